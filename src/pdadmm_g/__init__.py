@@ -1,0 +1,37 @@
+"""pdADMM-G: deep graph-augmented MLPs trained without backpropagation, layer by layer, with few bits on the wire."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .datasets import load_dataset
+    from .errors import InputError
+    from .estimator import GAMLPClassifier
+    from .graph import GraphAugment
+    from .model import GAMLP
+    from .status import Status
+
+__version__ = "0.1.0"
+__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "Status", "load_dataset"]
+
+_HOME = {
+    "GAMLP": "model",
+    "GAMLPClassifier": "estimator",
+    "GraphAugment": "graph",
+    "InputError": "errors",
+    "Status": "status",
+    "load_dataset": "datasets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that the command line answers --help without importing torch.
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

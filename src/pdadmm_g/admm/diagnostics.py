@@ -1,0 +1,67 @@
+r"""What tells whether the algorithm does what the theory says: Lagrangian, residuals, condition on rho, rate series."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+
+from .updates import inner, squared_norm
+
+
+class Moves(NamedTuple):
+    """What one epoch moved in one layer, each field a number or a 0-d tensor."""
+
+    #: Guaranteed descents of the p- and W-steps, tau/2 |p_new - p|^2 and theta/2 |W_new - W|^2.
+    p: Tensor | float
+    W: Tensor | float
+    #: Squared movements |b_new - b|^2, |z_new - z|^2 and |q_new - q|^2.
+    b: Tensor | float
+    z: Tensor | float
+    q: Tensor | float
+
+
+def rho_bound(nu: float, lipschitz: float) -> float:
+    r"""The theory's condition: the Lagrangian never increases if :math:`\rho > \max(4\nu S^2, (\sqrt{17}+1)\nu/2)`."""
+    return max(4 * nu * lipschitz**2, (math.sqrt(17) + 1) * nu / 2)
+
+
+def descent_constants(nu: float, rho: float, lipschitz: float) -> tuple[float, float]:
+    r""":math:`C_1 = \nu/2 - 2\nu^2 S^2/\rho` and :math:`C_2 = \rho/2 - 2\nu^2/\rho - \nu/2` of the descent lemma.
+
+    Both are positive exactly when rho exceeds :func:`rho_bound`.
+    """
+    return nu / 2 - 2 * nu**2 * lipschitz**2 / rho, rho / 2 - 2 * nu**2 / rho - nu / 2
+
+
+def layer_terms(z: Tensor, m: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:
+    r"""The layer's share of the Lagrangian: :math:`\tfrac{\nu}{2}\|z - m\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`."""
+    fit = nu / 2 * squared_norm(z - m)
+    return fit + mu / 2 * squared_norm(W - W0) if mu else fit
+
+
+def boundary_terms(p_next: Tensor, q: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float) -> tuple[Tensor, Tensor]:
+    r"""Between two layers: share of the Lagrangian, and the squared primal residual :math:`\|p_{l+1} - q_l\|^2`.
+
+    The share is
+    :math:`\tfrac{\nu}{2}\|q - f(z)\|^2 + \langle u, p_{l+1} - q \rangle + \tfrac{\rho}{2}\|p_{l+1} - q\|^2`.
+    """
+    gap = p_next - q
+    gap_squared = squared_norm(gap)
+    return nu / 2 * squared_norm(q - fz) + inner(u, gap) + rho / 2 * gap_squared, gap_squared
+
+
+def rate_term(moves: list[Moves], *, nu: float, rho: float, lipschitz: float) -> float:
+    r"""One term of the convergence-rate theorem; its running minimum is :math:`c_k` (:math:`d_k` with p quantized).
+
+    .. math::
+       \sum_{l \ge 2} \tfrac{\tau_l}{2} \|\Delta p_l\|^2 + \sum_l \tfrac{\theta_l}{2} \|\Delta W_l\|^2
+       + \sum_l \tfrac{\nu}{2} \|\Delta b_l\|^2 + \sum_{l<L} C_1 \|\Delta z_l\|^2
+       + \tfrac{\nu}{2} \|\Delta z_L\|^2 + \sum_{l<L} C_2 \|\Delta q_l\|^2
+    """
+    C1, C2 = descent_constants(nu, rho, lipschitz)
+    hidden, last = moves[:-1], moves[-1]
+    parameters = sum(float(move.p) + float(move.W) + nu / 2 * float(move.b) for move in moves)
+    outputs = sum(C1 * float(move.z) + C2 * float(move.q) for move in hidden)
+    return parameters + outputs + nu / 2 * float(last.z)

@@ -1,0 +1,71 @@
+r"""Level sets :math:`\Delta`: the values that a quantized p (and q) may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+#: The paper's level set, {-1, 0, 1, ..., 20}.
+PAPER_LEVELS: tuple[float, ...] = tuple(float(value) for value in range(-1, 21))
+
+
+class Levels:
+    """A sorted finite set of values with the projection onto it.
+
+    ``values`` holds the levels. ``bits`` is ceil(log2 |Delta|), what one entry costs on the wire as a level index.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        if values.ndim != 1 or len(values) < 2:
+            raise ValueError("a level set needs at least two levels")
+        if not bool(torch.isfinite(values).all()) or not bool((values.diff() > 0).all()):
+            raise ValueError("levels must be finite, sorted and distinct")
+        self.values = values
+        self.bits = max(1, (len(values) - 1).bit_length())
+        step = (values[-1] - values[0]) / (len(values) - 1)
+        rounding = 4 * torch.finfo(values.dtype).eps * values.abs().max()
+        self._is_uniform = bool(((values.diff() - step).abs() <= rounding).all())
+        self._low, self._step = values[0].item(), step.item()
+        self._midpoints = (values[1:] + values[:-1]) / 2
+
+    @classmethod
+    def from_sequence(cls, values: Sequence[float], like: Tensor) -> Levels:
+        """The given levels in the dtype and on the device of ``like``."""
+        return cls(torch.tensor(values, dtype=like.dtype, device=like.device))
+
+    @classmethod
+    def calibrated(cls, activations: Tensor, bits: int) -> Levels:
+        """``2**bits`` equally spaced levels, zero among them, over the range of ``activations`` plus headroom.
+
+        Activations grow while a stage trains, so the range gets half of its width more, unless the levels are so few
+        that resolution is worth more. Zero is always a level: after ReLU most entries are zero and must stay so.
+        """
+        low = min(activations.min().item(), 0.0)
+        high = max(activations.max().item(), 0.0)
+        if low == high:
+            high = 1.0
+        count = 2**bits
+        headroom = 1.5 if bits > 2 else 1.0
+        step = headroom * (high - low) / (count - 1)
+        zero = min(round(-headroom * low / step), count - 1)
+        index = torch.arange(count, dtype=activations.dtype, device=activations.device)
+        return cls((index - zero) * step)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Levels({len(self)} in [{self.values[0].item():g}, {self.values[-1].item():g}], {self.bits} bits)"
+
+    def index(self, x: Tensor) -> Tensor:
+        """Index of the nearest level, entry by entry: rounding for uniform sets, a search otherwise."""
+        if self._is_uniform:
+            guess = ((x - self._low) / self._step).round_().clamp_(0, len(self) - 1)
+            return guess.nan_to_num_(0).long()
+        return torch.bucketize(x, self._midpoints)
+
+    def project(self, x: Tensor) -> Tensor:
+        r""":math:`\mathrm{Proj}_\Delta(x)`; NaN stays NaN, so that a broken run is never rounded into a sound one."""
+        return torch.where(x.isnan(), x, self.values[self.index(x)])

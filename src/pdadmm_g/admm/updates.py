@@ -1,0 +1,206 @@
+r"""The subproblems of pdADMM-G and pdADMM-G-Q, one function each, under the paper's symbols.
+
+Activations are (nodes, features), ``W`` is (out, in). The pre-activation :math:`m = p W^T + b` is not recomputed:
+each step returns it updated, from a product that the step needs anyway. Within one layer, with
+:math:`q_-, u_-` the output and the dual variable of the layer before,
+
+.. math::
+   \phi = \tfrac{\nu}{2} \|z - m\|^2 + \tfrac{\mu}{2} \|W - W^0\|^2
+        + \langle u_-, p - q_- \rangle + \tfrac{\rho}{2} \|p - q_-\|^2 .
+
+All functions are pure. A descent that a step guarantees, :math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`,
+comes back as a 0-d tensor, so that nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .levels import Levels
+
+
+class Step(NamedTuple):
+    """Result of a p- or W-step."""
+
+    #: The new p or W.
+    value: Tensor
+    #: The pre-activation that belongs to it.
+    m: Tensor
+    #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
+    descent: Tensor
+
+
+def squared_norm(x: Tensor) -> Tensor:
+    """|x|^2 as a 0-d tensor."""
+    return torch.linalg.vector_norm(x).square()
+
+
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    """<x, y> as a 0-d tensor."""
+    return (x * y).sum()
+
+
+# ---------------------------------------------------------------------------------------------------------------- p
+
+
+def p_gradient(rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: float, rho: float) -> Tensor:
+    r""":math:`g = \nu (m - z) W + u_- + \rho (p - q_-)`.
+
+    ``rW`` is the product (m - z) W. It is an argument because it does not need ``q_prev``, which may still be on its
+    way from another worker while the product is computed.
+    """
+    return (p - q_prev).mul_(rho).add_(u_prev).add_(rW, alpha=nu)
+
+
+def p_linearized(p: Tensor, m: Tensor, W: Tensor, g: Tensor, *, nu: float, rho: float) -> Step:
+    r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
+
+    :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
+    """
+    gWt = g @ W.T
+    gg = squared_norm(g)
+    inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
+    return Step(
+        torch.addcmul(p, g, inverse_tau, value=-1),
+        torch.addcmul(m, gWt, inverse_tau, value=-1),
+        inverse_tau * gg / 2,
+    )
+
+
+def p_exact(p: Tensor, m: Tensor, W: Tensor, g: Tensor, *, nu: float, rho: float) -> Step:
+    r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
+    hessian = nu * (W.T @ W)
+    hessian.diagonal().add_(rho)
+    d = _solve_right(g, hessian)
+    return Step(p - d, m - d @ W.T, inner(g, d) / 2)
+
+
+def p_quantized(p: Tensor, m: Tensor, W: Tensor, g: Tensor, levels: Levels, *, nu: float, rho: float) -> Step:
+    r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
+
+    With :math:`d = p_{new} - p` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
+    Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
+    The descent is zero: the theory promises none for this step beyond not going up.
+    """
+    gg = squared_norm(g)
+    inverse_tau = _ratio(gg, nu * squared_norm(g @ W.T) + rho * gg)
+    while True:
+        p_new = levels.project(torch.addcmul(p, g, inverse_tau, value=-1))
+        d = p_new - p
+        dWt = d @ W.T
+        dd = squared_norm(d)
+        majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
+        if bool(majorised) or not bool(torch.isfinite(dd)):
+            return Step(p_new, m + dWt, torch.zeros_like(dd))
+        inverse_tau = inverse_tau / 2
+
+
+# ---------------------------------------------------------------------------------------------------------------- W
+
+
+def W_gradient(r: Tensor, p: Tensor, decay: Tensor | None, *, nu: float, mu: float) -> Tensor:
+    r""":math:`G = \nu (m - z)^T p + \mu (W - W^0)`, with ``r`` = m - z and ``decay`` = W - W^0 (None when mu = 0)."""
+    if decay is None:
+        return (nu * r).T @ p
+    return torch.addmm(decay, r.T, p, beta=mu, alpha=nu)
+
+
+def W_linearized(W: Tensor, W0: Tensor, p: Tensor, m: Tensor, z: Tensor, *, nu: float, mu: float) -> Step:
+    r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`."""
+    G = W_gradient(m - z, p, W - W0 if mu else None, nu=nu, mu=mu)
+    pGt = p @ G.T
+    GG = squared_norm(G)
+    inverse_theta = _ratio(GG, nu * squared_norm(pGt) + mu * GG)
+    return Step(
+        torch.addcmul(W, G, inverse_theta, value=-1),
+        torch.addcmul(m, pGt, inverse_theta, value=-1),
+        inverse_theta * GG / 2,
+    )
+
+
+class Gram(NamedTuple):
+    """Cholesky factor of the matrix that the exact W-step inverts. Reusable for as long as p stays the same."""
+
+    factor: Tensor
+    #: mu plus the proximal weight that keeps the factorisation well posed (all of it when mu = 0).
+    ridge: Tensor
+    #: True: nodes x nodes, :math:`p p^T + (ridge/\nu) I`. False: in x in, :math:`\nu p^T p + ridge I`.
+    kernel: bool
+
+
+def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
+    """Factorise in whichever of the two forms is smaller.
+
+    The ridge is at least ten rounding errors of the largest eigenvalue: with less, a rank-deficient p (dead units,
+    fewer nodes than features) would make the factorisation fail.
+    """
+    nodes, width = p.shape
+    floor = 10 * torch.finfo(p.dtype).eps * nu * squared_norm(p)
+    ridge = torch.clamp(floor, min=max(mu, torch.finfo(p.dtype).tiny))
+    kernel = nodes < width
+    matrix = p @ p.T if kernel else nu * (p.T @ p)
+    matrix.diagonal().add_(ridge / nu if kernel else ridge)
+    return Gram(torch.linalg.cholesky_ex(matrix).L, ridge, kernel)
+
+
+def W_exact(
+    W: Tensor, W0: Tensor, p: Tensor, m: Tensor, z: Tensor, *, nu: float, mu: float, factor: Gram | None = None
+) -> Step:
+    r"""Ridge regression of :math:`z - b` on p toward the anchor :math:`W^0`.
+
+    Minimises :math:`\phi + \tfrac{\epsilon}{2} \|W - W_{old}\|^2` where :math:`\mu + \epsilon` is the ridge of
+    :func:`gram` (:math:`\epsilon = 0` unless mu is below its floor). In kernel form, with
+    :math:`a = \mu/(\mu+\epsilon)`, :math:`R = (m - z) - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
+    :math:`a (W - W^0) + S^T p` and the new residual needs no further product: :math:`m_{new} = z + (ridge/\nu) S`.
+    """
+    factor = factor or gram(p, nu=nu, mu=mu)
+    r = m - z
+    decay = W - W0 if mu else None
+    if factor.kernel:
+        share = mu / factor.ridge
+        S = torch.cholesky_solve(r if decay is None else r - share * (p @ decay.T), factor.factor)
+        W_new = W - S.T @ p if decay is None else W - share * decay - S.T @ p
+        m_new = z + factor.ridge / nu * S
+    else:
+        D = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu).T, factor.factor).T
+        W_new, m_new = W - D, m - p @ D.T
+    descent = nu * inner(r, m - m_new)
+    if decay is not None:
+        descent = descent + mu * inner(decay, W - W_new)
+    return Step(W_new, m_new, descent / 2)
+
+
+# ------------------------------------------------------------------------------------------------------- b, z, q, u
+
+
+def b_step(b: Tensor, m: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(m - z)`, the exact minimiser. Returns b, m and the decrement.
+
+    The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of nodes and diverges.
+    """
+    decrement = (m - z).mean(0)
+    return b - decrement, m - decrement, decrement
+
+
+def q_step(p_next: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float, levels: Levels | None = None) -> Tensor:
+    r""":math:`q_l \leftarrow (\rho p_{l+1} + u_l + \nu f(z_l)) / (\rho + \nu)`, projected when q is quantized too."""
+    q = torch.add(u, p_next, alpha=rho).add_(fz, alpha=nu).div_(rho + nu)
+    return q if levels is None else levels.project(q)
+
+
+def u_step(u: Tensor, p_next: Tensor, q: Tensor, *, rho: float) -> Tensor:
+    r""":math:`u_l \leftarrow u_l + \rho (p_{l+1} - q_l)`."""
+    return torch.add(u, p_next - q, alpha=rho)
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Quotient, zero where the denominator is: a zero gradient makes no step. NaN stays NaN."""
+    return torch.where(denominator == 0, 0.0, numerator / denominator)
+
+
+def _solve_right(B: Tensor, A: Tensor) -> Tensor:
+    """B A^-1 for symmetric positive definite A."""
+    return torch.cholesky_solve(B.T, torch.linalg.cholesky_ex(A).L).T

@@ -1,0 +1,211 @@
+"""The ``pdadmm-g`` command. Heavy imports happen inside the commands, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from .config import RunConfig
+from .errors import InputError
+
+#: Exit codes beside 0: wrong input or usage, numerical failure (the best model was kept), interrupted.
+EXIT_INPUT, EXIT_FAILURE, EXIT_INTERRUPTED = 2, 3, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="pdadmm-g")
+def cli() -> None:
+    """Train deep graph-augmented MLPs without backpropagation, layer by layer (pdADMM-G, pdADMM-G-Q).
+
+    \b
+    pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
+    pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
+    pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    """
+
+
+def main() -> None:
+    """Entry point: every mistake of the user ends in one line and exit code 2."""
+    warnings.showwarning = _show_warning
+    try:
+        sys.exit(cli.main(prog_name="pdadmm-g", standalone_mode=False) or 0)
+    except (InputError, click.UsageError) as error:
+        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        click.echo(f"error: {' '.join(message.split())}", err=True)
+        sys.exit(EXIT_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        click.echo(f"warning: {message}", err=True)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command one option for every field of :class:`RunConfig`."""
+    kinds = typing.get_type_hints(RunConfig)
+    for item in sorted(fields(RunConfig), key=lambda item: item.name in _FIRST)[::-1]:
+        command = _settings_option(item, kinds[item.name])(command)
+    return command
+
+
+_FIRST = ("dataset", "data_root", "out", "seed")
+
+
+def _settings_option(item: Field[Any], kind: Any) -> Callable[..., Any]:
+    flag = "--" + item.name.replace("_", "-")
+    help_text = item.metadata["help"]
+    assert item.default is not MISSING
+    if item.default is not None and "[default" not in help_text:
+        default = str(item.default).lower() if isinstance(item.default, bool) else item.default
+        help_text += f" [default: {default}]"
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=help_text)
+    return click.option(flag, item.name, default=None, metavar=_metavar(kind), help=help_text)
+
+
+def _metavar(kind: Any) -> str:
+    arguments = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return "|".join(arguments)
+    if origin is tuple:
+        return f"{_metavar(arguments[0])},..."
+    if origin in (types.UnionType, typing.Union):
+        return "|".join(_metavar(option) for option in arguments if option is not type(None))
+    return {int: "N", float: "X", str: "TEXT"}[kind]
+
+
+@cli.command()
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
+@click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
+@settings_options
+def train(config_file: str | None, overwrite: bool, **options: Any) -> int:
+    """Train a model and write a run folder.
+
+    The folder holds config.yaml, metrics.jsonl (one line per epoch), summary.json and model.safetensors.
+
+    \b
+    pdadmm-g train                                              the embedded digits
+    pdadmm-g train --dataset cora --data-root raw --layers 2
+    pdadmm-g train --dataset mygraph.npz --quantize pq --bits 4
+    pdadmm-g train --config run.yaml --seed 1 --out runs/second
+    """
+    overrides = {name: value for name, value in options.items() if value is not None}
+    config = RunConfig.load(config_file, overrides).resolved()
+
+    from .progress import Progress
+    from .runs import train_run
+    from .status import Status
+
+    with Progress(config) as progress:
+        summary = train_run(config, overwrite=overwrite, on_epoch=progress.update)
+    _print_summary(summary, config.out)
+    status = Status[summary["status"]]
+    if status is Status.INTERRUPTED:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILURE if status.is_failure else 0
+
+
+def _print_summary(summary: dict[str, Any], out: str | None) -> None:
+    click.echo(f"{summary['status']}: {summary['advice']}")
+    click.echo(
+        f"accuracy: train {_percent(summary['train_accuracy'])}, validation {_percent(summary['val_accuracy'])}, "
+        f"test {_percent(summary['test_accuracy'])}"
+    )
+    click.echo(
+        f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs in "
+        f"{summary['seconds']:.1f} s; written to {out}"
+    )
+
+
+def _percent(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.3f}"
+
+
+def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of the commands that apply a finished run to a data set."""
+    for decorate in (
+        click.argument("run"),
+        click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: the run's]"),
+        click.option("--dataset", metavar="TEXT", help="apply the model to this data set [default: the run's]"),
+    ):
+        command = decorate(command)
+    return command
+
+
+def _load_run(run: str, dataset: str | None, data_root: str | None) -> tuple[Any, Any]:
+    """The classifier of a run folder and the data set to use it on."""
+    from .datasets import load_dataset
+    from .runs import RunFolder
+
+    folder = RunFolder(run)
+    classifier = folder.classifier()
+    if dataset is None:
+        config = folder.config()
+        dataset, data_root = config.dataset, data_root or config.data_root
+    return classifier, load_dataset(dataset, data_root)
+
+
+@cli.command()
+@data_options
+def evaluate(run: str, dataset: str | None, data_root: str | None) -> None:
+    """Print the accuracy of the run folder RUN on the training, validation and test nodes."""
+    from .runs import accuracies
+
+    classifier, data = _load_run(run, dataset, data_root)
+    if data.y is None:
+        raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+    results = accuracies(classifier, data)
+    if not any(accuracy is not None for accuracy in results.values()):
+        results["accuracy"] = classifier.score(data, data.y >= 0)
+    for name, accuracy in results.items():
+        click.echo(f"{name.replace('_', ' ')}: {_percent(accuracy)}")
+
+
+@cli.command()
+@data_options
+@click.option("--out", required=True, metavar="FILE", help="CSV file to write")
+def predict(run: str, dataset: str | None, data_root: str | None, out: str) -> None:
+    """Write node, predicted label and its probability for every node, with the model of the run folder RUN."""
+    from .runs import write_atomically
+
+    classifier, data = _load_run(run, dataset, data_root)
+    probabilities = classifier.predict_proba(data)
+    best = probabilities.argmax(1)
+    labels, confidence = classifier.classes_[best], probabilities.max(1)
+    rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
+    write_atomically(Path(out), "\n".join(["node,label,probability", *rows]) + "\n")
+    click.echo(f"{len(rows)} predictions written to {out}")
+
+
+@cli.command()
+@click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
+def datasets(data_root: str | None) -> None:
+    """List the data sets known by name, and whether their raw files are under the data root."""
+    from .datasets import BENCHMARKS, raw_files_present
+
+    click.echo(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
+    click.echo(f"{'digits':<18}{1797:>8}{64:>10}{10:>9}  embedded")
+    for name, benchmark in BENCHMARKS.items():
+        state = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
+        click.echo(f"{name:<18}{benchmark.nodes:>8}{benchmark.features:>10}{benchmark.classes:>9}  {state}")
+
+
+@cli.command()
+@click.option("--out", default="runs/demo", show_default=True, metavar="DIR", help="folder for the three runs")
+def demo(out: str) -> None:
+    """Half a minute on real data: what the graph brings, and what 8-bit quantization costs."""
+    from .demo import run_demo
+
+    run_demo(Path(out))

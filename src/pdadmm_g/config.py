@@ -1,0 +1,219 @@
+"""A run as validated, frozen records <-> YAML.
+
+Pure data: imports nothing heavy and nothing of ours but the error, so that ``pdadmm-g --help`` is instant and every
+other module may read it. Each field carries its own line of help, which the command line shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from .errors import InputError
+
+Config = TypeVar("Config", bound="ModelConfig")
+
+#: Depths at which greedy growth pauses to train, unless stages are given.
+GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+def option(default: Any, help: str) -> Any:
+    """A field with its line of documentation."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Everything that shapes the trained model, whatever the data set."""
+
+    augment: Literal["none", "hops", "average"] = option(
+        "hops", "what the graph adds to the features: nothing, hop blocks I..A^(K-1) side by side, or their average"
+    )
+    hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average]")
+    teleport: float = option(0.05, "share of the node's own features in the averaged operator")
+    row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting")
+    unit_norm: bool = option(True, "scale each hop block of a node to unit length after augmenting")
+    layers: int = option(10, "number of layers, at least 2")
+    hidden: int = option(100, "neurons per hidden layer")
+    stages: tuple[int, ...] | None = option(
+        None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]"
+    )
+    activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f")
+    risk: Literal["cross-entropy", "squared-error"] = option("cross-entropy", "risk R of the last layer")
+    solver: Literal["linearized", "exact"] = option(
+        "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation"
+    )
+    rho: float = option(5e-2, "penalty on p = q; above 4.1 nu the objective provably never rises")
+    nu: float = option(1e-2, "penalty on z = pW+b and q = f(z)")
+    weight_decay: float = option(1e-3, "pull of the weights toward their anchors; 0 is the paper's algorithm")
+    penalty: Literal["constant", "stall", "balance"] = option(
+        "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals"
+    )
+    quantize: Literal["none", "p", "pq"] = option(
+        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q"
+    )
+    bits: int | None = option(None, "calibrate 2^bits levels to the activations of each boundary [default: 8]")
+    levels: tuple[float, ...] | Literal["paper"] | None = option(
+        None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20"
+    )
+    epochs: int = option(100, "most epochs of each stage")
+    patience: int | None = option(
+        50, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
+        "'none' trains all epochs and keeps the last weights"
+    )  # fmt: skip
+    tolerance: float = option(1e-6, "converged when both residuals are this small relative to q; 0 never stops")
+    eval_every: int = option(1, "measure training and validation accuracy every so many epochs")
+    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
+
+    def __post_init__(self) -> None:
+        for name in ("rho", "nu"):
+            _require(getattr(self, name) > 0, name, "must be positive", getattr(self, name))
+        for name in ("weight_decay", "tolerance"):
+            _require(getattr(self, name) >= 0, name, "must not be negative", getattr(self, name))
+        for name in ("hidden", "epochs", "eval_every", "hops", "patience"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, "must be at least 1", value)
+        _require(0 <= self.teleport < 1, "teleport", "must be in [0, 1)", self.teleport)
+        _require(self.layers >= 2, "layers", "must be at least 2", self.layers)
+        if self.stages is not None:
+            rising = all(a < b for a, b in pairwise(self.stages))
+            _require(bool(self.stages) and rising, "stages", "must be increasing", _show(self.stages))
+            _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", _show(self.stages))
+            _require(
+                self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", _show(self.stages)
+            )
+        _require(
+            self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", _show(self.levels)
+        )
+        _require(self.bits is None or 1 <= self.bits <= 16, "bits", "must be between 1 and 16", self.bits)
+        if isinstance(self.levels, tuple):
+            rising = all(a < b for a, b in pairwise(self.levels))
+            _require(len(self.levels) >= 2, "levels", "needs at least two values", _show(self.levels))
+            _require(rising, "levels", "must be sorted and distinct", _show(self.levels))
+
+    def resolved(self: Config) -> Config:
+        """The same with every default that depends on another field filled in."""
+        stages = self.stages or (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
+        bits = self.bits if self.levels is not None else self.bits or 8
+        hops = self.hops or {"none": 1, "hops": 4, "average": 16}[self.augment]
+        return dataclasses.replace(self, stages=stages, bits=bits, hops=hops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(ModelConfig):
+    """A whole run: the model's configuration, its data and where the results go."""
+
+    dataset: str = option("digits", "name of a benchmark (see 'pdadmm-g datasets') or an .npz or .pt file")
+    data_root: str | None = option(None, "folder of raw benchmark files [default: $PDADMM_G_DATA]")
+    seed: int = option(0, "seed of the initial weights")
+    out: str | None = option(None, "run folder [default: runs/DATASET-SEED]")
+
+    def resolved(self) -> RunConfig:
+        out = self.out or str(Path("runs") / f"{Path(self.dataset).stem}-{self.seed}")
+        return dataclasses.replace(super().resolved(), out=out)
+
+    def model_settings(self) -> dict[str, Any]:
+        """The fields of :class:`ModelConfig`, as keyword arguments."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(ModelConfig)}
+
+    @classmethod
+    def load(cls, path: str | Path | None, overrides: dict[str, Any] | None = None) -> RunConfig:
+        """Read a YAML file of settings (none if ``path`` is None), then apply ``overrides`` on top."""
+        settings = {} if path is None else _read_yaml(Path(path))
+        types_by_name = typing.get_type_hints(cls)
+        for name in settings:
+            if name not in types_by_name:
+                raise InputError(f"{path}: unknown setting '{name}'{_suggestion(name, types_by_name)}")
+        settings |= overrides or {}
+        return cls(**{name: coerce(name, value, types_by_name[name]) for name, value in settings.items()})
+
+    def to_yaml(self) -> str:
+        """Every setting, in the order of definition."""
+        settings = {
+            item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
+            for item in sorted(dataclasses.fields(self), key=lambda item: item.name not in _RUN_ONLY)
+        }
+        return yaml.safe_dump(settings, sort_keys=False)
+
+
+_RUN_ONLY = set(RunConfig.__dataclass_fields__) - set(ModelConfig.__dataclass_fields__)
+
+
+def coerce(name: str, value: Any, kind: Any) -> Any:
+    """``value``, from YAML or the command line, as the annotated type ``kind``; raises InputError if it is not one."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if type(None) in arguments and (value is None or str(value).lower() == "none"):
+            return None
+        options = [option for option in arguments if option is not type(None)]
+        for option in options[:-1]:
+            try:
+                return coerce(name, value, option)
+            except InputError:
+                continue
+        return coerce(name, value, options[-1])
+    if origin is Literal:
+        _require(value in arguments, name, f"must be one of {', '.join(arguments)}", value)
+        return value
+    if origin is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        _require(isinstance(items, (list, tuple)), name, "must be a comma-separated list", value)
+        return tuple(coerce(name, item, arguments[0]) for item in items)
+    if kind is bool:
+        _require(isinstance(value, bool), name, "must be true or false", value)
+        return value
+    if kind is str:
+        _require(isinstance(value, (str, int, float)) and not isinstance(value, bool), name, "must be text", value)
+        return str(value)
+    return _number(name, value, kind)
+
+
+def _number(name: str, value: Any, kind: type) -> int | float:
+    wanted = "a whole number" if kind is int else "a number"
+    _require(isinstance(value, (str, int, float)) and not isinstance(value, bool), name, f"must be {wanted}", value)
+    try:
+        number = kind(value)
+    except (ValueError, OverflowError):
+        raise InputError(f"{name} must be {wanted}, got {value!r}") from None
+    _require(math.isfinite(number), name, "must be finite", value)
+    _require(kind is not int or float(number) == float(value), name, f"must be {wanted}", value)
+    return number
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise InputError(f"{path}: expected 'setting: value' lines")
+    return {str(name).replace("-", "_"): value for name, value in settings.items()}
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _show(value: Any) -> Any:
+    return ",".join(f"{item:g}" for item in value) if isinstance(value, tuple) else value
+
+
+def _require(holds: bool, name: str, rule: str, value: Any) -> None:
+    if not holds:
+        raise InputError(f"{name} {rule}, got {value}")

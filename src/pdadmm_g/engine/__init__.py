@@ -1,0 +1,1 @@
+"""Who computes what: workers, each owning a contiguous run of layers."""

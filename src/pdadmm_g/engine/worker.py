@@ -1,0 +1,205 @@
+"""A worker: a contiguous run of layers, and the one epoch function of the package.
+
+A worker with the whole chain is serial training. The phases of :meth:`Worker.epoch` touch other layers only through
+the boundaries at the worker's two ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..admm.activations import Activation
+from ..admm.diagnostics import Moves, boundary_terms, layer_terms
+from ..admm.risks import Risk
+from ..admm.state import Boundary, Layer, Weights
+from ..admm.updates import (
+    Gram,
+    W_exact,
+    W_linearized,
+    b_step,
+    gram,
+    p_exact,
+    p_gradient,
+    p_linearized,
+    p_quantized,
+    q_step,
+    squared_norm,
+    u_step,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """The hyperparameters that every layer shares and that stay the same while it trains."""
+
+    activation: Activation
+    risk: Risk
+    solver: Literal["linearized", "exact"]
+    #: Weight of the relaxed constraints z = p W^T + b and q = f(z).
+    nu: float
+    #: Weight decay toward the anchors.
+    mu: float
+
+
+class Shares(NamedTuple):
+    """One layer's contribution to the diagnostics, each field a 0-d tensor."""
+
+    #: To the Lagrangian, the boundary to the right included and the risk not.
+    objective: Tensor
+    #: |p_{l+1} - q_l|^2.
+    gap: Tensor
+    #: |q_l|^2.
+    output: Tensor
+
+
+class Worker:
+    """Layers of the chain, the boundaries between and beside them, and the data that enter at the chain's ends.
+
+    ``boundaries[i]`` is to the left of ``layers[i]`` and ``boundaries[i + 1]`` to its right; None stands at the two
+    ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``.
+    """
+
+    #: Recompute m from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
+    refresh_every = 100
+
+    def __init__(
+        self,
+        layers: list[Layer],
+        boundaries: list[Boundary | None],
+        algorithm: Algorithm,
+        *,
+        rho: float,
+        X: Tensor | None = None,
+        y: Tensor | None = None,
+    ) -> None:
+        assert len(boundaries) == len(layers) + 1
+        assert (X is not None) == (boundaries[0] is None)
+        assert (y is not None) == (boundaries[-1] is None)
+        self.layers = layers
+        self.boundaries = boundaries
+        self.algorithm = algorithm
+        #: Weight of the constraint p = q. A penalty schedule may change it between epochs.
+        self.rho = rho
+        self.X = X
+        self.y = y
+        self._epochs = 0
+        self._first_gram: Gram | None = None
+
+    @classmethod
+    def whole_chain(
+        cls, layers: list[Layer], inner: list[Boundary], algorithm: Algorithm, *, rho: float, X: Tensor, y: Tensor
+    ) -> Worker:
+        """The worker that owns every layer."""
+        return cls(layers, [None, *inner, None], algorithm, rho=rho, X=X, y=y)
+
+    def epoch(self) -> list[Moves]:
+        """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer."""
+        sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
+        p_descents = [self._update_p(layer, left) for layer, left, _ in sites]
+        W_descents = [self._update_W(layer, left) for layer, left, _ in sites]
+        b_moves = [self._update_b(layer) for layer in self.layers]
+        z_moves = [self._update_z(layer, right) for layer, _, right in sites]
+        q_moves = [self._update_q(layer, right) for layer, _, right in sites]
+        for boundary in self.boundaries:
+            if boundary is not None:
+                boundary.u = u_step(boundary.u, boundary.p, boundary.q, rho=self.rho)
+        self._epochs += 1
+        if self._epochs % self.refresh_every == 0:
+            self.refresh()
+        return [Moves(*row) for row in zip(p_descents, W_descents, b_moves, z_moves, q_moves, strict=True)]
+
+    def refresh(self) -> None:
+        """Recompute every cached pre-activation, m = p W^T + b."""
+        for layer, left in zip(self.layers, self.boundaries[:-1], strict=True):
+            layer.m = torch.addmm(layer.b, self._input(left), layer.W.T)
+
+    def shares(self) -> list[Shares]:
+        """The diagnostics of the state as it is, layer by layer."""
+        nu, mu = self.algorithm.nu, self.algorithm.mu
+        result = []
+        for layer, right in zip(self.layers, self.boundaries[1:], strict=True):
+            objective = layer_terms(layer.z, layer.m, layer.W, layer.W0, nu=nu, mu=mu)
+            gap = output = torch.zeros_like(objective)
+            if right is not None:
+                fz = self.algorithm.activation(layer.z)
+                share, gap = boundary_terms(right.p, right.q, right.u, fz, nu=nu, rho=self.rho)
+                objective, output = objective + share, squared_norm(right.q)
+            result.append(Shares(objective, gap, output))
+        return result
+
+    def risk(self) -> Tensor:
+        """R(z_L; y), on the worker that owns the last layer."""
+        assert self.y is not None
+        return self.algorithm.risk(self.layers[-1].z, self.y)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pass activations through this worker's layers, as the trained network does."""
+        for layer, right in zip(self.layers, self.boundaries[1:], strict=True):
+            x = torch.addmm(layer.b, x, layer.W.T)
+            if right is not None:
+                x = self.algorithm.activation(x)
+        return x
+
+    def weights(self) -> list[Weights]:
+        """A copy of the parameters, safe to keep while training goes on."""
+        return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
+
+    def _input(self, left: Boundary | None) -> Tensor:
+        if left is not None:
+            return left.p
+        assert self.X is not None
+        return self.X
+
+    def _update_p(self, layer: Layer, left: Boundary | None) -> Tensor:
+        if left is None:
+            return layer.W.new_zeros(())
+        nu, rho = self.algorithm.nu, self.rho
+        rW = (layer.m - layer.z) @ layer.W
+        g = p_gradient(rW, left.p, left.q, left.u, nu=nu, rho=rho)
+        if left.p_levels is not None:
+            step = p_quantized(left.p, layer.m, layer.W, g, left.p_levels, nu=nu, rho=rho)
+        elif self.algorithm.solver == "exact":
+            step = p_exact(left.p, layer.m, layer.W, g, nu=nu, rho=rho)
+        else:
+            step = p_linearized(left.p, layer.m, layer.W, g, nu=nu, rho=rho)
+        left.p, layer.m = step.value, step.m
+        return step.descent
+
+    def _update_W(self, layer: Layer, left: Boundary | None) -> Tensor:
+        nu, mu = self.algorithm.nu, self.algorithm.mu
+        p = self._input(left)
+        if self.algorithm.solver == "exact":
+            factor = None
+            if left is None:
+                # p_1 = X never changes, so neither does its factor.
+                factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
+            step = W_exact(layer.W, layer.W0, p, layer.m, layer.z, nu=nu, mu=mu, factor=factor)
+        else:
+            step = W_linearized(layer.W, layer.W0, p, layer.m, layer.z, nu=nu, mu=mu)
+        layer.W, layer.m = step.value, step.m
+        return step.descent
+
+    def _update_b(self, layer: Layer) -> Tensor:
+        layer.b, layer.m, decrement = b_step(layer.b, layer.m, layer.z)
+        return squared_norm(decrement)
+
+    def _update_z(self, layer: Layer, right: Boundary | None) -> Tensor:
+        z_old = layer.z
+        if right is None:
+            assert self.y is not None
+            layer.z = self.algorithm.risk.argmin_z(layer.m, self.y, self.algorithm.nu, z_old)
+        else:
+            layer.z = self.algorithm.activation.argmin_z(layer.m, right.q, z_old)
+        return squared_norm(layer.z - z_old)
+
+    def _update_q(self, layer: Layer, right: Boundary | None) -> Tensor:
+        if right is None:
+            return layer.W.new_zeros(())
+        q_old = right.q
+        fz = self.algorithm.activation(layer.z)
+        right.q = q_step(right.p, right.u, fz, nu=self.algorithm.nu, rho=self.rho, levels=right.q_levels)
+        return squared_norm(right.q - q_old)

@@ -1,0 +1,268 @@
+"""The scikit-learn estimator: fit, predict and score on graphs and on plain feature matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
+from torch_geometric.data import Data
+
+from .config import ModelConfig, coerce
+from .datasets import MASKS, as_mask, check_graph, check_training
+from .errors import InputError
+from .graph import GraphAugment
+from .model import GAMLP
+from .status import Status
+from .training import Examples, Record, train
+
+#: Bytes of augmented features that prediction holds at a time.
+PREDICT_BYTES = 2**30
+
+
+class GAMLPClassifier(ClassifierMixin, BaseEstimator):
+    """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
+
+    ``fit(data)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y`` and a ``train_mask``; with a
+    ``val_mask`` the best epoch is kept. ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it
+    first (``StandardScaler``), as for any MLP.
+
+    The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, and ``random_state``.
+
+    Attributes:
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
+        history_: One dict per epoch, with the keys of ``metrics.jsonl``.
+        status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
+        classes_: The labels, in the order of the model's outputs.
+        augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
+        seconds_: Training time, evaluation not counted.
+    """
+
+    model_: GAMLP
+    history_: list[Record]
+    status_: Status
+    classes_: NDArray[Any]
+    augmentation_: GraphAugment | None
+    n_features_in_: int
+    seconds_: float
+
+    def __init__(
+        self,
+        *,
+        augment: Literal["none", "hops", "average"] = "hops",
+        hops: int | None = None,
+        teleport: float = 0.05,
+        row_normalize: bool = True,
+        unit_norm: bool = True,
+        layers: int = 10,
+        hidden: int = 100,
+        stages: tuple[int, ...] | None = None,
+        activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = "relu",
+        risk: Literal["cross-entropy", "squared-error"] = "cross-entropy",
+        solver: Literal["linearized", "exact"] = "exact",
+        rho: float = 5e-2,
+        nu: float = 1e-2,
+        weight_decay: float = 1e-3,
+        penalty: Literal["constant", "stall", "balance"] = "constant",
+        quantize: Literal["none", "p", "pq"] = "none",
+        bits: int | None = None,
+        levels: tuple[float, ...] | Literal["paper"] | None = None,
+        epochs: int = 100,
+        patience: int | None = 50,
+        tolerance: float = 1e-6,
+        eval_every: int = 1,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.augment = augment
+        self.hops = hops
+        self.teleport = teleport
+        self.row_normalize = row_normalize
+        self.unit_norm = unit_norm
+        self.layers = layers
+        self.hidden = hidden
+        self.stages = stages
+        self.activation = activation
+        self.risk = risk
+        self.solver = solver
+        self.rho = rho
+        self.nu = nu
+        self.weight_decay = weight_decay
+        self.penalty = penalty
+        self.quantize = quantize
+        self.bits = bits
+        self.levels = levels
+        self.epochs = epochs
+        self.patience = patience
+        self.tolerance = tolerance
+        self.eval_every = eval_every
+        self.device = device
+        self.random_state = random_state
+
+    def fit(
+        self, X: Data | ArrayLike, y: ArrayLike | None = None, *, on_epoch: Callable[[Record], None] | None = None
+    ) -> GAMLPClassifier:
+        """Train on the training nodes of a graph, or on all rows of a feature matrix.
+
+        Args:
+            X: A graph with labels and masks, or a feature matrix.
+            y: The labels of the feature matrix.
+            on_epoch: Called with the record of each epoch as it ends.
+        """
+        config = self._config()
+        device = checked_device(config.device)
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        training, validation = self._examples(X, y, config, device)
+        result = train(training, validation, len(self.classes_), config, seed=int(seed), on_epoch=on_epoch)
+        self.model_ = result.model.cpu().eval()
+        self.history_ = result.history
+        self.status_ = result.status
+        self.seconds_ = result.seconds
+        self.n_iter_ = len(result.history)
+        return self
+
+    def predict(self, X: Data | ArrayLike) -> NDArray[Any]:
+        """The most probable label of every node, or of every row."""
+        return self.classes_[self._logits(X).argmax(1).numpy()]
+
+    def predict_proba(self, X: Data | ArrayLike) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``, for every node or row."""
+        return torch.softmax(self._logits(X).double(), dim=1).numpy()
+
+    def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy. For a graph, ``y`` is the mask (or indices) of the nodes to score, by default its test mask."""
+        if not isinstance(X, Data):
+            return float(super().score(X, y, sample_weight))
+        data = check_graph(X)
+        if data.y is None:
+            raise InputError("data: labels 'y' are missing")
+        if y is None and "test_mask" not in data:
+            raise InputError("data: 'test_mask' is missing: name the nodes to score")
+        mask = as_mask(data.test_mask if y is None else y, data.num_nodes, "mask")
+        nodes = mask.nonzero().view(-1)
+        if not len(nodes):
+            raise InputError("mask is empty: no node to score")
+        predicted = self.classes_[self._logits(data, nodes).argmax(1).numpy()]
+        return float((predicted == data.y[nodes].numpy()).mean())
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
+        check_is_fitted(self, "model_")
+        extra = {
+            "settings": dataclasses.asdict(self._config()),
+            "graph": self.augmentation_ is not None,
+            "n_features_in": self.n_features_in_,
+            "classes": self.classes_.tolist(),
+            "status": self.status_.name,
+        }
+        self.model_.save(path, extra)
+
+    @classmethod
+    def load(cls, path: str | Path) -> GAMLPClassifier:
+        """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
+        model, extra = GAMLP.load(path)
+        try:
+            kinds = typing.get_type_hints(ModelConfig)
+            settings = {name: coerce(name, value, kinds[name]) for name, value in extra["settings"].items()}
+            self = cls(**settings)
+            self.model_ = model.eval()
+            self.classes_ = np.asarray(extra["classes"])
+            self.n_features_in_ = int(extra["n_features_in"])
+            self.status_ = Status[extra["status"]]
+            self.augmentation_ = self._augmentation(self._config()) if extra["graph"] else None
+            self.history_ = []
+            blocks = self.augmentation_.blocks if self.augmentation_ else 1
+            if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
+                raise ValueError("its layers do not fit its description")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _config(self) -> ModelConfig:
+        kinds = typing.get_type_hints(ModelConfig)
+        settings = {name: value for name, value in self.get_params().items() if name in kinds}
+        return ModelConfig(**{name: coerce(name, value, kinds[name]) for name, value in settings.items()}).resolved()
+
+    def _augmentation(self, config: ModelConfig) -> GraphAugment:
+        assert config.hops is not None
+        return GraphAugment(
+            config.augment,
+            config.hops,
+            teleport=config.teleport,
+            row_normalize=config.row_normalize,
+            unit_norm=config.unit_norm,
+        )
+
+    def _examples(
+        self, X: Data | ArrayLike, y: ArrayLike | None, config: ModelConfig, device: torch.device
+    ) -> tuple[Examples, Examples | None]:
+        """Training and validation examples on the device; sets ``classes_``, ``augmentation_``, ``n_features_in_``."""
+        if not isinstance(X, Data):
+            features, labels = validate_data(self, X, y, dtype=np.float32)
+            check_classification_targets(labels)
+            self.augmentation_ = None
+            self.classes_, encoded = np.unique(labels, return_inverse=True)
+            return Examples(torch.as_tensor(features, device=device), torch.as_tensor(encoded, device=device)), None
+        data = check_graph(X)
+        check_training(data)
+        self.augmentation_ = self._augmentation(config)
+        self.n_features_in_ = data.x.shape[1]
+        classes = data.y[data.train_mask].unique()
+        self.classes_ = classes.numpy()
+        parts = [data[mask].nonzero().view(-1) for mask in MASKS[:2] if mask in data and bool(data[mask].any())]
+        features = self.augmentation_.features(data, torch.cat(parts)).to(device)
+        examples = [
+            Examples(rows, torch.searchsorted(classes, data.y[nodes]).to(device))
+            for rows, nodes in zip(features.split([len(nodes) for nodes in parts]), parts, strict=True)
+        ]
+        return examples[0], examples[1] if len(examples) > 1 else None
+
+    @torch.no_grad()
+    def _logits(self, X: Data | ArrayLike, nodes: Tensor | None = None) -> Tensor:
+        check_is_fitted(self, "model_")
+        device = checked_device(self.device)
+        model = self.model_.to(device)
+        try:
+            return torch.cat([model(rows.to(device)).cpu() for rows in self._feature_chunks(X, nodes)])
+        finally:
+            model.cpu()
+
+    def _feature_chunks(self, X: Data | ArrayLike, nodes: Tensor | None) -> Iterator[Tensor]:
+        """The model's input for ``nodes`` (all by default), a chunk of nodes at a time."""
+        if not isinstance(X, Data):
+            if self.augmentation_ is not None:
+                raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
+            yield torch.as_tensor(validate_data(self, X, dtype=np.float32, reset=False))
+            return
+        data = check_graph(X)
+        if data.x.shape[1] != self.n_features_in_:
+            raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
+        augmentation = self.augmentation_ or GraphAugment("none", row_normalize=False, unit_norm=False)
+        nodes = torch.arange(data.num_nodes) if nodes is None else nodes
+        chunk = max(1, PREDICT_BYTES // (4 * augmentation.blocks * self.n_features_in_))
+        for part in nodes.split(chunk):
+            yield augmentation.features(data, part)
+
+
+def checked_device(name: str) -> torch.device:
+    """The torch device of that name, or an error if this machine does not have it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError(f"device '{name}' is not available here; use 'cpu'") from None
+    return device

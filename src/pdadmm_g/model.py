@@ -1,0 +1,83 @@
+"""The trained network: an ordinary ``torch.nn.Module`` that needs nothing of the trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+
+_MODULES: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky-relu": nn.LeakyReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "identity": nn.Identity,
+}
+
+
+class GAMLP(nn.Module):
+    r"""Graph-augmented multi-layer perceptron: logits from augmented node features.
+
+    .. math:: p_1 = X, \quad p_{l+1} = f(p_l W_l^T + b_l), \quad \mathrm{logits} = p_L W_L^T + b_L
+
+    Args:
+        widths: Input features, hidden widths, classes.
+        activation: Name of f.
+    """
+
+    def __init__(self, widths: Sequence[int], activation: str = "relu") -> None:
+        super().__init__()
+        self.widths = tuple(widths)
+        self.activation = activation
+        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.f = _MODULES[activation]()
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[tuple[Tensor, Tensor]], activation: str) -> GAMLP:
+        """The network with these (W, b), one pair per layer."""
+        first = parameters[0][0]
+        with torch.device("meta"):
+            model = cls([first.shape[1], *(W.shape[0] for W, _ in parameters)], activation)
+        for linear, (W, b) in zip(model.linears, parameters, strict=True):
+            linear.weight, linear.bias = nn.Parameter(W), nn.Parameter(b)
+        return model
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self.linears
+        for linear in hidden:
+            x = self.f(linear(x))
+        return last(x)
+
+    def save(self, path: str | Path, extra: dict[str, Any] | None = None) -> None:
+        """Write a safetensors file; ``extra`` is JSON-able and travels in its header."""
+        from safetensors.torch import save_file
+
+        header = {"widths": self.widths, "activation": self.activation, "extra": extra or {}}
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, str(path), metadata={"pdadmm_g": json.dumps(header)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any]]:
+        """The network of a file written by :meth:`save`, and its ``extra``."""
+        from safetensors import SafetensorError, safe_open
+
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"{path}: no such model file")
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                header = json.loads((file.metadata() or {})["pdadmm_g"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            model = cls(header["widths"], header["activation"])
+            model.load_state_dict(tensors)
+            return model, header["extra"]
+        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{path}: not a pdadmm-g model file: {reason}") from None

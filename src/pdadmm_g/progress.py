@@ -1,0 +1,64 @@
+"""Progress of a training run: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from .config import ModelConfig
+
+
+class Progress:
+    """Shows epochs as they end. Use as a context manager and pass :meth:`update` as ``on_epoch``."""
+
+    #: Plain lines per stage.
+    lines = 4
+
+    def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
+        config = config.resolved()
+        assert config.stages is not None
+        self.stages = config.stages
+        self.epochs = config.epochs
+        self.label = label
+        self.console = console or Console(stderr=True)
+        self._bar: RichProgress | None = None
+        self._stage_start = 0
+        self._stage = 1
+        if self.console.is_terminal:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=self.epochs, figures="")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, record: dict[str, Any]) -> None:
+        """Show the record of an epoch that just ended."""
+        if record["stage"] != self._stage:
+            self._stage, self._stage_start = record["stage"], record["epoch"] - 1
+        epoch = record["epoch"] - self._stage_start
+        depth = self.stages[record["stage"] - 1]
+        stage = f"{self.label}stage {record['stage']}/{len(self.stages)}, {depth} layers"
+        figures = f"objective {record['objective']:.4g}"
+        if record["val_accuracy"] is not None:
+            figures += f", validation {record['val_accuracy']:.3f}"
+        if self._bar is not None:
+            self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
+        elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
+            self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)

@@ -1,0 +1,26 @@
+"""How a training run ended, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Status(Enum):
+    """The value of each member is the sentence of advice that the user reads."""
+
+    CONVERGED = "Both residuals fell below the tolerance: more epochs would not change the model."
+    MAX_EPOCHS = "All epochs were used; if the validation accuracy was still rising, allow more epochs."
+    EARLY_STOPPED = "Validation accuracy stopped improving; the weights of its best epoch were restored."
+    DIVERGED = "The objective exploded: raise rho above 4.1 nu, or lower nu, and check the scale of the features."
+    NON_FINITE = "NaN or infinity appeared: normalise the features, lower rho and nu, or train in float64."
+    INTERRUPTED = "Stopped on request; the best model so far was kept."
+
+    @property
+    def advice(self) -> str:
+        """What the user should know or do."""
+        return self.value
+
+    @property
+    def is_failure(self) -> bool:
+        """True when the run broke down numerically."""
+        return self in (Status.DIVERGED, Status.NON_FINITE)
