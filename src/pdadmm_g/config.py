@@ -36,7 +36,7 @@ class ModelConfig:
     """Everything that shapes the trained model, whatever the data set."""
 
     augment: Literal["none", "hops", "average"] = option(
-        "hops", "what the graph adds to the features: nothing, hop blocks I..A^(K-1) side by side, or their average"
+        "average", "what the graph adds to the features: nothing, hop blocks I..A^(K-1) side by side, or their average"
     )
     hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average]")
     teleport: float = option(0.05, "share of the node's own features in the averaged operator")

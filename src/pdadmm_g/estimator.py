@@ -58,7 +58,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        augment: Literal["none", "hops", "average"] = "hops",
+        augment: Literal["none", "hops", "average"] = "average",
         hops: int | None = None,
         teleport: float = 0.05,
         row_normalize: bool = True,

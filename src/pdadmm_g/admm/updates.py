@@ -134,11 +134,11 @@ class Gram(NamedTuple):
 def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
     """Factorise in whichever of the two forms is smaller.
 
-    The ridge is at least ten rounding errors of the largest eigenvalue: with less, a rank-deficient p (dead units,
-    fewer nodes than features) would make the factorisation fail.
+    The ridge is at least a thousand rounding errors of the largest eigenvalue, so that the solution keeps three digits
+    even for a rank-deficient p (dead units, fewer nodes than features).
     """
     nodes, width = p.shape
-    floor = 10 * torch.finfo(p.dtype).eps * nu * squared_norm(p)
+    floor = 1000 * torch.finfo(p.dtype).eps * nu * squared_norm(p)
     ridge = torch.clamp(floor, min=max(mu, torch.finfo(p.dtype).tiny))
     kernel = nodes < width
     matrix = p @ p.T if kernel else nu * (p.T @ p)

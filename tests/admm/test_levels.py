@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
+
+finite = st.floats(-100, 100, allow_subnormal=False)
+
+
+def nearest(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (x[:, None] - values).abs().min(1).values
+
+
+@given(st.lists(finite, min_size=2, max_size=40, unique=True), st.lists(finite, min_size=1, max_size=50))
+def test_projection_is_the_nearest_level(levels: list[float], points: list[float]) -> None:
+    values = torch.tensor(sorted(levels), dtype=torch.float64)
+    delta = Levels(values)
+    x = torch.tensor(points, dtype=torch.float64)
+    projected = delta.project(x)
+    assert torch.isin(projected, values).all()
+    torch.testing.assert_close((projected - x).abs(), nearest(values, x), rtol=1e-12, atol=1e-12)
+    assert torch.equal(delta.project(projected), projected)
+
+
+@given(st.integers(1, 16), st.floats(-50, 0), st.floats(0, 50), st.integers(0, 1000))
+def test_calibrated_levels_cover_the_activations_and_keep_zero(bits: int, low: float, high: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = low + (high - low) * torch.rand(200, generator=generator)
+    delta = Levels.calibrated(x, bits)
+    assert len(delta) == 2**bits
+    assert delta.bits == bits
+    assert (delta.values == 0).any()
+    step = float(delta.values[1] - delta.values[0])
+    # Zero is snapped to a level, which may cost the range half a step at either end.
+    assert float(delta.values[0]) <= min(float(x.min()), 0) + 0.51 * step
+    assert float(delta.values[-1]) >= max(float(x.max()), 0) - 0.51 * step
+    if float(x.abs().max()) > 1e-6:
+        torch.testing.assert_close((delta.project(x) - x).abs(), nearest(delta.values, x), rtol=0, atol=1e-2 * step)
+
+
+def test_calibration_of_a_dead_layer_is_harmless() -> None:
+    delta = Levels.calibrated(torch.zeros(10, 3), bits=4)
+    assert torch.equal(delta.project(torch.zeros(5)), torch.zeros(5))
+
+
+def test_paper_levels() -> None:
+    delta = Levels.from_sequence(PAPER_LEVELS, like=torch.zeros(1))
+    assert delta.values.tolist() == [float(i) for i in range(-1, 21)]
+    assert delta.bits == 5
+    x = torch.tensor([-7.0, -0.4, 0.6, 19.4, 99.0])
+    assert delta.project(x).tolist() == [-1.0, 0.0, 1.0, 19.0, 20.0]
+    assert delta.index(x).tolist() == [0, 1, 2, 20, 21]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17, 256])
+def test_bits_is_the_ceiling_of_the_logarithm(count: int) -> None:
+    delta = Levels(torch.arange(count, dtype=torch.float64) ** 2)
+    assert 2 ** (delta.bits - 1) < count <= 2**delta.bits
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 0.0], [0.0, 0.0], [0.0, float("nan")], [0.0, float("inf")]])
+def test_bad_levels_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="level"):
+        Levels(torch.tensor(values))
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]], ids=["uniform", "arbitrary"])
+def test_nan_stays_nan(values: list[float]) -> None:
+    projected = Levels(torch.tensor(values)).project(torch.tensor([0.2, float("nan"), 9.0]))
+    assert projected.isnan().tolist() == [False, True, False]

@@ -1,0 +1,147 @@
+"""What the paper proves must hold: descent, the dual identity, levels, stationarity, rates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pdadmm_g.admm.activations import ACTIVATIONS
+from pdadmm_g.admm.diagnostics import descent_constants, rate_term, rho_bound
+from pdadmm_g.admm.state import Quantization
+from pdadmm_g.admm.updates import p_gradient
+from pdadmm_g.engine.worker import Worker
+
+EPOCHS = 200
+QUANTIZED = Quantization(p=True, bits=4)
+VARIANTS = [("linearized", None), ("exact", None), ("linearized", QUANTIZED)]
+variants = pytest.mark.parametrize(("solver", "quantization"), VARIANTS, ids=["linearized", "exact", "p-quantized"])
+
+
+def lagrangian(worker: Worker) -> float:
+    """From the definition, with a fresh pre-activation."""
+    nu, mu, f = worker.algorithm.nu, worker.algorithm.mu, worker.algorithm.activation
+    value = worker.risk()
+    for layer, left, right in zip(worker.layers, worker.boundaries[:-1], worker.boundaries[1:], strict=True):
+        p = worker.X if left is None else left.p
+        value = value + nu / 2 * (layer.z - p @ layer.W.T - layer.b).square().sum()
+        value = value + mu / 2 * (layer.W - layer.W0).square().sum()
+        if right is not None:
+            gap = right.p - right.q
+            value = value + nu / 2 * (right.q - f(layer.z)).square().sum()
+            value = value + (right.u * gap).sum() + worker.rho / 2 * gap.square().sum()
+    return float(value)
+
+
+def total_moves(worker: Worker, moves) -> float:
+    return rate_term(
+        moves, nu=worker.algorithm.nu, rho=worker.rho, lipschitz=worker.algorithm.activation.lipschitz
+    )
+
+
+@variants
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("mu", [0.0, 0.01])
+def test_lagrangian_descends_by_at_least_the_promised_amount(
+    make_chain, solver: str, quantization: Quantization | None, activation: str, mu: float
+) -> None:
+    worker = make_chain(solver=solver, quantization=quantization, activation=activation, mu=mu)
+    before = lagrangian(worker)
+    start = before
+    for epoch in range(EPOCHS):
+        promised = total_moves(worker, worker.epoch())
+        after = lagrangian(worker)
+        assert promised >= 0
+        assert before - after >= promised - 1e-12 * (1 + abs(before)), f"epoch {epoch + 1}"
+        before = after
+    assert before < 0.9 * start
+
+
+@pytest.mark.parametrize("risk", ["cross-entropy", "squared-error"])
+def test_shares_and_risk_add_up_to_the_lagrangian(make_chain, risk: str) -> None:
+    worker = make_chain(risk=risk, mu=0.3, rho=0.05)
+    for _ in range(5):
+        worker.epoch()
+    total = float(worker.risk()) + sum(float(share.objective) for share in worker.shares())
+    assert total == pytest.approx(lagrangian(worker), rel=1e-12)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@variants
+def test_dual_variable_is_nu_times_the_output_gap(
+    make_chain, solver: str, quantization: Quantization | None, activation: str
+) -> None:
+    worker = make_chain(solver=solver, quantization=quantization, activation=activation, rho=0.03)
+    for _ in range(20):
+        worker.epoch()
+        for layer, right in zip(worker.layers[:-1], worker.boundaries[1:-1], strict=True):
+            expected = worker.algorithm.nu * (right.q - worker.algorithm.activation(layer.z))
+            torch.testing.assert_close(right.u, expected, rtol=1e-9, atol=1e-12)
+
+
+@variants
+def test_primal_residual_vanishes_and_the_rate_series_is_summable(
+    make_chain, solver: str, quantization: Quantization | None
+) -> None:
+    worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
+    start = lagrangian(worker)
+    terms, gaps = [], []
+    for _ in range(1000):
+        terms.append(total_moves(worker, worker.epoch()))
+        gaps.append(math.sqrt(sum(float(share.gap) for share in worker.shares())))
+    c = [min(terms[: k + 1]) for k in range(len(terms))]
+    assert all(a >= b for a, b in zip(c, c[1:], strict=False))
+    # The terms add up to no more than the total descent, which is what makes c_k = o(1/k).
+    assert sum(terms) <= start - lagrangian(worker) + 1e-9
+    assert 1000 * c[-1] < 0.1 * max(k * c_k for k, c_k in enumerate(c, start=1))
+    assert gaps[-1] < 0.05 * max(gaps)
+
+
+@pytest.mark.parametrize("levels", [None, (-1.0, -0.1, 0.0, 0.3, 0.4, 1.0, 2.0, 5.0)], ids=["calibrated", "arbitrary"])
+@pytest.mark.parametrize("q", [False, True], ids=["p", "pq"])
+def test_quantized_variables_are_exactly_on_their_levels(make_chain, levels, q: bool) -> None:
+    worker = make_chain(quantization=Quantization(p=True, q=q, bits=3, levels=levels))
+    for _ in range(30):
+        worker.epoch()
+        for boundary in worker.boundaries[1:-1]:
+            assert torch.isin(boundary.p, boundary.p_levels.values).all()
+            assert not q or torch.isin(boundary.q, boundary.q_levels.values).all()
+
+
+def test_converged_p_is_a_quantized_stationary_point(make_chain) -> None:
+    """p is the nearest level to p - grad F / tau, F being the objective without the coupling term."""
+    worker = make_chain(quantization=QUANTIZED, mu=0.05, layers=3)
+    for _ in range(3000):
+        before = [boundary.p for boundary in worker.boundaries[1:-1]]
+        worker.epoch()
+    assert all(torch.equal(old, new.p) for old, new in zip(before, worker.boundaries[1:-1], strict=True))
+    for layer, left in zip(worker.layers[1:], worker.boundaries[1:-1], strict=True):
+        nu = worker.algorithm.nu
+        # At the limit p = q and u is the multiplier, so grad F + u = 0 up to the levels: use phi's gradient.
+        g = p_gradient((layer.m - layer.z) @ layer.W, left.p, left.q, left.u, nu=nu, rho=worker.rho)
+        tau = nu * torch.linalg.matrix_norm(layer.W, 2) ** 2 + worker.rho
+        assert torch.equal(left.p_levels.project(left.p - g / tau), left.p)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_cached_pre_activation_does_not_drift(make_chain, solver: str, dtype: torch.dtype) -> None:
+    """Within 200 rounding errors of its own size after 200 epochs without a refresh."""
+    worker = make_chain(solver=solver, dtype=dtype, mu=0.01, nodes=60, hidden=20, layers=5)
+    worker.refresh_every = 10**9
+    for _ in range(EPOCHS):
+        worker.epoch()
+    cached = [layer.m for layer in worker.layers]
+    worker.refresh()
+    for m, layer in zip(cached, worker.layers, strict=True):
+        drift = float((m - layer.m).abs().max() / layer.m.abs().max())
+        assert drift < 200 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("lipschitz", [0.25, 1.0])
+@pytest.mark.parametrize("nu", [1e-3, 1.0])
+def test_descent_constants_are_positive_exactly_above_the_bound(nu: float, lipschitz: float) -> None:
+    bound = rho_bound(nu, lipschitz)
+    assert min(descent_constants(nu, 1.001 * bound, lipschitz)) > 0
+    assert min(descent_constants(nu, 0.999 * bound, lipschitz)) < 0

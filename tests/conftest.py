@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from torch_geometric.data import Data
+
+from pdadmm_g.admm.activations import ACTIVATIONS
+from pdadmm_g.admm.diagnostics import rho_bound
+from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.state import Quantization, Weights, forward_state
+from pdadmm_g.engine.worker import Algorithm, Worker
+
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
+settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def make_chain() -> Callable[..., Worker]:
+    """A worker with a whole chain on a random problem in float64, rho just above the theory's bound by default."""
+
+    def make(
+        *,
+        layers: int = 4,
+        nodes: int = 30,
+        features: int = 12,
+        hidden: int = 8,
+        classes: int = 3,
+        activation: str = "relu",
+        risk: str = "cross-entropy",
+        solver: str = "linearized",
+        nu: float = 0.1,
+        rho: float | None = None,
+        mu: float = 0.0,
+        quantization: Quantization | None = None,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> Worker:
+        generator = torch.Generator().manual_seed(seed)
+
+        def randn(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+        widths = [features, *[hidden] * (layers - 1), classes]
+        weights = [
+            Weights(randn(b, a) / a**0.5, randn(b) / 10, torch.eye(b, a, dtype=dtype))
+            for a, b in zip(widths, widths[1:], strict=False)
+        ]
+        X = randn(nodes, features)
+        y = torch.randint(classes, (nodes,), generator=generator)
+        f = ACTIVATIONS[activation]
+        algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu)
+        chain, boundaries = forward_state(weights, X, f, quantization or Quantization())
+        rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
+        return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, y=y)
+
+    return make
+
+
+@pytest.fixture
+def tiny_graph() -> Data:
+    """Two cliques of 10 nodes joined by one edge; features and labels tell them apart."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(20) // 10
+    x = torch.randn(20, 5, generator=generator) + 2.0 * y[:, None]
+    pairs = [(i, j) for i in range(20) for j in range(20) if i != j and i // 10 == j // 10]
+    edge_index = torch.tensor([*pairs, (9, 10), (10, 9)]).T
+    data = Data(x=x, edge_index=edge_index, y=y)
+    for mask, digits in (("train_mask", (0, 1, 2)), ("val_mask", (3, 4, 5)), ("test_mask", (6, 7, 8, 9))):
+        data[mask] = torch.tensor([node % 10 in digits for node in range(20)])
+    return data
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real benchmark files that $PDADMM_G_DATA names."""
+    root = os.environ.get("PDADMM_G_DATA")
+    if not root:
+        pytest.skip("PDADMM_G_DATA does not name a folder of raw benchmark files")
+    return Path(root)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Processed benchmarks go to a folder of this test session."""
+    os.environ["PDADMM_G_CACHE"] = str(tmp_path_factory.mktemp("cache"))
