@@ -87,10 +87,11 @@ class NaivePdADMM:
                 hessian = np.diag(s) - np.outer(s, s) + self.nu * np.eye(classes)
                 step = np.linalg.solve(hessian, gradient)
                 length = 1.0
-                while length > 1e-10 and self.node(x - length * step, m[:, node], target) > self.node(
-                    x, m[:, node], target
-                ):
-                    length /= 2
+                # Close to the optimum full steps converge, and rounding hides the decrease.
+                if np.abs(gradient).max() > 1e-6:
+                    here = self.node(x, m[:, node], target)
+                    while self.node(x - length * step, m[:, node], target) > here:
+                        length /= 2
                 x = x - length * step
                 if np.abs(gradient).max() < 1e-14:
                     break
