@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ def make_chain() -> Callable[..., Worker]:
         widths = [features, *[hidden] * (layers - 1), classes]
         weights = [
             Weights(randn(b, a) / a**0.5, randn(b) / 10, torch.eye(b, a, dtype=dtype))
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in itertools.pairwise(widths)
         ]
         X = randn(nodes, features)
         y = torch.randint(classes, (nodes,), generator=generator)

@@ -32,11 +32,11 @@ def cli() -> None:
     """
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Entry point: every mistake of the user ends in one line and exit code 2."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _warning_printer()
     try:
-        sys.exit(cli.main(prog_name="pdadmm-g", standalone_mode=False) or 0)
+        sys.exit(cli.main(arguments, prog_name="pdadmm-g", standalone_mode=False) or 0)
     except (InputError, click.UsageError) as error:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         click.echo(f"error: {' '.join(message.split())}", err=True)
@@ -46,9 +46,16 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):
-        click.echo(f"warning: {message}", err=True)
+def _warning_printer() -> Callable[..., None]:
+    """Shows each warning meant for users once, as one line."""
+    shown = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UserWarning) and str(message) not in shown:
+            shown.add(str(message))
+            click.echo(f"warning: {message}", err=True)
+
+    return show
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

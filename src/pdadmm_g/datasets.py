@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import os
 import shutil
+import sys
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +70,6 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
     for mask in MASKS:
         if mask in data:
             data[mask] = as_mask(data[mask], num_nodes, f"{culprit}: {mask}")
-    _warn_overlap(data, culprit)
     return data
 
 
@@ -89,6 +91,7 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
     absent = set(data.y[used].unique().tolist()) - set(data.y[data.train_mask].unique().tolist())
     if absent:
         raise InputError(f"{culprit}: class {min(absent)} has no training node")
+    _warn_overlap(data)
 
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
@@ -154,13 +157,13 @@ def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
     return y
 
 
-def _warn_overlap(data: Data, culprit: str) -> None:
+def _warn_overlap(data: Data) -> None:
     present = [mask for mask in MASKS if mask in data]
     for index, first in enumerate(present):
         for second in present[index + 1 :]:
             shared = int((data[first] & data[second]).sum())
             if shared:
-                warnings.warn(f"{culprit}: {first} and {second} share {shared} nodes", stacklevel=4)
+                warnings.warn(f"{first} and {second} share {shared} nodes", stacklevel=4)
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -188,12 +191,19 @@ def _load_npz(path: Path) -> Data:
         raise InputError(f"{path}: cannot read as .npz arrays: {_first_line(error)}") from None
 
 
-def _load_pt(path: Path) -> Data:
+def _only_graphs() -> AbstractContextManager[None]:
+    """While active, ``torch.load`` accepts the record types of a ``Data`` beside tensors, and nothing else."""
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
+    records = {Data, DataEdgeAttr, DataTensorAttr, GlobalStorage}
+    # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
+    return torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals())))
+
+
+def _load_pt(path: Path) -> Data:
     try:
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        with _only_graphs():
             data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
         raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {_first_line(error)}") from None
@@ -295,7 +305,8 @@ def _load_arxiv(folder: Path) -> Data:
         from ogb.nodeproppred import PygNodePropPredDataset
     except ImportError:
         raise InputError("ogbn-arxiv needs the 'ogb' package: pip install 'pdadmm-g[ogb]'") from None
-    dataset = PygNodePropPredDataset("ogbn-arxiv", root=str(folder.parent))
+    with _only_graphs():  # ogb reads its processed file with torch.load's strict default
+        dataset = PygNodePropPredDataset("ogbn-arxiv", root=str(folder.parent))
     data = dataset[0]
     split = dataset.get_idx_split()
     for mask, part in zip(MASKS, ("train", "valid", "test"), strict=True):
@@ -351,7 +362,8 @@ def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Dat
     else:
         folder = cache / "downloaded" / benchmark.folder
     try:
-        return benchmark.load(folder)
+        with contextlib.redirect_stdout(sys.stderr):  # the libraries talk; our standard output is for results
+            return benchmark.load(folder)
     except InputError:
         raise
     except Exception as error:  # network, parser and library errors of many kinds; all end in one line for the user

@@ -134,11 +134,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Data | ArrayLike) -> NDArray[Any]:
         """The most probable label of every node, or of every row."""
-        return self.classes_[self._logits(X).argmax(1).numpy()]
+        best = self._logits(X).argmax(1).numpy()
+        return self.classes_[best]
 
     def predict_proba(self, X: Data | ArrayLike) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for every node or row."""
-        return torch.softmax(self._logits(X).double(), dim=1).numpy()
+        return torch.softmax(self._logits(X), dim=1).numpy()
 
     def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy. For a graph, ``y`` is the mask (or indices) of the nodes to score, by default its test mask."""

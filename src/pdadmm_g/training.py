@@ -201,7 +201,7 @@ class Stage:
             "primal_residual": primal,
             "dual_residual": dual,
             "output_norm": math.sqrt(sum(output for _, _, output in shares)),
-            "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b) for move in moved),
+            "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moved),
             "c_k": self._rate,
             "rho": rho,
         }
@@ -242,7 +242,8 @@ class Stage:
     def _converged(self, record: Record) -> bool:
         """Residuals small against the outputs q, and the descent of the epoch small against the objective.
 
-        The last condition is there for coarse levels: there p and q may stand still while the weights still move.
+        The last condition is there because p and q may stand still while the rest still moves: on coarse levels, and
+        in the first epochs of a stage, before the change of z_L has travelled down the chain.
         """
         tolerance = self.config.tolerance
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -35,9 +36,7 @@ def lagrangian(worker: Worker) -> float:
 
 
 def total_moves(worker: Worker, moves) -> float:
-    return rate_term(
-        moves, nu=worker.algorithm.nu, rho=worker.rho, lipschitz=worker.algorithm.activation.lipschitz
-    )
+    return rate_term(moves, nu=worker.algorithm.nu, rho=worker.rho, lipschitz=worker.algorithm.activation.lipschitz)
 
 
 @variants
@@ -91,7 +90,7 @@ def test_primal_residual_vanishes_and_the_rate_series_is_summable(
         terms.append(total_moves(worker, worker.epoch()))
         gaps.append(math.sqrt(sum(float(share.gap) for share in worker.shares())))
     c = [min(terms[: k + 1]) for k in range(len(terms))]
-    assert all(a >= b for a, b in zip(c, c[1:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(c))
     # The terms add up to no more than the total descent, which is what makes c_k = o(1/k).
     assert sum(terms) <= start - lagrangian(worker) + 1e-9
     assert 1000 * c[-1] < 0.1 * max(k * c_k for k, c_k in enumerate(c, start=1))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pdadmm_g import InputError
+from pdadmm_g.config import ModelConfig, RunConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rho": 0}, "rho must be positive, got 0"),
+        ({"rho": "-1"}, "rho must be positive"),
+        ({"nu": -1e-3}, "nu must be positive"),
+        ({"rho": "nan"}, "rho must be finite"),
+        ({"rho": "much"}, "rho must be a number, got 'much'"),
+        ({"weight_decay": -1}, "weight_decay must not be negative"),
+        ({"layers": 1}, "layers must be at least 2, got 1"),
+        ({"layers": 2.5}, "layers must be a whole number"),
+        ({"layers": True}, "layers must be a whole number"),
+        ({"layers": "ten"}, "layers must be a whole number, got 'ten'"),
+        ({"hidden": 0}, "hidden must be at least 1"),
+        ({"stages": "2,2,10"}, "stages must be increasing, got 2,2,10"),
+        ({"stages": "5,2,10"}, "stages must be increasing"),
+        ({"stages": "1,10"}, "stages must start at 2 layers or more"),
+        ({"stages": "2,5"}, "stages must end at layers = 10, got 2,5"),
+        ({"stages": []}, "stages must be increasing"),
+        ({"levels": "1"}, "levels needs at least two values"),
+        ({"levels": "1,0"}, "levels must be sorted and distinct, got 1,0"),
+        ({"levels": "0,1", "bits": 4}, "levels excludes bits"),
+        ({"bits": 17}, "bits must be between 1 and 16"),
+        ({"activation": "swish"}, "activation must be one of relu, leaky-relu, tanh, sigmoid, identity, got swish"),
+        ({"teleport": 1}, r"teleport must be in \[0, 1\)"),
+        ({"row_normalize": "maybe"}, "row_normalize must be true or false"),
+        ({"dataset": [1]}, "dataset must be text"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+    ],
+)
+def test_bad_values_are_named(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RunConfig.load(None, settings)
+
+
+def test_unknown_settings_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("weight-decai: 1\n")
+    with pytest.raises(InputError, match=r"run.yaml: unknown setting 'weight_decai'; did you mean 'weight_decay'\?"):
+        RunConfig.load(path)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "just text", "\x00", "!!python/object/apply:os.getcwd []"])
+def test_files_that_are_not_settings(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match="run.yaml") as caught:
+        RunConfig.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file() -> None:
+    with pytest.raises(InputError, match="cannot read the configuration"):
+        RunConfig.load("nowhere.yaml")
+
+
+def test_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("rho: 1e-3\nlayers: 4\nstages: [2, 4]\nlevels: paper\npatience: none\n")
+    config = RunConfig.load(path, {"rho": "2", "stages": "3,4"})
+    assert (config.rho, config.layers, config.stages) == (2.0, 4, (3, 4))
+    assert config.levels == "paper"
+    assert config.patience is None
+
+
+def test_yaml_without_a_dot_is_still_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("nu: 1e-3\n")
+    assert isinstance(yaml.safe_load(path.read_text())["nu"], str)
+    assert RunConfig.load(path).nu == 1e-3
+
+
+@pytest.mark.parametrize("levels", [None, "paper", (0.0, 0.5, 2.0)])
+def test_yaml_round_trip_of_the_resolved_configuration(tmp_path: Path, levels) -> None:
+    config = RunConfig(layers=7, quantize="pq", levels=levels, patience=None).resolved()
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml())
+    assert RunConfig.load(path) == config
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages"), [(2, (2,)), (3, (2, 3)), (10, (2, 5, 10)), (50, (2, 5, 10, 20, 50)), (11, (2, 5, 10, 11))]
+)
+def test_default_stages(layers: int, stages: tuple[int, ...]) -> None:
+    assert ModelConfig(layers=layers).resolved().stages == stages
+
+
+def test_resolved_fills_in_what_depends_on_other_settings() -> None:
+    config = RunConfig(dataset="graphs/mine.npz", seed=3).resolved()
+    assert (config.hops, config.bits, config.out) == (16, 8, "runs/mine-3")
+    assert ModelConfig(augment="hops").resolved().hops == 4
+    assert ModelConfig(levels="paper").resolved().bits is None

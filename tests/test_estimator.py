@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch_geometric.data import Data
+
+from pdadmm_g import GAMLP, GAMLPClassifier, InputError, Status
+from pdadmm_g.config import ModelConfig
+
+
+def small(**settings) -> GAMLPClassifier:
+    return GAMLPClassifier(**{"layers": 3, "hidden": 16, "epochs": 30, "random_state": 0} | settings)
+
+
+def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
+    signature = inspect.signature(GAMLPClassifier.__init__).parameters
+    expected = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
+    actual = {name: parameter.default for name, parameter in signature.items() if name not in ("self", "random_state")}
+    assert actual == expected
+
+
+def test_graph(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    assert clf.score(tiny_graph, tiny_graph.test_mask) == 1.0
+    assert clf.score(tiny_graph) == 1.0
+    assert clf.predict(tiny_graph).tolist() == tiny_graph.y.tolist()
+    probabilities = clf.predict_proba(tiny_graph)
+    assert probabilities.shape == (20, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-6)
+    assert (probabilities.argmax(1) == tiny_graph.y.numpy()).all()
+    assert isinstance(clf.model_, GAMLP)
+    assert isinstance(clf.status_, Status)
+    assert clf.history_[-1]["epoch"] == len(clf.history_)
+
+
+def test_model_alone_gives_the_same_predictions(tiny_graph: Data) -> None:
+    clf = small(augment="hops").fit(tiny_graph)
+    with torch.no_grad():
+        logits = clf.model_(clf.augmentation_.features(tiny_graph))
+    assert clf.classes_[logits.argmax(1)].tolist() == clf.predict(tiny_graph).tolist()
+
+
+def test_labels_need_not_be_consecutive(tiny_graph: Data) -> None:
+    tiny_graph.y = tiny_graph.y * 7 + 3
+    clf = small().fit(tiny_graph)
+    assert clf.classes_.tolist() == [3, 10]
+    assert clf.score(tiny_graph) == 1.0
+
+
+def test_masks_as_booleans_or_indices(tiny_graph: Data) -> None:
+    expected = small().fit(tiny_graph)
+    indices = tiny_graph.clone()
+    for mask in ("train_mask", "val_mask"):
+        indices[mask] = tiny_graph[mask].nonzero().view(-1)
+    actual = small().fit(indices)
+    np.testing.assert_array_equal(expected.predict_proba(tiny_graph), actual.predict_proba(tiny_graph))
+    assert expected.score(tiny_graph, [0, 1]) == 1.0
+
+
+def test_node_permutation_permutes_predictions(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    permuted = Data(x=tiny_graph.x[order], edge_index=order.argsort()[tiny_graph.edge_index])
+    np.testing.assert_allclose(clf.predict_proba(permuted), clf.predict_proba(tiny_graph)[order], atol=1e-5)
+
+
+def test_without_validation_mask(tiny_graph: Data) -> None:
+    del tiny_graph.val_mask
+    clf = small().fit(tiny_graph)
+    assert clf.history_[-1]["val_accuracy"] is None
+    assert clf.score(tiny_graph) == 1.0
+
+
+def test_prediction_in_chunks_is_the_same(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = small().fit(tiny_graph)
+    whole = clf.predict_proba(tiny_graph)
+    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 5 * 3)
+    np.testing.assert_allclose(clf.predict_proba(tiny_graph), whole, rtol=1e-5)
+
+
+def test_save_and_load(tmp_path: Path, tiny_graph: Data) -> None:
+    clf = small(levels=(0.0, 0.5, 1.0, 2.0), quantize="p", augment="hops").fit(tiny_graph)
+    clf.save(tmp_path / "model.safetensors")
+    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(tiny_graph), clf.predict_proba(tiny_graph))
+    assert again.status_ is clf.status_
+    assert again.levels == clf.levels
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"settings": {"nonsense": 1}},
+        {"settings": {"layers": -1}},
+        {"settings": {}, "classes": [0, 1], "n_features_in": 99, "status": "MAX_EPOCHS", "graph": True},
+        {"settings": {}, "classes": [0], "n_features_in": 4, "status": "MAX_EPOCHS", "graph": False},
+        {"settings": {}, "classes": [0, 1], "n_features_in": 4, "status": "PERFECT", "graph": False},
+    ],
+)
+def test_model_files_that_contradict_themselves_are_refused(tmp_path: Path, extra: dict[str, object]) -> None:
+    GAMLP([4, 3, 2]).save(tmp_path / "model.safetensors", extra)
+    with pytest.raises(InputError, match="not a pdadmm-g model file"):
+        GAMLPClassifier.load(tmp_path / "model.safetensors")
+
+
+def test_feature_count_must_fit(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    tiny_graph.x = tiny_graph.x[:, :4]
+    with pytest.raises(InputError, match="data has 4 features, the model was trained with 5"):
+        clf.predict(tiny_graph)
+
+
+def test_graph_model_refuses_a_matrix(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    with pytest.raises(InputError, match="fitted on a graph"):
+        clf.predict(tiny_graph.x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"rho": -1.0}, "rho must be positive"), ({"device": "abacus"}, "device 'abacus' is not available")],
+)
+def test_bad_settings_are_named(tiny_graph: Data, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        small(**settings).fit(tiny_graph)
+
+
+def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    with pytest.raises(InputError, match="mask is empty"):
+        clf.score(tiny_graph, torch.zeros(20, dtype=torch.bool))
+    with pytest.raises(InputError, match="labels 'y' are missing"):
+        clf.score(Data(x=tiny_graph.x, edge_index=tiny_graph.edge_index), [0])
+    del tiny_graph.test_mask
+    with pytest.raises(InputError, match="'test_mask' is missing"):
+        clf.score(tiny_graph)
+
+
+# ------------------------------------------------------------------------------------------------ feature matrices
+
+
+def test_feature_matrix_with_string_labels() -> None:
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = make_pipeline(StandardScaler(), small(epochs=100))
+    assert cross_val_score(model, X, names, cv=3).mean() > 0.9
+
+
+def test_grid_search_and_clone() -> None:
+    X, y = load_iris(return_X_y=True)
+    search = GridSearchCV(small(epochs=5), {"weight_decay": [1e-3, 1e3]}, cv=2).fit(
+        StandardScaler().fit_transform(X), y
+    )
+    assert search.best_params_ == {"weight_decay": 1e-3}
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+@parametrize_with_checks([GAMLPClassifier(layers=2, hidden=16, epochs=30)])
+def test_scikit_learn_contract(estimator, check) -> None:
+    check(estimator)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+import pdadmm_g.graph as graph
+from pdadmm_g.graph import GraphAugment, renormalized_adjacency
+
+
+def path_of_four() -> Data:
+    """0 - 1 - 2 - 3."""
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 4.0]])
+    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
+
+
+def raw(mode: str = "hops", hops: int = 4, **options) -> GraphAugment:
+    return GraphAugment(mode, hops, row_normalize=False, unit_norm=False, **options)
+
+
+def test_renormalized_adjacency_of_a_path() -> None:
+    # Degrees plus one: 2, 3, 3, 2.
+    expected = torch.tensor(
+        [
+            [1 / 2, 1 / 6**0.5, 0, 0],
+            [1 / 6**0.5, 1 / 3, 1 / 3, 0],
+            [0, 1 / 3, 1 / 3, 1 / 6**0.5],
+            [0, 0, 1 / 6**0.5, 1 / 2],
+        ]
+    )
+    A = renormalized_adjacency(path_of_four().edge_index, 4)
+    assert A.layout == torch.sparse_csr
+    torch.testing.assert_close(A.to_dense(), expected)
+
+
+def test_star_of_five_with_every_blemish() -> None:
+    """Directed, doubled and self-looped edges around node 0; node 4 is isolated."""
+    edges = torch.tensor([[0, 0, 2, 3, 3, 1, 1], [1, 1, 0, 0, 0, 1, 0]])
+    A = renormalized_adjacency(edges, 5).to_dense()
+    s = 1 / 8**0.5  # 1 / sqrt((3 + 1) (1 + 1))
+    expected = torch.tensor(
+        [
+            [1 / 4, s, s, s, 0],
+            [s, 1 / 2, 0, 0, 0],
+            [s, 0, 1 / 2, 0, 0],
+            [s, 0, 0, 1 / 2, 0],
+            [0, 0, 0, 0, 1],
+        ]
+    )
+    torch.testing.assert_close(A, expected)
+
+
+def test_hops_by_hand() -> None:
+    data = path_of_four()
+    X = raw(hops=3).features(data)
+    assert X.shape == (4, 6)
+    torch.testing.assert_close(X[:, :2], data.x)
+    torch.testing.assert_close(X[0, 2:4], torch.tensor([0.5, 2 / 6**0.5]))
+    torch.testing.assert_close(X[1, 2:4], torch.tensor([1 / 6**0.5 + 1, 2 / 3]))
+    # Second hop of node 0: half of its own first hop and 1/sqrt(6) of node 1's.
+    torch.testing.assert_close(X[0, 4:], X[0, 2:4] / 2 + X[1, 2:4] / 6**0.5)
+
+
+def test_average_by_hand() -> None:
+    data = path_of_four()
+    hops = raw(hops=4).features(data).split(2, dim=1)
+    X = raw("average", 3, teleport=0.1).features(data)
+    torch.testing.assert_close(X, 0.9 * (hops[1] + hops[2] + hops[3]) / 3 + 0.1 * data.x)
+
+
+def test_none_leaves_the_graph_out() -> None:
+    data = path_of_four()
+    torch.testing.assert_close(raw("none", 1).features(data), data.x)
+
+
+def test_row_normalisation_and_unit_norm() -> None:
+    data = path_of_four()
+    data.x[0] = torch.tensor([-1.0, 3.0])
+    data.x[3] = 0
+    X = GraphAugment("none", 1, row_normalize=True, unit_norm=False).features(data)
+    torch.testing.assert_close(X[0], torch.tensor([-0.25, 0.75]))
+    torch.testing.assert_close(X[3], torch.zeros(2))
+    blocks = GraphAugment("hops", 3).features(data).split(2, dim=1)
+    norms = torch.stack([block.norm(dim=1) for block in blocks])
+    expected = torch.ones(3, 4)
+    expected[0, 3] = 0  # the zero row has no direction before the first hop
+    torch.testing.assert_close(norms, expected)
+
+
+def test_isolated_node_keeps_its_features() -> None:
+    data = Data(x=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
+    for block in raw(hops=4).features(data).split(3, dim=1):
+        torch.testing.assert_close(block[2], torch.tensor([0.0, 0.0, 1.0]))
+
+
+def test_graph_without_edges() -> None:
+    for edge_index in (None, torch.empty(2, 0, dtype=torch.long)):
+        X = raw(hops=2).features(Data(x=torch.eye(3), edge_index=edge_index))
+        torch.testing.assert_close(X, torch.cat([torch.eye(3)] * 2, dim=1))
+        torch.testing.assert_close(
+            raw("average", 5).features(Data(x=torch.eye(3), edge_index=edge_index)), torch.eye(3)
+        )
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["hops", "average"]), st.booleans())
+def test_permuting_the_nodes_permutes_the_features(seed: int, mode: str, unit_norm: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(9, 4, generator=generator)
+    edges = torch.randint(9, (2, 15), generator=generator)
+    order = torch.randperm(9, generator=generator)
+    place = order.argsort()
+    augment = GraphAugment(mode, 3, unit_norm=unit_norm)
+    X = augment.features(Data(x=x, edge_index=edges))
+    permuted = augment.features(Data(x=x[order], edge_index=place[edges]))
+    torch.testing.assert_close(permuted, X[order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_features_give_the_same(layout: torch.layout) -> None:
+    data = path_of_four()
+    expected = GraphAugment().features(data)
+    sparse = Data(x=data.x.to_sparse(layout=layout), edge_index=data.edge_index)
+    torch.testing.assert_close(GraphAugment().features(sparse), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.bool])
+def test_any_number_type_is_accepted(dtype: torch.dtype) -> None:
+    data = path_of_four()
+    data.x = (data.x > 0).to(dtype)
+    X = GraphAugment().features(data)
+    assert X.dtype == torch.float32
+    data.x = data.x.float()
+    torch.testing.assert_close(X, GraphAugment().features(data))
+
+
+def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(50, 13, generator=generator), edge_index=torch.randint(50, (2, 200), generator=generator))
+    whole = GraphAugment().features(data)
+    nodes = torch.tensor([7, 3, 3, 49])
+    monkeypatch.setattr(graph, "BLOCK_BYTES", 50 * 4 * 3)  # three columns at a time
+    torch.testing.assert_close(GraphAugment().features(data), whole)
+    torch.testing.assert_close(GraphAugment().features(data, nodes), whole[nodes])
+
+
+def test_is_a_transform_and_leaves_the_input_alone() -> None:
+    data = path_of_four()
+    before = data.x.clone()
+    augmented = GraphAugment("hops", 3)(data)
+    assert augmented.x.shape == (4, 6)
+    assert torch.equal(data.x, before)
+
+
+def test_memory_stays_near_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No intermediate is larger than one block of columns: a dense adjacency or a dense copy of all hops would be."""
+    nodes, width = 2000, 64
+    generator = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(nodes, width), edge_index=torch.randint(nodes, (2, 8000), generator=generator))
+    monkeypatch.setattr(graph, "BLOCK_BYTES", nodes * 4 * 8)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.layout == torch.strided and result._base is None:
+                largest = max(largest, result.numel())
+            return result
+
+    with Watch():
+        GraphAugment("hops", 4).features(data, torch.arange(10))
+    assert largest <= 4 * 8000 + nodes * 8

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pdadmm_g import GAMLP, InputError
+
+
+def test_forward_by_hand() -> None:
+    W1, b1 = torch.tensor([[1.0, -1.0]]), torch.tensor([0.5])
+    W2, b2 = torch.tensor([[2.0], [-1.0]]), torch.tensor([0.0, 1.0])
+    model = GAMLP.from_parameters([(W1, b1), (W2, b2)], "relu")
+    x = torch.tensor([[3.0, 1.0], [0.0, 4.0]])
+    assert model(x).tolist() == [[5.0, -1.5], [0.0, 1.0]]
+    assert model.widths == (2, 1, 2)
+
+
+def test_is_an_ordinary_module() -> None:
+    model = GAMLP([4, 3, 2], "tanh")
+    model(torch.randn(5, 4)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert len(list(model.parameters())) == 4
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    model = GAMLP([4, 3, 3, 2], "leaky-relu")
+    model.save(tmp_path / "model.safetensors", {"note": [1, "two"]})
+    again, extra = GAMLP.load(tmp_path / "model.safetensors")
+    x = torch.randn(7, 4)
+    assert torch.equal(model(x), again(x))
+    assert extra == {"note": [1, "two"]}
+
+
+HEADER = json.dumps({"widths": [4, 3, 2], "activation": "relu", "extra": {}})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {"pdadmm_g": "not json"},
+        {"pdadmm_g": "{}"},
+        {"pdadmm_g": HEADER},
+        {"pdadmm_g": HEADER.replace("relu", "swish")},
+        {"pdadmm_g": HEADER.replace("[4, 3, 2]", "[4, -3, 2]")},
+        {"pdadmm_g": HEADER.replace("[4, 3, 2]", '"wide"')},
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"stray": torch.zeros(2)}, str(path), metadata=metadata)
+    with pytest.raises(InputError, match="not a pdadmm-g model file") as caught:
+        GAMLP.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such model file"):
+        GAMLP.load(tmp_path / "none.safetensors")
+    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
+    with pytest.raises(InputError, match="not a pdadmm-g model file"):
+        GAMLP.load(tmp_path / "broken.safetensors")

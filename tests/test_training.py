@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pdadmm_g import Status
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.worker import Worker
+from pdadmm_g.training import (
+    PENALTY_SCHEDULES,
+    BalancePenalty,
+    Examples,
+    StallPenalty,
+    grow,
+    initial_weights,
+    train,
+)
+
+KEYS = {
+    "stage", "epoch", "objective", "risk", "primal_residual", "dual_residual", "output_norm", "descent", "c_k", "rho",
+    "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds",
+}  # fmt: skip
+
+
+def blobs(nodes: int, seed: int, spread: float = 0.5) -> Examples:
+    """Three Gaussian clouds in six dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(nodes) % 3
+    centres = 2 * torch.eye(3, 6)
+    return Examples(centres[y] + spread * torch.randn(nodes, 6, generator=generator), y)
+
+
+TRAINING, VALIDATION = blobs(60, 0), blobs(90, 1)
+
+
+def fit(validation: Examples | None = VALIDATION, on_epoch=None, seed: int = 0, **settings):
+    settings = {"layers": 4, "stages": (2, 4), "hidden": 8, "epochs": 15} | settings
+    return train(TRAINING, validation, 3, ModelConfig(**settings), seed=seed, on_epoch=on_epoch)
+
+
+def forward(weights, x):
+    for w in weights[:-1]:
+        x = torch.relu(x @ w.W.T + w.b)
+    return x @ weights[-1].W.T + weights[-1].b
+
+
+# ------------------------------------------------------------------------------------------------------ growth
+
+
+def test_growing_does_not_change_the_function() -> None:
+    weights = initial_weights(6, 8, 3, like=TRAINING.X, generator=torch.Generator().manual_seed(0))
+    deep = grow(weights, 7)
+    assert len(deep) == 7
+    assert deep[0] is weights[0]
+    assert deep[-1] is weights[-1]
+    assert torch.equal(forward(deep, TRAINING.X), forward(weights, TRAINING.X))
+    for layer in deep[1:-1]:
+        assert torch.equal(layer.W, torch.eye(8))
+        assert torch.equal(layer.W0, torch.eye(8))
+
+
+def test_first_and_last_layer_decay_toward_zero() -> None:
+    weights = initial_weights(6, 8, 3, like=TRAINING.X, generator=torch.Generator())
+    assert all(not w.W0.any() for w in weights)
+
+
+def test_strong_decay_holds_layers_at_their_anchors() -> None:
+    model = fit(weight_decay=1e4, patience=None).model
+    first, *inserted, last = [linear.weight.detach() for linear in model.linears]
+    assert first.abs().max() < 1e-2
+    assert last.abs().max() < 1e-2
+    for W in inserted:
+        torch.testing.assert_close(W, torch.eye(8), rtol=0, atol=1e-2)
+
+
+# ---------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"solver": "linearized"},
+        {"quantize": "p"},
+        {"quantize": "pq", "bits": 6},
+        {"quantize": "pq", "levels": (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)},
+        {"activation": "leaky-relu"},
+        {"activation": "tanh"},
+        {"activation": "sigmoid"},
+        {"risk": "squared-error"},
+        {"penalty": "stall"},
+        {"penalty": "balance"},
+    ],
+    ids=str,
+)
+def test_learns(settings: dict[str, object]) -> None:
+    result = fit(epochs=40, **settings)
+    with torch.no_grad():
+        test = blobs(300, 2)
+        accuracy = (result.model(test.X).argmax(1) == test.y).double().mean()
+    assert accuracy > 0.9
+    assert result.status in (Status.MAX_EPOCHS, Status.EARLY_STOPPED)
+
+
+def test_history_has_the_documented_keys() -> None:
+    history = fit().history
+    assert all(set(record) == KEYS for record in history)
+    assert [record["epoch"] for record in history] == list(range(1, len(history) + 1))
+    assert {record["stage"] for record in history} == {1, 2}
+    for record in history:
+        assert record["seconds"] > 0
+        assert math.isfinite(record["objective"])
+        assert 0 <= record["train_accuracy"] <= 1
+    c = [record["c_k"] for record in history if record["stage"] == 1]
+    assert c == sorted(c, reverse=True)
+
+
+def test_seconds_add_up() -> None:
+    result = fit()
+    assert result.seconds == pytest.approx(sum(record["seconds"] for record in result.history))
+
+
+def test_same_seed_same_weights() -> None:
+    a, b, c = fit(), fit(), fit(seed=1)
+    pairs = list(zip(a.model.parameters(), b.model.parameters(), strict=True))
+    assert all(torch.equal(x, y) for x, y in pairs)
+    assert any(not torch.equal(x, y) for x, y in zip(a.model.parameters(), c.model.parameters(), strict=True))
+
+
+def test_global_random_state_is_left_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    fit()
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_reported_validation_accuracy_is_the_networks_own() -> None:
+    result = fit(patience=None)
+    with torch.no_grad():
+        logits = result.model(VALIDATION.X)
+    assert result.history[-1]["val_accuracy"] == pytest.approx((logits.argmax(1) == VALIDATION.y).double().mean())
+    loss = torch.nn.functional.cross_entropy(logits, VALIDATION.y)
+    assert result.history[-1]["val_loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_best_weights_are_restored() -> None:
+    result = fit(patience=15)
+    last_stage = [record for record in result.history if record["stage"] == 2]
+    best = max((record["val_accuracy"], -record["val_loss"]) for record in last_stage)
+    with torch.no_grad():
+        logits = result.model(VALIDATION.X)
+    accuracy = float((logits.argmax(1) == VALIDATION.y).double().mean())
+    loss = float(torch.nn.functional.cross_entropy(logits, VALIDATION.y))
+    # Not worse than any epoch of the stage; better where the stage before had already been better.
+    assert (accuracy, -loss + 1e-6) >= best
+
+
+def test_evaluation_can_be_rare() -> None:
+    history = fit(eval_every=4, epochs=10, patience=None).history
+    evaluated = [record["epoch"] for record in history if record["val_accuracy"] is not None]
+    assert evaluated == [4, 8, 10, 14, 18, 20]
+
+
+def test_without_validation_all_epochs_are_used() -> None:
+    result = fit(validation=None, patience=2)
+    assert len(result.history) == 30
+    assert result.history[-1]["val_accuracy"] is None
+
+
+# -------------------------------------------------------------------------------------------------------- status
+
+
+def test_every_status_has_a_sentence_of_advice() -> None:
+    assert {status.name for status in Status} == {
+        "CONVERGED", "MAX_EPOCHS", "EARLY_STOPPED", "DIVERGED", "NON_FINITE", "INTERRUPTED",
+    }  # fmt: skip
+    for status in Status:
+        assert len(status.advice) > 20
+        assert status.advice.endswith(".")
+
+
+def test_status_max_epochs() -> None:
+    assert fit(patience=None).status is Status.MAX_EPOCHS
+
+
+def test_status_early_stopped() -> None:
+    result = fit(patience=3, epochs=200)
+    assert result.status is Status.EARLY_STOPPED
+    assert len(result.history) < 400
+
+
+def test_status_converged() -> None:
+    result = fit(tolerance=1e-2, epochs=2000, patience=None, stages=(4,))
+    assert result.status is Status.CONVERGED
+    record = result.history[-1]
+    assert record["primal_residual"] <= 1e-2 * record["output_norm"]
+    assert record["dual_residual"] <= 1e-2 * record["rho"] * record["output_norm"]
+    assert len(result.history) < 2000
+
+
+def test_rest_before_the_first_wave_is_not_convergence() -> None:
+    """In the first epoch only z_L moves: p and q stand still because nothing has reached them yet."""
+    result = fit(tolerance=1e-3, nu=0.1, rho=0.5, epochs=100, patience=None)
+    assert len(result.history) > 10
+    assert result.history[-1]["train_accuracy"] > 0.9
+
+
+def test_levels_that_cannot_move_are_not_convergence() -> None:
+    """Everything rounds to zero and stands still; that is no reason to call it solved at once."""
+    with pytest.warns(UserWarning, match="levels lose more than half"):
+        result = fit(quantize="p", levels=(0.0, 1e6), stages=(4,), epochs=3, patience=None)
+    assert result.status is Status.MAX_EPOCHS
+
+
+def test_status_diverged_keeps_the_best_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting was found that diverges by itself, so p gets a push."""
+    epoch = Worker.epoch
+
+    def pushed(worker: Worker) -> object:
+        moves = epoch(worker)
+        if worker._epochs == 5:
+            for boundary in worker.boundaries[1:-1]:
+                boundary.p = boundary.p + 1e6
+        return moves
+
+    monkeypatch.setattr(Worker, "epoch", pushed)
+    result = fit()
+    assert result.status is Status.DIVERGED
+    assert len(result.history) == 5
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(entry["val_accuracy"] for entry in result.history[:4])
+
+
+def test_status_non_finite_is_seen_at_once_and_keeps_the_best_model() -> None:
+    def poison(record) -> None:
+        if record["epoch"] == 5:
+            TRAINING_BROKEN.X[0, 0] = float("nan")
+
+    TRAINING_BROKEN = Examples(TRAINING.X.clone(), TRAINING.y)
+    config = ModelConfig(layers=4, stages=(2, 4), hidden=8, epochs=15)
+    result = train(TRAINING_BROKEN, VALIDATION, 3, config, seed=0, on_epoch=poison)
+    assert result.status is Status.NON_FINITE
+    assert len(result.history) == 6
+    assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(record["val_accuracy"] for record in result.history[:5])
+
+
+def test_non_finite_without_validation_falls_back_to_finite_weights() -> None:
+    broken = Examples(TRAINING.X.clone(), TRAINING.y)
+    broken.X[3, 1] = float("inf")
+    result = train(broken, None, 3, ModelConfig(layers=3, hidden=8), seed=0)
+    assert result.status is Status.NON_FINITE
+    assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
+
+
+def test_interrupt_keeps_the_best_model_so_far() -> None:
+    seen = []
+
+    def interrupt(record) -> None:
+        seen.append(record)
+        if record["epoch"] == 10:
+            raise KeyboardInterrupt
+
+    result = fit(on_epoch=interrupt)
+    assert result.status is Status.INTERRUPTED
+    assert len(result.history) == len(seen) == 10
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(record["val_accuracy"] for record in seen)
+
+
+# ------------------------------------------------------------------------------------------------------ warnings
+
+
+def test_penalty_below_the_bound_warns_once() -> None:
+    with pytest.warns(UserWarning, match="theory guarantees") as caught:
+        fit(rho=1e-3, nu=1e-2)
+    assert len(caught) == 1
+
+
+def test_papers_levels_warn_when_activations_are_small() -> None:
+    faint = Examples(TRAINING.X / 100, TRAINING.y)
+    with pytest.warns(UserWarning, match="output of layer 1: use calibrated ones"):
+        train(faint, None, 3, ModelConfig(layers=3, epochs=1, quantize="p", levels="paper"), seed=0)
+
+
+# ----------------------------------------------------------------------------------------------------- penalties
+
+
+def record(primal: float, dual: float = 1.0) -> dict[str, float]:
+    return {"primal_residual": primal, "dual_residual": dual}
+
+
+def test_stall_doubles_after_ten_epochs_without_progress() -> None:
+    schedule = StallPenalty()
+    rho = schedule(1.0, record(5.0))
+    for _ in range(9):
+        rho = schedule(rho, record(4.9))
+    assert rho == 1.0
+    assert schedule(rho, record(4.9)) == 2.0
+
+
+def test_stall_leaves_progress_alone() -> None:
+    schedule, rho = StallPenalty(), 1.0
+    for epoch in range(100):
+        rho = schedule(rho, record(0.8**epoch))
+    assert rho == 1.0
+
+
+@pytest.mark.parametrize(("primal", "dual", "expected"), [(11.0, 1.0, 2.0), (1.0, 11.0, 0.5), (5.0, 1.0, 1.0)])
+def test_balance_moves_rho_toward_the_larger_residual(primal: float, dual: float, expected: float) -> None:
+    schedule, rho = BalancePenalty(), 1.0
+    for _ in range(10):
+        rho = schedule(rho, record(primal, dual))
+    assert rho == expected
+
+
+def test_balance_is_bounded() -> None:
+    schedule, rho = BalancePenalty(), 1.0
+    for _ in range(1000):
+        rho = schedule(rho, record(1.0, 0.0))
+    assert rho == 1e3
+
+
+def test_constant_is_constant() -> None:
+    schedule = PENALTY_SCHEDULES["constant"]()
+    assert [schedule(0.3, record(1.0)) for _ in range(50)] == [0.3] * 50
+
+
+def test_schedule_reaches_the_worker() -> None:
+    with pytest.warns(UserWarning, match="rho"):
+        history = fit(penalty="stall", rho=1e-3, nu=1e-2, epochs=60, patience=None).history
+    assert history[0]["rho"] == 1e-3
+    assert max(entry["rho"] for entry in history) > 1e-3
