@@ -46,6 +46,11 @@ def test_calibration_of_a_dead_layer_is_harmless() -> None:
     assert torch.equal(delta.project(torch.zeros(5)), torch.zeros(5))
 
 
+def test_neighbouring_floats_are_told_apart() -> None:
+    values = torch.tensor([0.0, 99.99999999999999, 100.0], dtype=torch.float64)
+    assert torch.equal(Levels(values).project(values), values)
+
+
 def test_paper_levels() -> None:
     delta = Levels.from_sequence(PAPER_LEVELS, like=torch.zeros(1))
     assert delta.values.tolist() == [float(i) for i in range(-1, 21)]

@@ -28,7 +28,9 @@ class Levels:
         rounding = 4 * torch.finfo(values.dtype).eps * values.abs().max()
         self._is_uniform = bool(((values.diff() - step).abs() <= rounding).all())
         self._low, self._step = values[0].item(), step.item()
-        self._midpoints = (values[1:] + values[:-1]) / 2
+        # Between neighbouring floats the midpoint rounds onto one of them: each must still be nearest to itself.
+        middle = (values[1:] + values[:-1]) / 2
+        self._midpoints = torch.where(middle < values[1:], middle, values[:-1])
 
     @classmethod
     def from_sequence(cls, values: Sequence[float], like: Tensor) -> Levels:
@@ -69,3 +71,19 @@ class Levels:
     def project(self, x: Tensor) -> Tensor:
         r""":math:`\mathrm{Proj}_\Delta(x)`; NaN stays NaN, so that a broken run is never rounded into a sound one."""
         return torch.where(x.isnan(), x, self.values[self.index(x)])
+
+
+class FloatGrid:
+    """The numbers of a shorter floating-point type as a level set: a finite Delta too large to be listed."""
+
+    def __init__(self, grid: torch.dtype) -> None:
+        self.grid = grid
+        self.bits = 8 * grid.itemsize
+
+    def project(self, x: Tensor) -> Tensor:
+        """The nearest number of the shorter type; beyond its range the largest one."""
+        limit = torch.finfo(self.grid).max
+        return x.clamp(-limit, limit).to(self.grid).to(x.dtype)
+
+    def __repr__(self) -> str:
+        return f"FloatGrid({self.grid})"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdadmm_g.admm.levels import PAPER_LEVELS, FloatGrid, Levels
+from pdadmm_g.engine.codec import FloatCodec, IndexCodec, codec_for, pack, unpack
+
+devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", devices)
+@given(bits=st.integers(1, 16), count=st.integers(1, 300), seed=st.integers(0, 10**6))
+def test_packing_round_trip(device: str, bits: int, count: int, seed: int) -> None:
+    index = torch.randint(2**bits, (count,), generator=torch.Generator().manual_seed(seed)).to(device)
+    packed = pack(index, bits)
+    assert packed.dtype == torch.uint8
+    assert len(packed) == -(-count * bits // 8)
+    assert torch.equal(unpack(packed, bits, count), index)
+
+
+@pytest.mark.parametrize("bits", range(1, 17))
+def test_extreme_indices(bits: int) -> None:
+    index = torch.tensor([2**bits - 1, 0, 2**bits - 1, 2 ** (bits - 1), 2**bits - 1])
+    assert torch.equal(unpack(pack(index, bits), bits, 5), index)
+
+
+def test_layout_is_little_endian() -> None:
+    assert pack(torch.tensor([0b101, 0b011, 0b111]), 3).tolist() == [0b11011101, 0b1]
+    assert pack(torch.tensor([0x1, 0x2, 0x3]), 4).tolist() == [0x21, 0x03]
+    assert pack(torch.tensor([0xABCD]), 16).tolist() == [0xCD, 0xAB]
+
+
+@pytest.mark.parametrize("device", devices)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(bits=st.integers(1, 16), rows=st.integers(1, 9), columns=st.integers(1, 9), seed=st.integers(0, 10**6))
+def test_values_on_levels_come_back_bit_for_bit(
+    device: str, dtype: torch.dtype, bits: int, rows: int, columns: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, columns, generator=generator, dtype=dtype).to(device)
+    levels = Levels.calibrated(x, bits)
+    codec = codec_for(x.shape, x, levels)
+    assert isinstance(codec, IndexCodec)
+    assert codec.nbytes == -(-rows * columns * bits // 8)
+    projected = levels.project(x)
+    buffer = codec.encode(projected)
+    assert buffer.shape == codec.inbox().shape
+    assert torch.equal(codec.decode(buffer), projected)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=70, unique=True), st.integers(0, 1000))
+def test_arbitrary_levels_come_back_bit_for_bit(values: list[float], seed: int) -> None:
+    levels = Levels(torch.tensor(sorted(values), dtype=torch.float64))
+    x = levels.project(50 * torch.randn(7, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))
+    codec = codec_for(x.shape, x, levels)
+    assert codec.nbytes == -(-35 * (len(values) - 1).bit_length() // 8)
+    assert torch.equal(codec.decode(codec.encode(x)), x)
+
+
+def test_paper_levels_take_five_bits() -> None:
+    x = torch.arange(-1.0, 21.0).view(2, 11)
+    codec = codec_for(x.shape, x, Levels.from_sequence(PAPER_LEVELS, like=x))
+    assert codec.nbytes == -(-22 * 5 // 8)
+    assert torch.equal(codec.decode(codec.encode(x)), x)
+
+
+@pytest.mark.parametrize("device", devices)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unquantized_is_lossless(device: str, dtype: torch.dtype) -> None:
+    x = torch.randn(5, 3, dtype=dtype, device=device)
+    x[0, 0], x[1, 1], x[2, 2] = float("nan"), float("inf"), -0.0
+    codec = codec_for(x.shape, x, None)
+    assert codec.nbytes == 15 * dtype.itemsize
+    assert torch.equal(codec.encode(codec.decode(codec.encode(x))), codec.encode(x))
+    # A strided view encodes like its contiguous copy.
+    assert torch.equal(codec_for((3, 5), x, None).encode(x.T), codec_for((3, 5), x, None).encode(x.T.contiguous()))
+
+
+@pytest.mark.parametrize("grid", [torch.bfloat16, torch.float16])
+def test_short_floats(grid: torch.dtype) -> None:
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)) * 10
+    x[0, 0], x[0, 1] = 1e30, -1e30
+    levels = FloatGrid(grid)
+    on_grid = levels.project(x)
+    assert torch.isfinite(on_grid).all()
+    assert torch.equal(levels.project(on_grid), on_grid)
+    codec = codec_for(x.shape, x, levels)
+    assert isinstance(codec, FloatCodec)
+    assert codec.nbytes == 48
+    assert torch.equal(codec.decode(codec.encode(on_grid)), on_grid)
+
+
+def test_encoding_is_a_copy() -> None:
+    x = torch.ones(2, 2)
+    buffer = codec_for(x.shape, x, None).encode(x)
+    x.zero_()
+    assert buffer.view(torch.float32).tolist() == [1.0] * 4

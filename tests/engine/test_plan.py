@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import strategies as st
+
+from pdadmm_g import InputError
+from pdadmm_g.engine.plan import Plan, deal, describe, given, layer_costs
+
+
+@hypothesis_given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 11))
+def test_deal_minimises_the_slowest_worker(costs: list[int], workers: int) -> None:
+    plan = deal(costs, workers)
+    assert len(plan.counts) == workers
+    assert plan.depth == len(costs)
+    slowest = max(sum(costs[layer] for layer in plan.layers(rank)) for rank in range(workers))
+    used = min(workers, len(costs))
+    best = min(
+        max(sum(costs[a:b]) for a, b in zip((0, *cuts), (*cuts, len(costs)), strict=True))
+        for cuts in combinations(range(1, len(costs)), used - 1)
+    )
+    assert slowest == best
+    assert all(count > 0 for count in plan.counts[:used])
+
+
+def test_plan_lookup() -> None:
+    plan = Plan((2, 3, 1, 0))
+    assert [list(plan.layers(rank)) for rank in range(4)] == [[0, 1], [2, 3, 4], [5], []]
+    assert [plan.owner(layer) for layer in range(6)] == [0, 0, 1, 1, 1, 2]
+    assert plan.last == 2
+    assert str(plan) == "worker 0: layers 1-2, worker 1: layers 3-5, worker 2: layer 6"
+    assert describe(plan.layers(3)) == "no layers"
+
+
+def test_wide_first_layer_is_left_alone() -> None:
+    costs = layer_costs(140, [5732, *[100] * 9, 7], "linearized")
+    assert deal(costs, 3).counts[0] == 1
+
+
+def test_more_workers_than_layers() -> None:
+    assert deal([1.0, 1.0], 5).counts == (1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 2, 2), (0, 2, 3), (5,)])
+def test_impossible_plans_are_refused(counts: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="plan must give each of 3 workers at least one of 5 layers"):
+        given(counts, 3, 5)
