@@ -21,7 +21,7 @@ from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
 from pdadmm_g.engine.worker import Algorithm, Worker
-from pdadmm_g.training import grow, initial_weights
+from pdadmm_g.growth import initial_layer, widths
 
 
 def worker(args: argparse.Namespace, solver: str, quantization: Quantization) -> Worker:
@@ -29,10 +29,9 @@ def worker(args: argparse.Namespace, solver: str, quantization: Quantization) ->
     X = torch.rand(args.nodes, args.features, generator=generator)
     X = torch.nn.functional.normalize(X * (X < 0.02)).to(args.device)
     y = torch.randint(args.classes, (args.nodes,), generator=generator).to(args.device)
-    weights = grow(initial_weights(args.features, args.hidden, args.classes, like=X, generator=generator), args.layers)
-    algorithm = Algorithm(
-        activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1e-2, mu=1e-3
-    )
+    shape = widths(args.features, args.hidden, args.classes, args.layers)
+    weights = [initial_layer(index, shape, args.layers, seed=0, like=X) for index in range(args.layers)]
+    algorithm = Algorithm(activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1e-2, mu=1e-3)
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
     return Worker.whole_chain(layers, boundaries, algorithm, rho=5e-2, X=X, y=y)
 

@@ -1,11 +1,12 @@
 """How often, and by how much, the Lagrangian rises when q is quantized too (theory promises descent for p alone).
 
-    python benchmarks/quantized_descent.py
+python benchmarks/quantized_descent.py
 """
 
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 from pdadmm_g import GAMLPClassifier, load_dataset
 
@@ -22,7 +23,7 @@ def main() -> None:
         ).fit(data)  # fmt: skip
         objective = [record["objective"] for record in clf.history_]
         # Rises within rounding of float32 do not count.
-        rises = [b / a - 1 for a, b in zip(objective, objective[1:], strict=False) if b > a * (1 + 1e-5)]
+        rises = [b / a - 1 for a, b in pairwise(objective) if b > a * (1 + 1e-5)]
         last = clf.history_[-1]
         residual = last["primal_residual"] / last["output_norm"]
         print(

@@ -18,6 +18,8 @@ from pdadmm_g.engine.worker import Algorithm, Worker
 
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")
+# Small problems gain nothing from threads, and lose much where several processes share the cores.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

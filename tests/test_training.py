@@ -6,21 +6,18 @@ import pytest
 import torch
 
 from pdadmm_g import Status
+from pdadmm_g.admm.state import Weights
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.training import (
-    PENALTY_SCHEDULES,
-    BalancePenalty,
-    Examples,
-    StallPenalty,
-    grow,
-    initial_weights,
-    train,
-)
+from pdadmm_g.growth import initial_layer, redeal, widths
+from pdadmm_g.penalties import PENALTY_SCHEDULES, BalancePenalty, StallPenalty
+from pdadmm_g.training import Examples, train
 
 KEYS = {
     "stage", "epoch", "objective", "risk", "primal_residual", "dual_residual", "output_norm", "descent", "c_k", "rho",
-    "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds",
+    "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds", "bytes_sent", "workers",
 }  # fmt: skip
 
 
@@ -49,9 +46,14 @@ def forward(weights, x):
 # ------------------------------------------------------------------------------------------------------ growth
 
 
+def initial_weights(depth: int = 2) -> list[Weights]:
+    shape = widths(6, 8, 3, depth)
+    return [initial_layer(index, shape, depth, seed=0, like=TRAINING.X) for index in range(depth)]
+
+
 def test_growing_does_not_change_the_function() -> None:
-    weights = initial_weights(6, 8, 3, like=TRAINING.X, generator=torch.Generator().manual_seed(0))
-    deep = grow(weights, 7)
+    weights = initial_weights()
+    deep = redeal(Team(), weights, Plan((2,)), Plan((7,)), widths(6, 8, 3, 7), like=TRAINING.X)
     assert len(deep) == 7
     assert deep[0] is weights[0]
     assert deep[-1] is weights[-1]
@@ -62,8 +64,9 @@ def test_growing_does_not_change_the_function() -> None:
 
 
 def test_first_and_last_layer_decay_toward_zero() -> None:
-    weights = initial_weights(6, 8, 3, like=TRAINING.X, generator=torch.Generator())
-    assert all(not w.W0.any() for w in weights)
+    weights = initial_weights(depth=5)
+    assert [bool(w.W0.any()) for w in weights] == [False, True, True, True, False]
+    assert not torch.equal(weights[0].W[:3, :3], weights[-1].W[:3, :3])
 
 
 def test_strong_decay_holds_layers_at_their_anchors() -> None:
@@ -221,7 +224,7 @@ def test_status_diverged_keeps_the_best_model(monkeypatch: pytest.MonkeyPatch) -
 
     def pushed(worker: Worker) -> object:
         moves = epoch(worker)
-        if worker._epochs == 5:
+        if worker.epochs == 5:
             for boundary in worker.boundaries[1:-1]:
                 boundary.p = boundary.p + 1e6
         return moves

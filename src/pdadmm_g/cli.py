@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 import typing
@@ -16,8 +17,8 @@ import click
 from .config import RunConfig
 from .errors import InputError
 
-#: Exit codes beside 0: wrong input or usage, numerical failure (the best model was kept), interrupted.
-EXIT_INPUT, EXIT_FAILURE, EXIT_INTERRUPTED = 2, 3, 130
+#: Exit codes beside 0: wrong input, numerical failure (the best model was kept), a worker lost, interrupted.
+EXIT_INPUT, EXIT_FAILURE, EXIT_PEER_LOST, EXIT_INTERRUPTED = 2, 3, 4, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -96,8 +97,9 @@ def _metavar(kind: Any) -> str:
 @cli.command()
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
 @click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
+@click.option("--resume", is_flag=True, help="go on from the run folder's last checkpoint")
 @settings_options
-def train(config_file: str | None, overwrite: bool, **options: Any) -> int:
+def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any) -> int:
     """Train a model and write a run folder.
 
     The folder holds config.yaml, metrics.jsonl (one line per epoch), summary.json and model.safetensors.
@@ -107,16 +109,39 @@ def train(config_file: str | None, overwrite: bool, **options: Any) -> int:
     pdadmm-g train --dataset cora --data-root raw --layers 2
     pdadmm-g train --dataset mygraph.npz --quantize pq --bits 4
     pdadmm-g train --config run.yaml --seed 1 --out runs/second
+    pdadmm-g train --dataset cora --workers 4 --checkpoint-every 10
+    torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
     overrides = {name: value for name, value in options.items() if value is not None}
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        overrides["workers"] = os.environ["WORLD_SIZE"]
     config = RunConfig.load(config_file, overrides).resolved()
 
+    from .engine.launch import WorkerLostError, join, under_torchrun
+    from .engine.team import PeerLostError
     from .progress import Progress
-    from .runs import train_run
+    from .runs import join_run, train_run
     from .status import Status
 
-    with Progress(config) as progress:
-        summary = train_run(config, overwrite=overwrite, on_epoch=progress.update)
+    team = join(config.device, config.timeout, watch=True) if under_torchrun() else None
+    try:
+        if team is not None and team.rank > 0:
+            went_well = join_run(config, team)
+            team.leave()
+            return 0 if went_well else EXIT_INPUT
+        with Progress(config) as progress:
+            # After a restart by torchrun, going on is what is wanted.
+            resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+            summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
+        if team is not None:
+            team.leave()
+    except (WorkerLostError, PeerLostError) as error:
+        message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
+        click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
+        if team is not None:
+            sys.stderr.flush()
+            os._exit(EXIT_PEER_LOST)  # not through exit handlers, which would wait for the lost worker
+        return EXIT_PEER_LOST
     _print_summary(summary, config.out)
     status = Status[summary["status"]]
     if status is Status.INTERRUPTED:
@@ -134,6 +159,9 @@ def _print_summary(summary: dict[str, Any], out: str | None) -> None:
         f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs in "
         f"{summary['seconds']:.1f} s; written to {out}"
     )
+    if len(summary["workers"]) > 1:
+        layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
+        click.echo(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
 
 
 def _percent(accuracy: float | None) -> str:

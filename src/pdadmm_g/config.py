@@ -72,14 +72,21 @@ class ModelConfig:
     )  # fmt: skip
     tolerance: float = option(1e-6, "converged when both residuals are this small relative to q; 0 never stops")
     eval_every: int = option(1, "measure training and validation accuracy every so many epochs")
+    workers: int = option(1, "processes that share the layers; the trained weights are the same for any number")
+    threads: int = option(1, "compute threads of each worker; another number may change the last bits of the weights")
+    plan: tuple[int, ...] | None = option(
+        None, "layers of each worker at full depth, e.g. 3,3,4 [default: dealt to balance the work]"
+    )
+    wire: Literal["float32", "bf16", "fp16"] = option("float32", "what p and q travel as where they are not quantized")
+    timeout: float = option(60.0, "seconds after which a worker that does not answer counts as lost")
     device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
 
     def __post_init__(self) -> None:
-        for name in ("rho", "nu"):
+        for name in ("rho", "nu", "timeout"):
             _require(getattr(self, name) > 0, name, "must be positive", getattr(self, name))
         for name in ("weight_decay", "tolerance"):
             _require(getattr(self, name) >= 0, name, "must not be negative", getattr(self, name))
-        for name in ("hidden", "epochs", "eval_every", "hops", "patience"):
+        for name in ("hidden", "epochs", "eval_every", "hops", "patience", "workers", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "must be at least 1", value)
         _require(0 <= self.teleport < 1, "teleport", "must be in [0, 1)", self.teleport)
@@ -91,6 +98,10 @@ class ModelConfig:
             _require(
                 self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", _show(self.stages)
             )
+        if self.plan is not None:
+            fits = len(self.plan) == self.workers and sum(self.plan) == self.layers and min(self.plan) >= 1
+            rule = f"must give each of {self.workers} workers at least one of {self.layers} layers"
+            _require(fits, "plan", rule, _show(self.plan))
         _require(
             self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", _show(self.levels)
         )
@@ -99,6 +110,12 @@ class ModelConfig:
             rising = all(a < b for a, b in pairwise(self.levels))
             _require(len(self.levels) >= 2, "levels", "needs at least two values", _show(self.levels))
             _require(rising, "levels", "must be sorted and distinct", _show(self.levels))
+
+    @classmethod
+    def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
+        """From values as they come out of YAML, JSON or the command line."""
+        kinds = typing.get_type_hints(cls)
+        return cls(**{name: coerce(name, value, kinds[name]) for name, value in settings.items()})
 
     def resolved(self: Config) -> Config:
         """The same with every default that depends on another field filled in."""
@@ -116,6 +133,14 @@ class RunConfig(ModelConfig):
     data_root: str | None = option(None, "folder of raw benchmark files [default: $PDADMM_G_DATA]")
     seed: int = option(0, "seed of the initial weights")
     out: str | None = option(None, "run folder [default: runs/DATASET-SEED]")
+    checkpoint_every: int | None = option(None, "write a checkpoint every so many epochs, from which --resume goes on")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        every = self.checkpoint_every
+        if every is not None:
+            rule = f"must be a multiple of eval_every = {self.eval_every}"
+            _require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
 
     def resolved(self) -> RunConfig:
         out = self.out or str(Path("runs") / f"{Path(self.dataset).stem}-{self.seed}")
@@ -133,8 +158,7 @@ class RunConfig(ModelConfig):
         for name in settings:
             if name not in types_by_name:
                 raise InputError(f"{path}: unknown setting '{name}'{_suggestion(name, types_by_name)}")
-        settings |= overrides or {}
-        return cls(**{name: coerce(name, value, types_by_name[name]) for name, value in settings.items()})
+        return cls.from_settings(settings | (overrides or {}))
 
     def to_yaml(self) -> str:
         """Every setting, in the order of definition."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +17,18 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig, coerce
+from .config import ModelConfig
 from .datasets import MASKS, as_mask, check_graph, check_training
+from .engine.team import Team
 from .errors import InputError
 from .graph import GraphAugment
 from .model import GAMLP
+from .parallel import train_in_workers
 from .status import Status
-from .training import Examples, Record, train
+from .training import Checkpointing, Examples, Record, train
 
+#: Settings that say how a model is computed, not what it is.
+EXECUTION = ("workers", "threads", "plan", "timeout", "device")
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
 
@@ -45,6 +49,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         classes_: The labels, in the order of the model's outputs.
         augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
+        plan_: The number of layers of each worker.
     """
 
     model_: GAMLP
@@ -54,6 +59,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     augmentation_: GraphAugment | None
     n_features_in_: int
     seconds_: float
+    plan_: tuple[int, ...]
 
     def __init__(
         self,
@@ -80,6 +86,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         patience: int | None = 50,
         tolerance: float = 1e-6,
         eval_every: int = 1,
+        workers: int = 1,
+        threads: int = 1,
+        plan: tuple[int, ...] | None = None,
+        wire: Literal["float32", "bf16", "fp16"] = "float32",
+        timeout: float = 60.0,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -105,6 +116,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.patience = patience
         self.tolerance = tolerance
         self.eval_every = eval_every
+        self.workers = workers
+        self.threads = threads
+        self.plan = plan
+        self.wire = wire
+        self.timeout = timeout
         self.device = device
         self.random_state = random_state
 
@@ -118,17 +134,37 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             y: The labels of the feature matrix.
             on_epoch: Called with the record of each epoch as it ends.
         """
+        return self._fit(X, y, on_epoch=on_epoch)
+
+    def _fit(
+        self,
+        X: Data | ArrayLike,
+        y: ArrayLike | None,
+        *,
+        on_epoch: Callable[[Record], None] | None = None,
+        checkpointing: Checkpointing | None = None,
+        team: Team | None = None,
+    ) -> GAMLPClassifier:
+        """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         device = checked_device(config.device)
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         training, validation = self._examples(X, y, config, device)
-        result = train(training, validation, len(self.classes_), config, seed=int(seed), on_epoch=on_epoch)
+        arguments = (training, validation, len(self.classes_), config)
+        if config.workers > 1 and team is None:
+            result = train_in_workers(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing)
+        else:
+            with compute_threads(config.threads):
+                own = train(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+            assert own is not None
+            result = own
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
         self.seconds_ = result.seconds
+        self.plan_ = result.plan.counts
         self.n_iter_ = len(result.history)
         return self
 
@@ -160,8 +196,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
         check_is_fitted(self, "model_")
+        settings = dataclasses.asdict(self._config())
+        # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
+        settings = {name: value for name, value in settings.items() if name not in EXECUTION}
         extra = {
-            "settings": dataclasses.asdict(self._config()),
+            "settings": settings,
             "graph": self.augmentation_ is not None,
             "n_features_in": self.n_features_in_,
             "classes": self.classes_.tolist(),
@@ -174,9 +213,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
         model, extra = GAMLP.load(path)
         try:
-            kinds = typing.get_type_hints(ModelConfig)
-            settings = {name: coerce(name, value, kinds[name]) for name, value in extra["settings"].items()}
-            self = cls(**settings)
+            self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
             self.model_ = model.eval()
             self.classes_ = np.asarray(extra["classes"])
             self.n_features_in_ = int(extra["n_features_in"])
@@ -194,9 +231,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         return hasattr(self, "model_")
 
     def _config(self) -> ModelConfig:
-        kinds = typing.get_type_hints(ModelConfig)
-        settings = {name: value for name, value in self.get_params().items() if name in kinds}
-        return ModelConfig(**{name: coerce(name, value, kinds[name]) for name, value in settings.items()}).resolved()
+        settings = self.get_params()
+        del settings["random_state"]
+        return ModelConfig.from_settings(settings).resolved()
 
     def _augmentation(self, config: ModelConfig) -> GraphAugment:
         assert config.hops is not None
@@ -257,6 +294,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         chunk = max(1, PREDICT_BYTES // (4 * augmentation.blocks * self.n_features_in_))
         for part in nodes.split(chunk):
             yield augmentation.features(data, part)
+
+
+@contextmanager
+def compute_threads(threads: int) -> Iterator[None]:
+    """Compute with so many threads, then with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def checked_device(name: str) -> torch.device:

@@ -58,6 +58,9 @@ class Progress:
         figures = f"objective {record['objective']:.4g}"
         if record["val_accuracy"] is not None:
             figures += f", validation {record['val_accuracy']:.3f}"
+        if len(record["workers"]) > 1:
+            times = [worker["compute_seconds"] for worker in record["workers"]]
+            figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
         elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:

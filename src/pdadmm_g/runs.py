@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
-from collections.abc import Callable
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
@@ -15,30 +18,40 @@ from torch_geometric.data import Data
 from . import __version__
 from .config import RunConfig
 from .datasets import MASKS, check_training, load_dataset
+from .engine import checkpoint
+from .engine.launch import WorkerLostError
+from .engine.team import PeerLostError, Team
 from .errors import InputError
-from .estimator import GAMLPClassifier
-from .training import Record
+from .estimator import GAMLPClassifier, compute_threads
+from .status import Status
+from .training import Checkpointing, Record, train
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 
 
 class RunFolder:
-    """A folder that is created when the first epoch ends and is finished once it holds ``summary.json``.
+    """A folder that is created when the first epoch ends and is finished once ``summary.json`` says how it went.
 
     So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
         self._metrics: IO[str] | None = None
 
     @property
     def finished(self) -> bool:
-        """Does it hold a complete run?"""
-        return (self.path / "summary.json").exists()
+        """Does it hold a complete run? One that lost a worker is not complete: it can be resumed."""
+        try:
+            return bool(json.loads((self.path / "summary.json").read_text())["status"] != Status.PEER_LOST.name)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError):
+            return True
 
-    def start(self, config: RunConfig) -> None:
-        """Make the folder, remove an earlier run's files and write the configuration."""
+    def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
+        """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
@@ -47,18 +60,38 @@ class RunFolder:
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
+        for record in history:
+            self.append(record)
+
+    @property
+    def started(self) -> bool:
+        """Has it been written to in this process?"""
+        return self._metrics is not None
 
     def append(self, record: Record) -> None:
         """One line of metrics, readable by others at once."""
         assert self._metrics is not None
         print(json.dumps(record), file=self._metrics, flush=True)
 
-    def finish(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
-        """Write the model, then the summary that marks the run as finished."""
+    def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
+        """Write the model, if there is one, then the summary that marks the run as finished."""
         assert self._metrics is not None
         self._metrics.close()
-        classifier.save(self.path / "model.safetensors")
+        if classifier is not None:
+            classifier.save(self.path / "model.safetensors")
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def history(self, epochs: int) -> tuple[Record, ...]:
+        """The records of the first ``epochs`` epochs."""
+        path = self.path / "metrics.jsonl"
+        try:
+            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:epochs]]
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot read the metrics up to the checkpoint: {error}") from None
+        if len(records) < epochs:
+            raise InputError(f"{path}: has {len(records)} epochs, the checkpoint was written after {epochs}")
+        return tuple(records)
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""
@@ -71,36 +104,94 @@ class RunFolder:
         return GAMLPClassifier.load(self.path / "model.safetensors")
 
 
+#: Settings that may differ between a run and its resumption: they do not change the trained weights.
+FREE_TO_CHANGE = ("workers", "plan", "timeout", "out", "data_root", "checkpoint_every")
+
+
 def train_run(
-    config: RunConfig, *, overwrite: bool = False, on_epoch: Callable[[Record], None] | None = None
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    on_epoch: Callable[[Record], None] | None = None,
+    team: Team | None = None,
 ) -> dict[str, Any]:
-    """Load the data, train, write the run folder; return the summary."""
+    """Load the data, train, write the run folder; return the summary.
+
+    Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
+    """
     config = config.resolved()
     assert config.out is not None
     folder = RunFolder(config.out)
-    if folder.finished and not overwrite:
-        raise InputError(f"{folder.path}: already holds a finished run; choose another --out or add --overwrite")
-    data = load_dataset(config.dataset, config.data_root)
-    check_training(data, culprit=config.dataset)
-
-    started = False
+    try:
+        if folder.finished and not overwrite:
+            raise InputError(f"{folder.path}: already holds a finished run; choose another --out or add --overwrite")
+        checkpointing = _checkpointing(folder, config, resume)
+        data = load_dataset(config.dataset, config.data_root)
+        check_training(data, culprit=config.dataset)
+    except InputError:
+        _announce(team, go=False)
+        raise
+    _announce(team, go=True, epochs=len(checkpointing.history))
 
     def record_epoch(record: Record) -> None:
-        nonlocal started
-        if not started:
-            folder.start(config)
-            started = True
+        if not folder.started:
+            folder.start(config, checkpointing.history)
         folder.append(record)
         if on_epoch is not None:
             on_epoch(record)
 
     classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
-    classifier.fit(data, on_epoch=record_epoch)
-    if not started:  # interrupted in the very first epoch
-        folder.start(config)
+    try:
+        classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team)
+    except (WorkerLostError, PeerLostError) as error:
+        if folder.started:
+            lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
+            folder.finish(lost, None)
+        raise
+    if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
+        folder.start(config, checkpointing.history)
     summary = summarize(classifier, data, config)
-    folder.finish(classifier, summary)
+    folder.finish(summary, classifier)
     return summary
+
+
+def join_run(config: RunConfig, team: Team) -> bool:
+    """What the other members of the team do while the first one is in :func:`train_run`. False if it gave up."""
+    config = config.resolved()
+    assert config.out is not None
+    go, epochs = team.broadcast(torch.zeros(2, dtype=torch.int64), 0).tolist()
+    if not go:
+        return False
+    folder = RunFolder(config.out).checkpoints
+    resume = checkpoint.latest(folder) if epochs else None
+    checkpointing = Checkpointing(folder, config.checkpoint_every, resume, tuple({} for _ in range(epochs)))
+    with compute_threads(config.threads):
+        train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
+    return True
+
+
+def _announce(team: Team | None, *, go: bool, epochs: int = 0) -> None:
+    if team is not None:
+        team.broadcast(torch.tensor([int(go), epochs]), 0)
+
+
+def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkpointing:
+    """Where to write checkpoints, and the one to go on from if that is wanted and there is one."""
+    saved = checkpoint.latest(folder.checkpoints) if resume else None
+    if saved is None:
+        if resume:
+            warnings.warn(
+                f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3
+            )
+        return Checkpointing(folder.checkpoints, config.checkpoint_every)
+    before = folder.config()
+    for item in dataclasses.fields(RunConfig):
+        old, new = getattr(before, item.name), getattr(config, item.name)
+        if old != new and item.name not in FREE_TO_CHANGE:
+            raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}")
+    history = folder.history(saved.meta["total_epochs"])
+    return Checkpointing(folder.checkpoints, config.checkpoint_every, saved, history)
 
 
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
@@ -115,6 +206,8 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
         "parameters": sum(parameter.numel() for parameter in classifier.model_.parameters()),
         "epochs": len(classifier.history_),
         "seconds": classifier.seconds_,
+        "bytes_sent": sum(record["bytes_sent"] for record in classifier.history_),
+        "workers": worker_totals(classifier),
         "versions": {
             "pdadmm_g": __version__,
             "python": platform.python_version(),
@@ -122,6 +215,16 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
         },
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
+    """For each worker its layers in the last stage, and what it did over the whole run."""
+    records = [record["workers"] for record in classifier.history_]
+    names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
+    return [
+        {"layers": layers, **{name: sum(workers[rank][name] for workers in records) for name in names}}
+        for rank, layers in enumerate(classifier.plan_)
+    ]
 
 
 def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | None]:

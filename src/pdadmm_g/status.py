@@ -14,6 +14,7 @@ class Status(Enum):
     DIVERGED = "The objective exploded: raise rho above 4.1 nu, or lower nu, and check the scale of the features."
     NON_FINITE = "NaN or infinity appeared: normalise the features, lower rho and nu, or train in float64."
     INTERRUPTED = "Stopped on request; the best model so far was kept."
+    PEER_LOST = "A worker died or stopped answering; if checkpoints were written, go on with --resume."
 
     @property
     def advice(self) -> str:
@@ -22,5 +23,5 @@ class Status(Enum):
 
     @property
     def is_failure(self) -> bool:
-        """True when the run broke down numerically."""
-        return self in (Status.DIVERGED, Status.NON_FINITE)
+        """True when the run broke down."""
+        return self in (Status.DIVERGED, Status.NON_FINITE, Status.PEER_LOST)

@@ -1,4 +1,7 @@
-"""Training: stages of growth, epochs, evaluation, penalty schedules, stopping, history and status."""
+"""Training: stages of growth, epochs, evaluation, stopping, history and status.
+
+Every worker runs this same program. Each decision follows from numbers that all of them have, so nobody leads.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +20,18 @@ from .admm.activations import ACTIVATIONS
 from .admm.diagnostics import Moves, rate_term, rho_bound
 from .admm.levels import PAPER_LEVELS
 from .admm.risks import RISKS
-from .admm.state import Boundary, Quantization, Weights, forward_state
+from .admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from .config import ModelConfig
-from .engine.worker import Algorithm, Worker
+from .engine import checkpoint, plan
+from .engine.checkpoint import Checkpoint
+from .engine.codec import codec_for
+from .engine.link import Link, Traffic
+from .engine.plan import Plan
+from .engine.team import Team
+from .engine.worker import Algorithm, Shares, Worker
+from .growth import anchor, initial_layer, redeal, widths
 from .model import GAMLP
+from .penalties import PENALTY_SCHEDULES
 from .status import Status
 
 #: One dict per epoch, with the keys of metrics.jsonl.
@@ -33,6 +45,15 @@ class Examples(NamedTuple):
     y: Tensor
 
 
+class Sizes(NamedTuple):
+    """What every worker must know of the data that only the first one has."""
+
+    nodes: int
+    validation_nodes: int
+    features: int
+    classes: int
+
+
 @dataclass
 class TrainingResult:
     """What :func:`train` returns: the model, how training went and how it ended."""
@@ -40,6 +61,8 @@ class TrainingResult:
     model: GAMLP
     history: list[Record]
     status: Status
+    #: The layers of each worker in the last stage.
+    plan: Plan
     #: Seconds spent in epochs, evaluation not counted.
     seconds: float = field(init=False)
 
@@ -47,86 +70,137 @@ class TrainingResult:
         self.seconds = sum(record["seconds"] for record in self.history)
 
 
+class Checkpointing(NamedTuple):
+    """Where and how often checkpoints are written, and the one to go on from with the history up to it."""
+
+    folder: Path
+    every: int | None = None
+    resume: Checkpoint | None = None
+    history: tuple[Record, ...] = ()
+
+
 def train(
-    training: Examples,
+    training: Examples | None,
     validation: Examples | None,
     num_classes: int,
     config: ModelConfig,
     *,
     seed: int,
     on_epoch: Callable[[Record], None] | None = None,
-) -> TrainingResult:
+    team: Team | None = None,
+    checkpointing: Checkpointing | None = None,
+) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
     Each stage starts from the weights of the one before, deepened by identity layers, with all other variables from a
     forward pass. With a validation set and patience, the best weights of a stage are the ones that go on.
+
+    On a team of several workers all call this; the first one brings the data and gets the result, the others pass
+    None and get None.
     """
     config = config.resolved()
     assert config.stages is not None
-    _warn_condition(config)
-    generator = torch.Generator().manual_seed(seed)
-    weights = initial_weights(training.X.shape[1], config.hidden, num_classes, like=training.X, generator=generator)
-    history: list[Record] = []
+    team = team or Team()
+    if team.rank == 0:
+        _warn_condition(config)
+    sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
+    resume = checkpointing.resume if checkpointing else None
+    history = list(checkpointing.history) if checkpointing else []
     status = Status.MAX_EPOCHS
+    dealt: Plan | None = None
+    weights: list[Weights] = []
     for number, depth in enumerate(config.stages, start=1):
-        weights = grow(weights, depth)
-        stage = Stage(number, weights, training, validation, config)
+        if resume is not None and number < resume.meta["stage"]:
+            continue
+        shape = widths(sizes.features, config.hidden, sizes.classes, depth)
+        new = deal_layers(sizes, shape, config, team.size)
+        if resume is not None and dealt is None:
+            weights = []  # the stage restores them
+        elif dealt is None:
+            weights = [initial_layer(i, shape, depth, seed=seed, like=like) for i in new.layers(team.rank)]
+        else:
+            weights = redeal(team, weights, dealt, new, shape, like=like)
+        stage = Stage(
+            number, new, team, weights, sizes, training, validation, config, like, checkpointing,
+            resume=resume if dealt is None else None,
+        )  # fmt: skip
+        dealt = new
         status = stage.run(history, on_epoch)
         weights = stage.best_weights()
         if status.is_failure or status is Status.INTERRUPTED:
             break
+    assert dealt is not None
+    shape = widths(sizes.features, config.hidden, sizes.classes, dealt.depth)
+    everything = Plan((dealt.depth, *[0] * (team.size - 1)))
+    weights = redeal(team, weights, dealt, everything, shape, like=like)
+    if team.rank != 0:
+        return None
     model = GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
-    return TrainingResult(model, history, status)
+    return TrainingResult(model, history, status, dealt)
 
 
-# ---------------------------------------------------------------------------------------------------------- growth
+def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:
+    """The user's plan in the last stage if there is one, else the best by the cost model."""
+    depth = len(shape) - 1
+    if config.plan is not None and depth == config.layers:
+        return Plan(config.plan)
+    return plan.deal(plan.layer_costs(sizes.nodes, shape, config.solver), workers)
 
 
-def initial_weights(
-    features: int, hidden: int, classes: int, *, like: Tensor, generator: torch.Generator
-) -> list[Weights]:
-    """Two layers of He-scaled random weights, decaying toward zero, in the dtype and on the device of ``like``."""
-
-    def layer(out: int, into: int) -> Weights:
-        W = torch.randn(out, into, generator=generator, dtype=torch.float64) * math.sqrt(2 / into)
-        W = W.to(like)
-        return Weights(W, W.new_zeros(out), torch.zeros_like(W))
-
-    return [layer(hidden, features), layer(classes, hidden)]
-
-
-def grow(weights: list[Weights], depth: int) -> list[Weights]:
-    """Insert identity layers before the last one, anchored at the identity, until there are ``depth`` layers.
-
-    After ReLU the identity changes nothing: the deeper network starts as the same function.
-    """
-    *body, head = weights
-    width = head.W.shape[1]
-    inserted = []
-    for _ in range(depth - len(weights)):
-        identity = torch.eye(width).to(head.W)
-        inserted.append(Weights(identity, head.b.new_zeros(width), identity.clone()))
-    return [*body, *inserted, head]
+def _share_sizes(
+    team: Team, training: Examples | None, validation: Examples | None, num_classes: int, device: str
+) -> tuple[Sizes, Tensor]:
+    """The sizes, and an empty tensor of the type and on the device that everything is computed with."""
+    numbers = torch.zeros(5, dtype=torch.int64)
+    if training is not None:
+        nodes, features = training.X.shape
+        double = training.X.dtype == torch.float64
+        numbers = torch.tensor([nodes, len(validation.y) if validation else 0, features, num_classes, double])
+    *sizes, double = team.broadcast(numbers, 0).tolist()
+    like = torch.empty(0, dtype=torch.float64 if double else torch.float32, device=torch.device(device))
+    return Sizes(*sizes), like if training is None else training.X.new_empty(0)
 
 
-# ----------------------------------------------------------------------------------------------------------- stage
+# ------------------------------------------------------------------------------------------------------------ stage
+
+
+class Best(NamedTuple):
+    """The best weights of a stage so far; ``score`` orders them."""
+
+    score: tuple[float, float]
+    epoch: int
+    weights: list[Weights]
 
 
 class Stage:
-    """One depth of greedy growth: a worker, its data and the rules that end it."""
+    """One depth of greedy growth: this worker's part of it, and the rules that end it."""
 
     def __init__(
         self,
         number: int,
+        plan: Plan,
+        team: Team,
         weights: list[Weights],
-        training: Examples,
+        sizes: Sizes,
+        training: Examples | None,
         validation: Examples | None,
         config: ModelConfig,
+        like: Tensor,
+        checkpointing: Checkpointing | None,
+        *,
+        resume: Checkpoint | None,
     ) -> None:
         self.number = number
+        self.plan = plan
+        self.team = team
+        self.sizes = sizes
+        self.config = config
+        self.like = like
+        self.checkpointing = checkpointing
+        self.layers = plan.layers(team.rank)
+        self.is_last = team.rank == plan.last
         self.training = training
         self.validation = validation
-        self.config = config
         self.algorithm = Algorithm(
             activation=ACTIVATIONS[config.activation],
             risk=RISKS[config.risk],
@@ -134,89 +208,224 @@ class Stage:
             nu=config.nu,
             mu=config.weight_decay,
         )
-        layers, boundaries = forward_state(weights, training.X, self.algorithm.activation, quantization(config))
-        _warn_coarse_levels(boundaries)
-        self.worker = Worker.whole_chain(layers, boundaries, self.algorithm, rho=config.rho, X=training.X, y=training.y)
+        self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
-        self._start_weights = weights
-        self._selects = validation is not None and config.patience is not None
-        self._best: tuple[tuple[float, float], int, list[Weights]] | None = None
+        self._selects = sizes.validation_nodes > 0 and config.patience is not None
+        self._first_epoch = 1
         self._rate = math.inf
-        # The risk of knowing nothing, log(classes) a node: the scale on which an objective is large.
-        classes = weights[-1].W.shape[0]
-        self._scale = max(abs(self._objective()), len(training.y) * math.log(max(classes, 2)))
+        if resume is None:
+            self.worker = self._forward(weights)
+            self._best = Best((-math.inf, -math.inf), 0, self.worker.weights())
+            objective = self._synchronize_epochs([self._measure([])])[0]["objective"]
+            # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
+            self._scale = max(abs(objective), sizes.nodes * math.log(max(sizes.classes, 2)))
+            # The grown network starts as the network of the stage before: it is the first to beat.
+            self._select(0, self._evaluate())
+        else:
+            self._restore(resume)
+
+    # The life of a stage
 
     def run(self, history: list[Record], on_epoch: Callable[[Record], None] | None) -> Status:
         """Train until a rule ends the stage. Appends one record per epoch to ``history``."""
+        pending: list[Tensor] = []
         try:
-            # The grown network starts as the network of the stage before: it is the first to beat.
-            self._select(0, self._evaluate())
-            for epoch in range(1, self.config.epochs + 1):
-                record = {"stage": self.number, "epoch": len(history) + 1, **self._epoch(epoch)}
-                history.append(record)
-                status = self._judge(epoch, record)
-                if on_epoch is not None:
-                    on_epoch(record)
+            for epoch in range(self._first_epoch, self.config.epochs + 1):
+                self.team.progress(stage=self.number, epoch=len(history) + len(pending) + 1, layers=self.layers)
+                pending.append(self._epoch())
+                if epoch % self.config.eval_every and epoch != self.config.epochs:
+                    continue
+                records = self._synchronize_epochs(pending)
+                pending = []
+                records[-1] |= self._evaluate()
+                status = self._conclude(epoch, records, history, on_epoch)
                 if status is not None:
                     return status
-                self.worker.rho = self.schedule(self.worker.rho, record)
+                self._adapt_penalty(records)
+                self._maybe_checkpoint(epoch, len(history))
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         return Status.MAX_EPOCHS
 
     def best_weights(self) -> list[Weights]:
-        """Those of the best validation epoch; without a validation set the last ones, if they are finite."""
-        if self._best is not None:
-            return self._best[2]
-        weights = self.worker.weights()
-        finite = all(bool(torch.isfinite(w.W).all() and torch.isfinite(w.b).all()) for w in weights)
-        return weights if finite else self._start_weights
+        """This worker's layers at the best validation epoch; without one the last ones, if all are finite."""
+        current = self.worker.weights()
+        finite = all(bool(torch.isfinite(w.W).all() and torch.isfinite(w.b).all()) for w in current)
+        everywhere = self.team.concat(torch.tensor([float(finite)]), [1] * self.team.size)
+        return current if bool(everywhere.all()) and not self._selects else self._best.weights
 
-    def _epoch(self, epoch: int) -> Record:
-        """One epoch and its measurements."""
+    def _conclude(
+        self, epoch: int, records: list[Record], history: list[Record], on_epoch: Callable[[Record], None] | None
+    ) -> Status | None:
+        """Take the records of the epochs since the last conclusion into the history, and judge them."""
+        status = None
+        for record in records:
+            history.append({"stage": self.number, "epoch": len(history) + 1, **record})
+            status = self._judge(epoch, record)
+            if on_epoch is not None:
+                on_epoch(history[-1])
+            if status is not None:
+                break
+        stop = self.team.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.team.size)
+        return status or (Status.INTERRUPTED if bool(stop.any()) else None)
+
+    # Setting up
+
+    def _send_labels(self) -> tuple[Tensor | None, Tensor | None]:
+        """The labels go from the first worker to the last, and to nobody else."""
+        sizes, labels = (self.sizes.nodes, self.sizes.validation_nodes), None
+        if self.training is not None:
+            parts = [examples.y for examples in (self.training, self.validation) if examples is not None]
+            labels = torch.cat(parts)
+            if not self.is_last:
+                self.team.send(labels, self.plan.last)
+        if not self.is_last:
+            return None, None
+        if labels is None:
+            labels = self.team.receive(torch.empty(sum(sizes), dtype=torch.int64, device=self.like.device), 0)
+        y_train, y_val = labels.split(sizes)
+        return y_train, y_val
+
+    def _forward(self, weights: list[Weights]) -> Worker:
+        """The worker at rest: its state from a forward pass that travels down the chain once."""
+        f, q = self.algorithm.activation, quantization(self.config)
+        if not self.layers:
+            return self._worker([], [None])
+        before = None
+        p = self.training.X if self.training is not None else None
+        if self.layers[0] > 0:
+            before = q.boundary(self._receive_activations(self.sizes.nodes))
+            p = before.p
+        assert p is not None
+        layers, after = forward_state(weights, p, f, q, last=self.is_last)
+        if not self.is_last:
+            self.team.send(f(layers[-1].m), self.team.rank + 1)
+        _warn_coarse_levels(after, first_layer=self.layers[0] + 1)
+        return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
+
+    def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
+        """Connect the layers to the neighbours."""
+        first, last = boundaries[0], boundaries[-1]
+        left = right = None
+        if first is not None:
+            q_codec = codec_for(first.q.shape, self.like, first.q_levels)
+            left = Link(self.team.rank - 1, codec_for(first.p.shape, self.like, first.p_levels), q_codec)
+        if last is not None:
+            q_codec = codec_for(last.q.shape, self.like, last.q_levels)
+            right = Link(self.team.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
+        X = self.training.X if self.training is not None else None
+        return Worker(
+            layers, boundaries, self.algorithm, rho=self.config.rho, X=X, y=self.y_train, left=left, right=right
+        )
+
+    def _receive_activations(self, rows: int) -> Tensor:
+        return self.team.receive(self.like.new_empty(rows, self.config.hidden), self.team.rank - 1)
+
+    # One epoch and its measurements
+
+    def _epoch(self) -> Tensor:
+        """One epoch, and what this worker measured of it."""
         start = time.perf_counter()
         moves = self.worker.epoch()
-        _synchronize(self.training.X)
-        seconds = time.perf_counter() - start
-        record = self._diagnose(moves)
-        if epoch % self.config.eval_every == 0 or epoch == self.config.epochs:
-            record |= self._evaluate()
-        else:
-            record |= dict.fromkeys(("train_loss", "train_accuracy", "val_loss", "val_accuracy"))
-        return record | {"seconds": seconds}
+        if self.like.is_cuda:
+            torch.cuda.synchronize(self.like.device)
+        return self._measure(moves, time.perf_counter() - start)
 
-    def _diagnose(self, moves: list[Moves]) -> Record:
-        """Objective, residuals and rate of the epoch that made these moves."""
+    def _measure(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
+        """One row of numbers for the worker, then one for each of its layers, all of the same width."""
+        traffic = {name: link.take_traffic() if link else Traffic() for name, link in self._links().items()}
+        waited = sum(part.wait_seconds for part in traffic.values())
+        packed = sum(part.pack_seconds for part in traffic.values())
+        risk = float(self.worker.risk()) if self.is_last else 0.0
+        own = [seconds, waited, packed, traffic["left"].bytes_sent, traffic["right"].bytes_sent, risk]
+        rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
+        if self.layers:
+            zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
+            shares = self.worker.shares()
+            measured = [
+                torch.stack([torch.as_tensor(value) for value in (*move, *share)])
+                for move, share in zip(moves or [zeros] * len(shares), shares, strict=True)
+            ]
+            rows.extend(torch.stack(measured).double().cpu())
+        return torch.stack(rows)
+
+    def _links(self) -> dict[str, Link | None]:
+        return {"left": self.worker.left, "right": self.worker.right}
+
+    def _synchronize_epochs(self, measured: list[Tensor]) -> list[Record]:
+        """Put the measurements of all workers together: one record per epoch, the same on every worker."""
+        counts = [1 + count for count in self.plan.counts]
+        everything = self.team.concat(torch.stack(measured, dim=1), counts)
+        records = []
+        for epoch in range(len(measured)):
+            parts = everything[:, epoch].split(counts)
+            workers = [part[0].tolist() for part in parts]
+            layers = torch.cat([part[1:] for part in parts]).tolist()
+            records.append(self._record(workers, layers))
+        return records
+
+    def _record(self, workers: list[list[float]], layers: list[list[float]]) -> Record:
+        """Objective, residuals, rate and times of one epoch. Sums run over layers in order, whoever owns them."""
         nu, rho = self.algorithm.nu, self.worker.rho
-        moved = [Moves(*row) for row in _to_floats(moves)]
-        shares = _to_floats(self.worker.shares())
-        risk = float(self.worker.risk())
-        primal = math.sqrt(sum(gap for _, gap, _ in shares))
-        dual = rho * math.sqrt(sum(float(move.q) for move in moved))
-        rate = rate_term(moved, nu=nu, rho=rho, lipschitz=self.algorithm.activation.lipschitz)
-        self._rate = min(self._rate, rate)
+        moves = [Moves(*row[:5]) for row in layers]
+        shares = [Shares(*row[5:]) for row in layers]
+        risk = workers[self.plan.last][5]
+        self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=self.algorithm.activation.lipschitz))
         return {
-            "objective": risk + sum(objective for objective, _, _ in shares),
+            "objective": risk + sum(float(share.objective) for share in shares),
             "risk": risk,
-            "primal_residual": primal,
-            "dual_residual": dual,
-            "output_norm": math.sqrt(sum(output for _, _, output in shares)),
-            "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moved),
+            "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
+            "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
+            "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
+            "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
             "c_k": self._rate,
             "rho": rho,
+            **dict.fromkeys(("train_loss", "train_accuracy", "val_loss", "val_accuracy")),
+            "seconds": max(row[0] for row in workers),
+            "bytes_sent": int(sum(row[3] + row[4] for row in workers)),
+            "workers": [
+                {
+                    "layers": self.plan.counts[rank],
+                    "compute_seconds": seconds - wait - pack,
+                    "wait_seconds": wait,
+                    "pack_seconds": pack,
+                    "bytes_p": int(bytes_p),
+                    "bytes_q": int(bytes_q),
+                }
+                for rank, (seconds, wait, pack, bytes_p, bytes_q, *_) in enumerate(workers)
+            ],
         }
 
     def _evaluate(self) -> Record:
-        """Loss and accuracy of the network, as it would predict, on the training and validation nodes."""
-        result: Record = {}
-        for name, examples in (("train", self.training), ("val", self.validation)):
-            loss = accuracy = None
-            if examples is not None:
-                logits = self.worker.forward(examples.X)
-                loss = float(self.algorithm.risk(logits, examples.y)) / len(examples.y)
-                accuracy = float((logits.argmax(1) == examples.y).double().mean())
-            result |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
-        return result
+        """Loss and accuracy of the network, as it would predict, on the training and validation nodes.
+
+        Activations pass down the chain; the last worker tells everyone the result.
+        """
+        result = torch.full((4,), math.nan, dtype=torch.float64)
+        if self.layers:
+            if self.training is not None:
+                parts = [examples.X for examples in (self.training, self.validation) if examples is not None]
+                outputs = [self.worker.forward(x) for x in parts]
+            else:
+                sizes = [size for size in (self.sizes.nodes, self.sizes.validation_nodes) if size]
+                outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
+            if self.is_last:
+                for place, (logits, y) in enumerate(zip(outputs, (self.y_train, self.y_val), strict=False)):
+                    assert y is not None
+                    result[2 * place] = float(self.algorithm.risk(logits, y)) / len(y)
+                    result[2 * place + 1] = float((logits.argmax(1) == y).double().mean())
+            else:
+                for x in outputs:
+                    self.team.send(x, self.team.rank + 1)
+        numbers = self.team.broadcast(result, self.plan.last).tolist()
+        names = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+        known = len(names) if self.sizes.validation_nodes else 2
+        return {
+            name: value if place < known else None
+            for place, (name, value) in enumerate(zip(names, numbers, strict=True))
+        }
+
+    # Rules
 
     def _judge(self, epoch: int, record: Record) -> Status | None:
         """The status that ends the stage now, or None. Finiteness comes before everything else."""
@@ -228,7 +437,7 @@ class Stage:
         if self._converged(record):
             return Status.CONVERGED
         patience = self.config.patience
-        if self._best is not None and patience is not None and epoch - self._best[1] >= patience:
+        if self._selects and patience is not None and epoch - self._best.epoch >= patience:
             return Status.EARLY_STOPPED
         return None
 
@@ -236,8 +445,8 @@ class Stage:
         """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss."""
         if self._selects and record["val_accuracy"] is not None:
             score = (record["val_accuracy"], -record["val_loss"])
-            if self._best is None or score > self._best[0]:
-                self._best = (score, epoch, self.worker.weights())
+            if score > self._best.score:
+                self._best = Best(score, epoch, self.worker.weights())
 
     def _converged(self, record: Record) -> bool:
         """Residuals small against the outputs q, and the descent of the epoch small against the objective.
@@ -252,91 +461,83 @@ class Stage:
             and record["descent"] <= tolerance * abs(record["objective"])
         )
 
-    def _objective(self) -> float:
-        return float(self.worker.risk()) + sum(objective for objective, _, _ in _to_floats(self.worker.shares()))
+    def _adapt_penalty(self, records: list[Record]) -> None:
+        rho = self.worker.rho
+        for record in records:
+            rho = self.schedule(rho, record)
+        if rho != self.worker.rho:
+            self.worker.settle()  # the u of the epoch that just ended belongs to the old rho
+            self.worker.rho = rho
+
+    # Checkpoints
+
+    def _maybe_checkpoint(self, epoch: int, total: int) -> None:
+        """Write a checkpoint if one is due. ``epoch`` counts within the stage, ``total`` from the start."""
+        target = self.checkpointing
+        if target is None or target.every is None or total % target.every:
+            return
+        self.worker.settle()
+        sites = zip(self.layers, self.worker.layers, self.worker.boundaries, self.worker.boundaries[1:], strict=False)
+        for (index, layer, before, after), best in zip(sites, self._best.weights, strict=True):
+            tensors = checkpoint.layer_tensors(layer, before, after) | {"best_W": best.W, "best_b": best.b}
+            checkpoint.write_layer(target.folder, total, index, tensors)
+        self.team.barrier()
+        if self.team.rank == 0:
+            meta = {
+                "stage": self.number,
+                "epoch": epoch,
+                "total_epochs": total,
+                "depth": self.plan.depth,
+                "sizes": self.sizes,
+                "rho": self.worker.rho,
+                "worker_epochs": self.worker.epochs,
+                "schedule": vars(self.schedule),
+                "best_score": self._best.score,
+                "best_epoch": self._best.epoch,
+                "scale": self._scale,
+                "rate": self._rate,
+            }
+            checkpoint.commit(target.folder, total, meta)
+        self.team.barrier()
+
+    def _restore(self, saved: Checkpoint) -> None:
+        """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
+        meta, q = saved.meta, quantization(self.config)
+        depth, device = self.plan.depth, self.like.device
+        around = range(max(self.layers.start - 1, 0), min(self.layers.stop + 1, depth)) if self.layers else range(0)
+        tensors = {index: saved.layer(index, device) for index in around}
+        layers, best = [], []
+        boundaries: list[Boundary | None] = []
+        for index in self.layers:
+            own = tensors[index]
+            W0 = anchor(own["W"], index, depth)
+            layers.append(Layer(own["W"], own["b"], W0, z=own["z"], m=own["m"]))
+            best.append(Weights(own["best_W"], own["best_b"], W0))
+            boundaries.append(checkpoint.restore_boundary(tensors[index - 1], own, q) if index else None)
+        end = self.layers.stop
+        if self.layers and end < depth:
+            boundaries.append(checkpoint.restore_boundary(tensors[end - 1], tensors[end], q))
+        else:
+            boundaries.append(None)
+        self.worker = self._worker(layers, boundaries)
+        self.worker.rho = meta["rho"]
+        self.worker.epochs = meta["worker_epochs"]
+        vars(self.schedule).update(meta["schedule"])
+        self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
+        self._scale, self._rate = meta["scale"], meta["rate"]
+        self._first_epoch = meta["epoch"] + 1
+
+
+#: Width of the rows in which workers report: five moves and three shares per layer.
+COLUMNS = len(Moves._fields) + len(Shares._fields)
 
 
 def quantization(config: ModelConfig) -> Quantization:
     """What ``config`` says about quantization."""
     levels = PAPER_LEVELS if config.levels == "paper" else config.levels
-    return Quantization(p=config.quantize != "none", q=config.quantize == "pq", bits=config.bits or 8, levels=levels)
-
-
-# -------------------------------------------------------------------------------------------------------- penalties
-
-
-class ConstantPenalty:
-    """rho stays what it is."""
-
-    def __call__(self, rho: float, record: Record) -> float:
-        """The rho of the next epoch."""
-        return rho
-
-
-class StallPenalty(ConstantPenalty):
-    """Doubles rho when the primal residual has not fallen by a tenth for ten epochs."""
-
-    window, needed, factor = 10, 0.9, 2.0
-
-    def __init__(self) -> None:
-        self.best = math.inf
-        self.waited = 0
-
-    def __call__(self, rho: float, record: Record) -> float:
-        if record["primal_residual"] < self.needed * self.best:
-            self.best, self.waited = record["primal_residual"], 0
-            return rho
-        self.waited += 1
-        if self.waited < self.window:
-            return rho
-        self.waited = 0
-        return rho * self.factor
-
-
-class BalancePenalty(ConstantPenalty):
-    """Keeps the two residuals within a factor of ten: doubles rho when the primal leads, halves it when the dual does.
-
-    Looks every ten epochs, and stays within a factor of a thousand of where it started.
-    """
-
-    window, ratio, factor, reach = 10, 10.0, 2.0, 1e3
-
-    def __init__(self) -> None:
-        self.epochs = 0
-        self.start: float | None = None
-
-    def __call__(self, rho: float, record: Record) -> float:
-        self.start = self.start or rho
-        self.epochs += 1
-        if self.epochs % self.window:
-            return rho
-        primal, dual = record["primal_residual"], record["dual_residual"]
-        if primal > self.ratio * dual:
-            return min(rho * self.factor, self.start * self.reach)
-        if dual > self.ratio * primal:
-            return max(rho / self.factor, self.start / self.reach)
-        return rho
-
-
-PENALTY_SCHEDULES: dict[str, type[ConstantPenalty]] = {
-    "constant": ConstantPenalty,
-    "stall": StallPenalty,
-    "balance": BalancePenalty,
-}
-
-
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
-def _to_floats(rows: list[Any]) -> list[list[float]]:
-    """Rows of 0-d tensors as numbers, in one transfer from the device."""
-    flat = torch.stack([torch.stack(tuple(row)) for row in rows])
-    return flat.double().tolist()
-
-
-def _synchronize(x: Tensor) -> None:
-    if x.is_cuda:
-        torch.cuda.synchronize(x.device)
+    wire = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.wire]
+    p, q = config.quantize != "none", config.quantize == "pq"
+    return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
 
 
 def _warn_condition(config: ModelConfig) -> None:
@@ -348,14 +549,14 @@ def _warn_condition(config: ModelConfig) -> None:
         )
 
 
-def _warn_coarse_levels(boundaries: list[Boundary]) -> None:
+def _warn_coarse_levels(boundaries: list[Boundary], *, first_layer: int) -> None:
     """The paper's integers cannot represent activations well below 1: all of them round to zero."""
-    for index, boundary in enumerate(boundaries, start=1):
+    for layer, boundary in enumerate(boundaries, start=first_layer):
         if boundary.p_levels is not None and boundary.q_levels is None:
             lost = float(torch.linalg.vector_norm(boundary.p - boundary.q))
             if lost > 0.5 * float(torch.linalg.vector_norm(boundary.q)):
                 warnings.warn(
-                    f"the levels lose more than half of the output of layer {index}: use calibrated ones (bits)",
-                    stacklevel=4,
+                    f"the levels lose more than half of the output of layer {layer}: use calibrated ones (bits)",
+                    stacklevel=5,
                 )
                 return

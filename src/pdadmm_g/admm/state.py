@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .activations import Activation
-from .levels import Levels
+from .levels import FloatGrid, Levels
 
 
 @dataclass
@@ -46,9 +47,9 @@ class Boundary:
     #: Dual variable of p = q.
     u: Tensor
     #: Delta for p, None when p is not quantized.
-    p_levels: Levels | None = None
+    p_levels: Levels | FloatGrid | None = None
     #: Delta for q, None when q is not quantized.
-    q_levels: Levels | None = None
+    q_levels: Levels | FloatGrid | None = None
 
 
 @dataclass(frozen=True)
@@ -60,31 +61,41 @@ class Quantization:
     #: Levels are calibrated to 2**bits values, unless given here.
     bits: int = 8
     levels: tuple[float, ...] | None = None
+    #: A shorter floating-point type for the variables that are not quantized to levels.
+    wire: torch.dtype | None = None
 
     def boundary(self, activations: Tensor) -> Boundary:
         """A boundary at rest: p = q = the activations (projected where quantized), u = 0."""
-        if not self.p:
-            return Boundary(activations, activations, activations.new_zeros(activations.shape))
-        if self.levels is None:
+        short = FloatGrid(self.wire) if self.wire is not None else None
+        levels: Levels | None = None
+        if self.p and self.levels is None:
             levels = Levels.calibrated(activations, self.bits)
-        else:
+        elif self.p and self.levels is not None:
             levels = Levels.from_sequence(self.levels, like=activations)
-        p = levels.project(activations)
-        q = p if self.q else activations
-        return Boundary(p, q, activations.new_zeros(activations.shape), levels, levels if self.q else None)
+        p_levels, q_levels = (levels if self.p else short), (levels if self.q else short)
+        return Boundary(
+            p=activations if p_levels is None else p_levels.project(activations),
+            q=activations if q_levels is None else q_levels.project(activations),
+            u=activations.new_zeros(activations.shape),
+            p_levels=p_levels,
+            q_levels=q_levels,
+        )
 
 
 def forward_state(
-    weights: list[Weights], X: Tensor, activation: Activation, quantization: Quantization
+    weights: list[Weights], p: Tensor, activation: Activation, quantization: Quantization, *, last: bool = True
 ) -> tuple[list[Layer], list[Boundary]]:
-    """The state that a forward pass of ``X`` leaves: z = m, q = f(z), p = q, u = 0, on levels where quantized."""
+    """The state that a forward pass leaves: z = m, q = f(z), p = q, u = 0, on levels where quantized.
+
+    ``p`` is what the first of these layers reads. Returns the layers and the boundary to the right of each, except for
+    the ``last`` layer of the network, which has none.
+    """
     layers: list[Layer] = []
     boundaries: list[Boundary] = []
-    p = X
     for index, w in enumerate(weights):
         m = p @ w.W.T + w.b
         layers.append(Layer(w.W, w.b, w.W0, z=m, m=m))
-        if index < len(weights) - 1:
+        if index < len(weights) - 1 or not last:
             boundaries.append(quantization.boundary(activation(m)))
             p = boundaries[-1].p
     return layers, boundaries

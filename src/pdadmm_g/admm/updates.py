@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .levels import Levels
+from .levels import FloatGrid, Levels
 
 
 class Step(NamedTuple):
@@ -78,7 +78,9 @@ def p_exact(p: Tensor, m: Tensor, W: Tensor, g: Tensor, *, nu: float, rho: float
     return Step(p - d, m - d @ W.T, inner(g, d) / 2)
 
 
-def p_quantized(p: Tensor, m: Tensor, W: Tensor, g: Tensor, levels: Levels, *, nu: float, rho: float) -> Step:
+def p_quantized(
+    p: Tensor, m: Tensor, W: Tensor, g: Tensor, levels: Levels | FloatGrid, *, nu: float, rho: float
+) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
     With :math:`d = p_{new} - p` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
@@ -185,7 +187,9 @@ def b_step(b: Tensor, m: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return b - decrement, m - decrement, decrement
 
 
-def q_step(p_next: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float, levels: Levels | None = None) -> Tensor:
+def q_step(
+    p_next: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float, levels: Levels | FloatGrid | None = None
+) -> Tensor:
     r""":math:`q_l \leftarrow (\rho p_{l+1} + u_l + \nu f(z_l)) / (\rho + \nu)`, projected when q is quantized too."""
     q = torch.add(u, p_next, alpha=rho).add_(fz, alpha=nu).div_(rho + nu)
     return q if levels is None else levels.project(q)

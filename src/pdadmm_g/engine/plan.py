@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from ..errors import InputError
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,16 @@ def layer_costs(nodes: int, widths: Sequence[int], solver: str) -> list[float]:
     activations counts like a product with ELEMENTWISE columns. The exact solver adds two factorisations and solves.
     """
     costs = []
-    for index, (into, out) in enumerate(zip(widths, widths[1:], strict=False)):
+    for index, (into, out) in enumerate(pairwise(widths)):
         first = index == 0
-        cost = (2 if first else 4) * nodes * into * out + ELEMENTWISE * nodes * (out if first else into + out)
+        cost: float = (2 if first else 4) * nodes * into * out + ELEMENTWISE * nodes * (out if first else into + out)
         if solver == "exact" and not first:
             cost += 2 * (into**3 / 3 + into**2 * out) + nodes * into**2
         costs.append(float(cost))
     return costs
 
 
-#: Measured on two x86-64 cores: all elementwise work of a layer takes about as long as a product with this many columns.
+#: All elementwise work of a layer takes about as long as a product with this many columns (two x86-64 cores).
 ELEMENTWISE = 60
 
 
@@ -86,11 +85,3 @@ def deal(costs: Sequence[float], workers: int) -> Plan:
         counts.append(end - start)
         end = start
     return Plan((*reversed(counts), *[0] * (workers - used)))
-
-
-def given(counts: Sequence[int], workers: int, depth: int) -> Plan:
-    """The user's own plan, checked."""
-    if len(counts) != workers or sum(counts) != depth or min(counts) < 1:
-        shown = ",".join(map(str, counts))
-        raise InputError(f"plan must give each of {workers} workers at least one of {depth} layers, got {shown}")
-    return Plan(tuple(counts))

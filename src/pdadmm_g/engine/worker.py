@@ -1,7 +1,8 @@
 """A worker: a contiguous run of layers, and the one epoch function of the package.
 
-A worker with the whole chain is serial training. The phases of :meth:`Worker.epoch` touch other layers only through
-the boundaries at the worker's two ends.
+A worker with the whole chain and no links is serial training. Otherwise the boundaries at the worker's two ends are
+shared with its neighbours, each of whom keeps a copy: the left worker updates q and sends it, the right one updates p
+and sends it, and both update u from the same values.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..admm.updates import (
     squared_norm,
     u_step,
 )
+from .link import Link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +51,18 @@ class Shares(NamedTuple):
     """One layer's contribution to the diagnostics, each field a 0-d tensor."""
 
     #: To the Lagrangian, the boundary to the right included and the risk not.
-    objective: Tensor
+    objective: Tensor | float
     #: |p_{l+1} - q_l|^2.
-    gap: Tensor
+    gap: Tensor | float
     #: |q_l|^2.
-    output: Tensor
+    output: Tensor | float
 
 
 class Worker:
     """Layers of the chain, the boundaries between and beside them, and the data that enter at the chain's ends.
 
     ``boundaries[i]`` is to the left of ``layers[i]`` and ``boundaries[i + 1]`` to its right; None stands at the two
-    ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``.
+    ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``. A worker may have no layers.
     """
 
     #: Recompute m from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
@@ -75,10 +77,12 @@ class Worker:
         rho: float,
         X: Tensor | None = None,
         y: Tensor | None = None,
+        left: Link | None = None,
+        right: Link | None = None,
     ) -> None:
         assert len(boundaries) == len(layers) + 1
-        assert (X is not None) == (boundaries[0] is None)
-        assert (y is not None) == (boundaries[-1] is None)
+        assert (left is None) or (boundaries[0] is not None)
+        assert (right is None) or (boundaries[-1] is not None)
         self.layers = layers
         self.boundaries = boundaries
         self.algorithm = algorithm
@@ -86,7 +90,10 @@ class Worker:
         self.rho = rho
         self.X = X
         self.y = y
-        self._epochs = 0
+        self.left = left
+        self.right = right
+        #: Epochs since the state was made, which tells when m is due for a refresh.
+        self.epochs = 0
         self._first_gram: Gram | None = None
 
     @classmethod
@@ -97,37 +104,57 @@ class Worker:
         return cls(layers, [None, *inner, None], algorithm, rho=rho, X=X, y=y)
 
     def epoch(self) -> list[Moves]:
-        """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer."""
+        """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer.
+
+        With a link to the left, the q of this epoch is still on its way when the epoch ends; the next p-phase, or
+        :meth:`settle`, takes it in.
+        """
         sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
-        p_descents = [self._update_p(layer, left) for layer, left, _ in sites]
-        W_descents = [self._update_W(layer, left) for layer, left, _ in sites]
+        if self.right is not None:
+            self.right.expect()
+        p_descents = []
+        for layer, before, _ in sites:
+            p_descents.append(self._update_p(layer, before))
+            if layer is self.layers[0] and self.left is not None:
+                assert before is not None
+                self.left.send(before.p)
+                self.left.expect()
+        W_descents = [self._update_W(layer, before) for layer, before, _ in sites]
         b_moves = [self._update_b(layer) for layer in self.layers]
-        z_moves = [self._update_z(layer, right) for layer, _, right in sites]
-        q_moves = [self._update_q(layer, right) for layer, _, right in sites]
-        for boundary in self.boundaries:
-            if boundary is not None:
-                boundary.u = u_step(boundary.u, boundary.p, boundary.q, rho=self.rho)
-        self._epochs += 1
-        if self._epochs % self.refresh_every == 0:
+        z_moves = [self._update_z(layer, after) for layer, _, after in sites]
+        # The last layer first: its neighbour is waiting for q.
+        q_moves = [self._update_q(layer, after) for layer, _, after in reversed(sites)][::-1]
+        for boundary in self.boundaries if self.left is None else self.boundaries[1:]:
+            self._update_u(boundary)
+        self.epochs += 1
+        if self.epochs % self.refresh_every == 0:
             self.refresh()
         return [Moves(*row) for row in zip(p_descents, W_descents, b_moves, z_moves, q_moves, strict=True)]
 
+    def settle(self) -> None:
+        """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
+        if self.left is not None and self.left.expecting:
+            boundary = self.boundaries[0]
+            assert boundary is not None
+            boundary.q = self.left.receive()
+            self._update_u(boundary)
+
     def refresh(self) -> None:
         """Recompute every cached pre-activation, m = p W^T + b."""
-        for layer, left in zip(self.layers, self.boundaries[:-1], strict=True):
-            layer.m = torch.addmm(layer.b, self._input(left), layer.W.T)
+        for layer, before in zip(self.layers, self.boundaries[:-1], strict=True):
+            layer.m = torch.addmm(layer.b, self._input(before), layer.W.T)
 
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
         nu, mu = self.algorithm.nu, self.algorithm.mu
         result = []
-        for layer, right in zip(self.layers, self.boundaries[1:], strict=True):
+        for layer, after in zip(self.layers, self.boundaries[1:], strict=True):
             objective = layer_terms(layer.z, layer.m, layer.W, layer.W0, nu=nu, mu=mu)
             gap = output = torch.zeros_like(objective)
-            if right is not None:
+            if after is not None:
                 fz = self.algorithm.activation(layer.z)
-                share, gap = boundary_terms(right.p, right.q, right.u, fz, nu=nu, rho=self.rho)
-                objective, output = objective + share, squared_norm(right.q)
+                share, gap = boundary_terms(after.p, after.q, after.u, fz, nu=nu, rho=self.rho)
+                objective, output = objective + share, squared_norm(after.q)
             result.append(Shares(objective, gap, output))
         return result
 
@@ -138,9 +165,9 @@ class Worker:
 
     def forward(self, x: Tensor) -> Tensor:
         """Pass activations through this worker's layers, as the trained network does."""
-        for layer, right in zip(self.layers, self.boundaries[1:], strict=True):
+        for layer, after in zip(self.layers, self.boundaries[1:], strict=True):
             x = torch.addmm(layer.b, x, layer.W.T)
-            if right is not None:
+            if after is not None:
                 x = self.algorithm.activation(x)
         return x
 
@@ -148,33 +175,35 @@ class Worker:
         """A copy of the parameters, safe to keep while training goes on."""
         return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
-    def _input(self, left: Boundary | None) -> Tensor:
-        if left is not None:
-            return left.p
+    def _input(self, before: Boundary | None) -> Tensor:
+        if before is not None:
+            return before.p
         assert self.X is not None
         return self.X
 
-    def _update_p(self, layer: Layer, left: Boundary | None) -> Tensor:
-        if left is None:
+    def _update_p(self, layer: Layer, before: Boundary | None) -> Tensor:
+        if before is None:
             return layer.W.new_zeros(())
         nu, rho = self.algorithm.nu, self.rho
         rW = (layer.m - layer.z) @ layer.W
-        g = p_gradient(rW, left.p, left.q, left.u, nu=nu, rho=rho)
-        if left.p_levels is not None:
-            step = p_quantized(left.p, layer.m, layer.W, g, left.p_levels, nu=nu, rho=rho)
+        if layer is self.layers[0]:
+            self.settle()
+        g = p_gradient(rW, before.p, before.q, before.u, nu=nu, rho=rho)
+        if before.p_levels is not None:
+            step = p_quantized(before.p, layer.m, layer.W, g, before.p_levels, nu=nu, rho=rho)
         elif self.algorithm.solver == "exact":
-            step = p_exact(left.p, layer.m, layer.W, g, nu=nu, rho=rho)
+            step = p_exact(before.p, layer.m, layer.W, g, nu=nu, rho=rho)
         else:
-            step = p_linearized(left.p, layer.m, layer.W, g, nu=nu, rho=rho)
-        left.p, layer.m = step.value, step.m
+            step = p_linearized(before.p, layer.m, layer.W, g, nu=nu, rho=rho)
+        before.p, layer.m = step.value, step.m
         return step.descent
 
-    def _update_W(self, layer: Layer, left: Boundary | None) -> Tensor:
+    def _update_W(self, layer: Layer, before: Boundary | None) -> Tensor:
         nu, mu = self.algorithm.nu, self.algorithm.mu
-        p = self._input(left)
+        p = self._input(before)
         if self.algorithm.solver == "exact":
             factor = None
-            if left is None:
+            if before is None:
                 # p_1 = X never changes, so neither does its factor.
                 factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
             step = W_exact(layer.W, layer.W0, p, layer.m, layer.z, nu=nu, mu=mu, factor=factor)
@@ -187,19 +216,28 @@ class Worker:
         layer.b, layer.m, decrement = b_step(layer.b, layer.m, layer.z)
         return squared_norm(decrement)
 
-    def _update_z(self, layer: Layer, right: Boundary | None) -> Tensor:
+    def _update_z(self, layer: Layer, after: Boundary | None) -> Tensor:
         z_old = layer.z
-        if right is None:
+        if after is None:
             assert self.y is not None
             layer.z = self.algorithm.risk.argmin_z(layer.m, self.y, self.algorithm.nu, z_old)
         else:
-            layer.z = self.algorithm.activation.argmin_z(layer.m, right.q, z_old)
+            layer.z = self.algorithm.activation.argmin_z(layer.m, after.q, z_old)
         return squared_norm(layer.z - z_old)
 
-    def _update_q(self, layer: Layer, right: Boundary | None) -> Tensor:
-        if right is None:
+    def _update_q(self, layer: Layer, after: Boundary | None) -> Tensor:
+        if after is None:
             return layer.W.new_zeros(())
-        q_old = right.q
+        link = self.right if layer is self.layers[-1] else None
+        if link is not None:
+            after.p = link.receive()
+        q_old = after.q
         fz = self.algorithm.activation(layer.z)
-        right.q = q_step(right.p, right.u, fz, nu=self.algorithm.nu, rho=self.rho, levels=right.q_levels)
-        return squared_norm(right.q - q_old)
+        after.q = q_step(after.p, after.u, fz, nu=self.algorithm.nu, rho=self.rho, levels=after.q_levels)
+        if link is not None:
+            link.send(after.q)
+        return squared_norm(after.q - q_old)
+
+    def _update_u(self, boundary: Boundary | None) -> None:
+        if boundary is not None:
+            boundary.u = u_step(boundary.u, boundary.p, boundary.q, rho=self.rho)

@@ -1,0 +1,63 @@
+"""The program of one worker process on this machine; ``parallel.py`` starts it with the folder of a job."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from .config import ModelConfig
+from .engine import checkpoint
+from .engine.launch import EXIT_PEER_LOST, join
+from .engine.team import PeerLostError
+from .training import Checkpointing, Examples, train
+
+
+def main(folder: Path) -> None:
+    """Join the team, train, and, on the first worker, write the result."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides what an interrupt means
+    warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
+    job = json.loads((folder / "job.json").read_text())
+    config = ModelConfig.from_settings(job["config"])
+    torch.set_num_threads(config.threads)
+    team = join(config.device, config.timeout, watch=False)
+    training = validation = None
+    if team.rank == 0:
+        data = load_file(str(folder / "data.safetensors"), device=config.device)
+        training = Examples(data["X_train"], data["y_train"])
+        validation = Examples(data["X_val"], data["y_val"]) if "X_val" in data else None
+    try:
+        result = train(
+            training, validation, job["classes"], config, seed=job["seed"], team=team,
+            on_epoch=(lambda record: _tell({"epoch": record})) if team.rank == 0 else None,
+            checkpointing=_checkpointing(job["checkpointing"]),
+        )  # fmt: skip
+        if result is not None:
+            extra = {"status": result.status.name, "plan": result.plan.counts}
+            result.model.cpu().save(folder / "result.safetensors", extra)
+        team.leave()
+    except PeerLostError as error:
+        print(f"error: {team.peer_lost(error)}", file=sys.stderr)
+        sys.exit(EXIT_PEER_LOST)
+
+
+def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
+    if job is None:
+        return None
+    folder = Path(job["folder"])
+    resume = checkpoint.latest(folder) if job["resume"] else None
+    return Checkpointing(folder, job["every"], resume, tuple(job["history"]))
+
+
+def _tell(event: dict[str, Any]) -> None:
+    print(json.dumps(event), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

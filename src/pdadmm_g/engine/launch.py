@@ -1,0 +1,255 @@
+"""Processes: joining a team, watching over it, and starting one on this machine.
+
+Every worker beats: it writes where it is to a store, twice a second. Whoever watches the beats notices a worker that
+hangs; one that dies is noticed by its exit code or by its neighbours' broken connections.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from .plan import describe
+from .team import DistributedTeam, PeerLostError
+
+#: Exit code of a worker that lost another one.
+EXIT_PEER_LOST = 4
+
+
+class WorkerLostError(RuntimeError):
+    """A worker died or stopped answering; the message names it, its layers and the epoch."""
+
+
+class Beats:
+    """The beats of a team, seen through a store."""
+
+    def __init__(self, store: Store, size: int) -> None:
+        self.store = store
+        self.size = size
+        self._last: dict[int, tuple[str, float]] = {}
+
+    def look(self) -> None:
+        """Read the newest beat of every worker."""
+        for rank in range(self.size):
+            key = f"beat/{rank}"
+            text = self.store.get(key).decode() if self.store.check([key]) else ""
+            if text != self._last.get(rank, ("", 0.0))[0] or rank not in self._last:
+                self._last[rank] = (text, time.monotonic())
+
+    def silent(self, timeout: float) -> int | None:
+        """A worker that has not beaten for ``timeout`` seconds."""
+        now = time.monotonic()
+        return next((rank for rank, (_, seen) in self._last.items() if now - seen > timeout), None)
+
+    def describe(self, rank: int) -> str:
+        """``worker 2 (layers 5-7) in epoch 13``."""
+        text = self._last.get(rank, ("", 0.0))[0]
+        if not text:
+            return f"worker {rank} before its first epoch"
+        beat = json.loads(text)
+        return f"worker {rank} ({describe(range(*beat['layers']))}) in epoch {beat['epoch']}"
+
+
+class WatchedTeam(DistributedTeam):
+    """A distributed team whose members beat, and can be asked to stop."""
+
+    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool) -> None:
+        super().__init__()
+        self.store = store
+        self._beat_store = beat_store
+        self._timeout = timeout
+        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0]}
+        self._beats = Beats(beat_store, self.size) if watch else None
+        self._done = False
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def progress(self, *, stage: int, epoch: int, layers: range) -> None:
+        self._place = {"epoch": epoch, "layers": [layers.start, layers.stop]}
+
+    def stop_requested(self) -> bool:
+        return self.rank == 0 and self.store.check(["stop"])
+
+    def leave(self) -> None:
+        """Stop beating and take the connections down, after everyone is done."""
+        self.barrier()
+        self._done = True
+        dist.destroy_process_group()
+
+    def peer_lost(self, error: PeerLostError) -> str:
+        """Which worker it was, as far as its beats tell."""
+        beats = Beats(self._beat_store, self.size)
+        beats.look()
+        if error.peer < 0:
+            return "lost the connection to another worker"
+        return f"lost {beats.describe(error.peer)}"
+
+    def _live(self) -> None:
+        """Beat, and look at the others' beats where nobody else does."""
+        interval = min(0.5, self._timeout / 10)
+        count = 0
+        while not self._done:
+            count += 1
+            try:
+                self._beat_store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
+                if self._beats is not None:
+                    self._beats.look()
+                    silent = self._beats.silent(self._timeout)
+                    if silent is not None:
+                        self._die(f"{self._beats.describe(silent)} has not answered for {self._timeout:g} s")
+            except RuntimeError:
+                if not self._done:  # the store is gone, and with it whoever started us
+                    os._exit(EXIT_PEER_LOST)
+            time.sleep(interval)
+
+    def _die(self, message: str) -> NoReturn:
+        print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)
+        os._exit(EXIT_PEER_LOST)
+
+
+def under_torchrun() -> bool:
+    """Was this process started by torchrun?"""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def join(device: str, timeout: float, *, watch: bool) -> WatchedTeam:
+    """Become a member of the team that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def connect(*, host: bool) -> Store:
+        store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=timedelta(minutes=5))
+        return PrefixStore(f"pdadmm-g/{attempt}", store)
+
+    store = connect(host=rank == 0 and not served)
+    # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
+    patience = timedelta(seconds=max(1800, 10 * timeout))
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
+    # A store's connection serves one thread at a time: the beating thread gets its own.
+    team = WatchedTeam(store, connect(host=False), timeout, watch=watch)
+    # Connections form at first use: form them all now, while everyone is here.
+    team.barrier()
+    return team
+
+
+def run_workers(
+    command: list[str],
+    workers: int,
+    *,
+    threads: int,
+    timeout: float,
+    folder: Path,
+    on_event: Callable[[int, dict[str, Any]], None],
+) -> None:
+    """Run ``command`` once per worker and watch until all have ended well; else end all and raise.
+
+    Each worker prints events, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
+    them. No process outlives this call.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = os.environ | {
+        "WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "OMP_NUM_THREADS": str(threads),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    watched = PrefixStore("pdadmm-g/0", store)
+    beats = Beats(watched, workers)
+    events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+    processes: list[subprocess.Popen[str]] = []
+    interrupted = False
+    try:
+        for rank in range(workers):
+            with (folder / f"stderr-{rank}").open("w") as errors:
+                process = subprocess.Popen(
+                    command,
+                    env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+            processes.append(process)
+            threading.Thread(target=_read_events, args=(rank, process, events), daemon=True).start()
+        while True:
+            try:
+                ended = all(process.poll() is not None for process in processes)
+                if _pass_on(events, on_event) and not ended:
+                    continue
+                _raise_if_lost(processes, beats, folder, timeout)
+                if ended:
+                    break
+                time.sleep(0.01)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                watched.set("stop", "1")
+        _pass_on(events, on_event, wait=0.2)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _read_events(rank: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            events.put((rank, json.loads(line)))
+
+
+def _pass_on(
+    events: queue.Queue[tuple[int, dict[str, Any]]], on_event: Callable[[int, dict[str, Any]], None], wait: float = 0.0
+) -> bool:
+    """Handle what has arrived; True if there was anything."""
+    any_event = False
+    while True:
+        try:
+            rank, event = events.get(timeout=wait) if wait else events.get_nowait()
+        except queue.Empty:
+            return any_event
+        on_event(rank, event)
+        any_event = True
+
+
+def _raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder: Path, timeout: float) -> None:
+    codes = [process.poll() for process in processes]
+    if any(code not in (None, 0) for code in codes):
+        time.sleep(0.3)  # the neighbours of a dead worker fail too: let the one that caused it be among the ended
+        codes = [process.poll() for process in processes]
+        beats.look()
+        cause = next((r for r, code in enumerate(codes) if code not in (None, 0, EXIT_PEER_LOST)), None)
+        if cause is None:
+            cause = next(rank for rank, code in enumerate(codes) if code not in (None, 0))
+        raise WorkerLostError(f"{beats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
+    beats.look()
+    silent = beats.silent(timeout)
+    if silent is not None and codes[silent] is None:
+        raise WorkerLostError(f"{beats.describe(silent)} has not answered for {timeout:g} s")
+
+
+def _how(code: int, errors: Path) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    lines = errors.read_text(errors="replace").strip().splitlines()
+    return f"failed: {lines[-1] if lines else f'exit code {code}'}"

@@ -1,0 +1,95 @@
+"""One end of the boundary between two workers: sends one variable of it, receives the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import Tensor
+
+from .codec import Codec
+from .team import PeerLostError
+
+
+@dataclass
+class Traffic:
+    """What a link has cost since it was last asked."""
+
+    bytes_sent: int = 0
+    wait_seconds: float = 0.0
+    pack_seconds: float = 0.0
+
+
+class Link:
+    """Exchanges p and q with one neighbour. Receives are posted early and waited for late.
+
+    Between two neighbours the messages alternate, p then q, and both ends post them in that order. So nothing can
+    deadlock, also on NCCL, where the operations of a pair of ranks run in the order in which they were posted.
+    """
+
+    def __init__(self, peer: int, outgoing: Codec, incoming: Codec) -> None:
+        self.peer = peer
+        self.outgoing = outgoing
+        self.incoming = incoming
+        self.traffic = Traffic()
+        self._inbox: Tensor | None = None
+        self._arrival: dist.Work | None = None
+        # The transport reads the buffer until the work is done: it must stay alive that long.
+        self._outbox: Tensor | None = None
+        self._departure: dist.Work | None = None
+
+    @property
+    def expecting(self) -> bool:
+        """Is a message on its way here?"""
+        return self._inbox is not None
+
+    def expect(self) -> None:
+        """Post the receive of the neighbour's next message."""
+        assert self._inbox is None
+        self._inbox = self.incoming.inbox()
+        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer), self._inbox)
+
+    def receive(self) -> Tensor:
+        """Wait for the message that is expected, and unpack it."""
+        assert self._inbox is not None
+        self._wait(self._arrival)
+        start = time.perf_counter()
+        value = self.incoming.decode(self._inbox)
+        self.traffic.pack_seconds += time.perf_counter() - start
+        self._inbox = None
+        return value
+
+    def send(self, x: Tensor) -> None:
+        """Pack ``x`` and hand it to the transport."""
+        self._wait(self._departure)
+        start = time.perf_counter()
+        self._outbox = self.outgoing.encode(x)
+        self.traffic.pack_seconds += time.perf_counter() - start
+        self.traffic.bytes_sent += self._outbox.numel()
+        self._departure = self._guard(lambda outbox: dist.isend(outbox, self.peer), self._outbox)
+
+    def take_traffic(self) -> Traffic:
+        """The traffic since the last call."""
+        traffic, self.traffic = self.traffic, Traffic()
+        return traffic
+
+    def finish(self) -> None:
+        """Wait until the last message is out."""
+        self._wait(self._departure)
+        self._departure = None
+
+    def _wait(self, work: dist.Work | None) -> None:
+        if work is not None:
+            start = time.perf_counter()
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise PeerLostError(self.peer) from error
+            self.traffic.wait_seconds += time.perf_counter() - start
+
+    def _guard(self, post, buffer: Tensor) -> dist.Work | None:  # type: ignore[no-untyped-def]
+        try:
+            return post(buffer)
+        except RuntimeError as error:
+            raise PeerLostError(self.peer) from error

@@ -1,0 +1,64 @@
+"""One worker of the bit-identity test: many problems in one process group, each dealt to several numbers of workers.
+
+Run by ``run_workers`` with the folder of the job. Checks at every epoch that both copies of each u are equal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from pdadmm_g import training
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.launch import join
+from pdadmm_g.engine.plan import Plan, deal, layer_costs
+from pdadmm_g.training import Checkpointing, Examples, Stage, train
+
+folder = Path(sys.argv[1])
+torch.set_num_threads(1)
+team = join("cpu", 60.0, watch=False)
+data = load_file(str(folder / "data.safetensors"))
+active = 1
+
+
+def deal_to_active(sizes, shape, config, workers: int) -> Plan:
+    counts = deal(layer_costs(sizes.nodes, shape, config.solver), active).counts
+    return Plan((*counts, *[0] * (workers - active)))
+
+
+def fingerprint(u: torch.Tensor) -> float:
+    """Equal only for equal bits, as far as 52 of them can tell."""
+    bits = u.contiguous().view(torch.int32).long().view(-1)
+    return float((bits * torch.arange(1, len(bits) + 1)).sum() % 2**52)
+
+
+def epoch_with_check(stage: Stage) -> torch.Tensor:
+    measured = plain_epoch(stage)
+    stage.worker.settle()
+    ends = [stage.worker.boundaries[0], stage.worker.boundaries[-1]] if stage.layers else [None, None]
+    prints = [0.0 if boundary is None else fingerprint(boundary.u) for boundary in ends]
+    everyone = team.concat(torch.tensor([prints], dtype=torch.float64), [1] * team.size).tolist()
+    for rank in range(stage.plan.last):
+        assert everyone[rank][1] == everyone[rank + 1][0] != 0.0, f"u differs after worker {rank}"
+    return measured
+
+
+plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
+training.deal_layers = deal_to_active
+
+for name, settings in json.loads((folder / "cases.json").read_text()).items():
+    for active in (1, 2, 3, 4, 5, 10):
+        first = team.rank == 0
+        result = train(
+            Examples(data["X_train"], data["y_train"]) if first else None,
+            Examples(data["X_val"], data["y_val"]) if first else None,
+            4, ModelConfig.from_settings(settings), seed=0, team=team,
+            checkpointing=Checkpointing(folder / name / str(active), every=20),
+        )  # fmt: skip
+        if result is not None:
+            print(json.dumps({"case": name, "active": active, "history": result.history}), flush=True)
+team.leave()
