@@ -20,7 +20,6 @@ from .model import GAMLP
 from .status import Status
 from .training import Checkpointing, Examples, Record, TrainingResult
 
-
 #: The command that becomes a worker, to which the folder of the job is added.
 WORKER = [sys.executable, "-m", "pdadmm_g.child"]
 

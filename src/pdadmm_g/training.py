@@ -103,6 +103,7 @@ def train(
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
+    training, validation = _aligned(training), _aligned(validation)
     sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
     resume = checkpointing.resume if checkpointing else None
     history = list(checkpointing.history) if checkpointing else []
@@ -137,6 +138,13 @@ def train(
         return None
     model = GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
     return TrainingResult(model, history, status, dealt)
+
+
+def _aligned(examples: Examples | None) -> Examples | None:
+    """The same with features that start on a cache line, where a product gives the same bits in every process."""
+    if examples is None or examples.X.data_ptr() % 64 == 0:
+        return examples
+    return Examples(examples.X.clone(), examples.y)
 
 
 def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:

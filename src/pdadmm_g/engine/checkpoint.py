@@ -37,7 +37,8 @@ class Checkpoint:
         """The tensors of a layer, counted from 0."""
         path = self.folder / _layer_file(index)
         try:
-            return load_file(str(path), device=str(device))
+            # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
+            return {name: tensor.clone() for name, tensor in load_file(str(path), device=str(device)).items()}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path}: cannot read the checkpoint: {error}") from None
 

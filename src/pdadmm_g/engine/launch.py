@@ -25,6 +25,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from .plan import describe
 from .team import DistributedTeam, PeerLostError
 
+#: How long a process may take to start: importing torch on a busy machine is slow.
+START_SECONDS = 120.0
 #: Exit code of a worker that lost another one.
 EXIT_PEER_LOST = 4
 
@@ -50,17 +52,20 @@ class Beats:
                 self._last[rank] = (text, time.monotonic())
 
     def silent(self, timeout: float) -> int | None:
-        """A worker that has not beaten for ``timeout`` seconds."""
+        """A worker that has not beaten for ``timeout`` seconds; before the first beat it may take START_SECONDS."""
         now = time.monotonic()
-        return next((rank for rank, (_, seen) in self._last.items() if now - seen > timeout), None)
+        for rank, (text, seen) in self._last.items():
+            if now - seen > (timeout if text else max(timeout, START_SECONDS)):
+                return rank
+        return None
 
     def describe(self, rank: int) -> str:
-        """``worker 2 (layers 5-7) in epoch 13``."""
+        """``worker 2 (layers 5-7), last seen in epoch 13,``: the subject of a sentence."""
         text = self._last.get(rank, ("", 0.0))[0]
         if not text:
-            return f"worker {rank} before its first epoch"
+            return f"worker {rank}, not yet in an epoch,"
         beat = json.loads(text)
-        return f"worker {rank} ({describe(range(*beat['layers']))}) in epoch {beat['epoch']}"
+        return f"worker {rank} ({describe(range(*beat['layers']))}), last seen in epoch {beat['epoch']},"
 
 
 class WatchedTeam(DistributedTeam):
@@ -74,10 +79,12 @@ class WatchedTeam(DistributedTeam):
         self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0]}
         self._beats = Beats(beat_store, self.size) if watch else None
         self._done = False
+        self._moved = threading.Event()
         threading.Thread(target=self._live, daemon=True).start()
 
     def progress(self, *, stage: int, epoch: int, layers: range) -> None:
         self._place = {"epoch": epoch, "layers": [layers.start, layers.stop]}
+        self._moved.set()
 
     def stop_requested(self) -> bool:
         return self.rank == 0 and self.store.check(["stop"])
@@ -93,8 +100,8 @@ class WatchedTeam(DistributedTeam):
         beats = Beats(self._beat_store, self.size)
         beats.look()
         if error.peer < 0:
-            return "lost the connection to another worker"
-        return f"lost {beats.describe(error.peer)}"
+            return "a worker was lost"
+        return f"{beats.describe(error.peer)} was lost"
 
     def _live(self) -> None:
         """Beat, and look at the others' beats where nobody else does."""
@@ -112,7 +119,9 @@ class WatchedTeam(DistributedTeam):
             except RuntimeError:
                 if not self._done:  # the store is gone, and with it whoever started us
                     os._exit(EXIT_PEER_LOST)
-            time.sleep(interval)
+            time.sleep(min(interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
+            self._moved.wait(interval)
+            self._moved.clear()
 
     def _die(self, message: str) -> NoReturn:
         print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)

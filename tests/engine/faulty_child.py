@@ -1,0 +1,56 @@
+"""A worker that dies or hangs at a chosen moment, then is an ordinary one after a restart.
+
+FAULT = "rank:moment:epoch:signal", the moment being compute, transfer or checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pdadmm_g import child, cli
+from pdadmm_g.engine import checkpoint
+from pdadmm_g.engine.link import Link
+from pdadmm_g.engine.worker import Worker
+
+rank, moment, epoch, name = os.environ["FAULT"].split(":")
+seen = 0
+
+
+def strike() -> None:
+    os.kill(os.getpid(), signal.Signals[name])
+
+
+def arm() -> None:
+    plain_epoch, plain_send, plain_write = Worker.epoch, Link.send, checkpoint.write_layer
+
+    def counted(worker: Worker):
+        global seen
+        seen += 1
+        if moment == "compute" and seen == int(epoch):
+            strike()
+        return plain_epoch(worker)
+
+    def interrupted(link: Link, x) -> None:
+        plain_send(link, x)
+        if moment == "transfer" and seen == int(epoch):
+            strike()
+
+    def halfway(folder: Path, total: int, index: int, tensors) -> None:
+        plain_write(folder, total, index, tensors)
+        if moment == "checkpoint" and total >= int(epoch):
+            file = next((folder / f"epoch-{total:08d}").glob("layer-*"))
+            file.write_bytes(file.read_bytes()[:100])
+            strike()
+
+    Worker.epoch, Link.send, checkpoint.write_layer = counted, interrupted, halfway
+
+
+if os.environ["RANK"] == rank and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+    arm()
+if sys.argv[1] == "train":
+    cli.main(sys.argv[1:])
+else:
+    child.main(Path(sys.argv[1]))

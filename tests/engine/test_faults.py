@@ -1,0 +1,214 @@
+"""A worker that dies or hangs ends the job in time, leaves no process and no broken checkpoint, and can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g import InputError, parallel
+from pdadmm_g.cli import main
+from pdadmm_g.config import RunConfig
+from pdadmm_g.engine import checkpoint
+from pdadmm_g.engine.launch import WorkerLostError
+from pdadmm_g.runs import train_run
+
+SETTINGS = {"layers": 6, "stages": (3, 6), "hidden": 10, "epochs": 12, "quantize": "pq", "checkpoint_every": 5}
+FAULTY = Path(__file__).with_name("faulty_child.py")
+
+
+def config(out: Path, **changes: object) -> RunConfig:
+    return RunConfig(**SETTINGS | {"out": str(out), "timeout": 20.0} | changes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The model of a run that nothing happened to."""
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    train_run(config(out))
+    return (out / "model.safetensors").read_bytes()
+
+
+def descendants() -> list[str]:
+    """Worker processes that are still alive."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if "pdadmm-g-" in line or "faulty_child" in line]
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("moment", ["compute", "transfer", "checkpoint"])
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_killed_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes, victim: int, moment: str
+) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(FAULTY)])
+    # Epoch 17 is in the second stage, after the checkpoint of epoch 15; the checkpoint of epoch 20 is cut in half.
+    monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
+    message = rf"worker {victim} \(layers? [\d-]+\), last seen in epoch \d+, was killed by SIGKILL"
+    with pytest.raises(WorkerLostError, match=message):
+        train_run(config(out, workers=3))
+    assert descendants() == []
+    assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
+    saved = checkpoint.latest(out / "checkpoints")
+    assert saved is not None
+    assert saved.meta["total_epochs"] == 15
+
+    # Alone or with fewer workers, the run goes on to the same model, byte for byte.
+    monkeypatch.undo()
+    summary = train_run(config(out, workers=2 if (victim, moment) == (1, "transfer") else 1), resume=True)
+    assert summary["epochs"] == 24
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in metrics] == list(range(1, 25))
+    assert not (out / "checkpoints").exists()
+
+
+@pytest.mark.timeout(60)
+def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(FAULTY)])
+    monkeypatch.setenv("FAULT", "1:compute:6:SIGSTOP")
+    Path(tmp_path / "run.yaml").write_text(config(tmp_path / "run", workers=2, timeout=3.0).to_yaml())
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--config", str(tmp_path / "run.yaml")])
+    assert caught.value.code == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: PEER_LOST: worker 1 (layer")
+    assert "last seen in epoch 6, has not answered for 3 s" in error
+    assert descendants() == []
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
+
+
+@pytest.mark.timeout(60)
+def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "raising.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g import child\n"
+        "from pdadmm_g.engine.worker import Worker\n"
+        "def epoch(self):\n    raise MemoryError('no room left')\n"
+        "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\nchild.main(Path(sys.argv[1]))\n"
+    )
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
+        train_run(config(tmp_path / "run", workers=2))
+    assert descendants() == []
+
+
+@pytest.mark.timeout(60)
+def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not descendants(), 10)
+
+
+def wait_for(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.1)
+
+
+# ------------------------------------------------------------------------------------------------------- resuming
+
+
+def test_resume_refuses_other_settings(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        if record["epoch"] == 7:
+            raise RuntimeError("stop here")
+
+    with pytest.raises(RuntimeError, match="stop here"):
+        train_run(config(out), on_epoch=interrupt)
+    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 0.05"):
+        train_run(config(out, rho=0.5), resume=True)
+    (out / "metrics.jsonl").write_text("")
+    with pytest.raises(InputError, match="has 0 epochs, the checkpoint was written after 5"):
+        train_run(config(out), resume=True)
+
+
+def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
+    with pytest.warns(UserWarning, match="no checkpoint to resume from"):
+        train_run(config(tmp_path / "run"), resume=True)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+
+
+def test_broken_checkpoint_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "epoch-00000005"
+    folder.mkdir()
+    assert checkpoint.latest(tmp_path) is None
+    (folder / "meta.json").write_text("{")
+    with pytest.raises(InputError, match="meta.json: cannot read the checkpoint"):
+        checkpoint.latest(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------- torchrun
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def torchrun(*arguments: str, **options) -> subprocess.Popen[str]:
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} | options.pop("env", {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+def test_two_machines_under_torchrun(tmp_path: Path, undisturbed: bytes) -> None:
+    """Two torchrun agents on loopback, two workers each."""
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out).to_yaml())
+    port = str(free_port())
+    agents = [
+        torchrun(
+            "--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1",
+            "--master-port", port, "-m", "pdadmm_g", "train", "--config", str(tmp_path / "run.yaml"),
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    outputs = [agent.communicate(timeout=110)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert len(json.loads((out / "summary.json").read_text())["workers"]) == 4
+
+
+@pytest.mark.timeout(120)
+def test_torchrun_restarts_and_resumes_by_itself(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out).to_yaml())
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", str(FAULTY), "train", "--config",
+        str(tmp_path / "run.yaml"), env={"FAULT": "1:compute:17:SIGKILL"},
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 0, output
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
+@pytest.mark.timeout(60)
+def test_bad_input_under_torchrun_ends_everyone(tmp_path: Path) -> None:
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", "--dataset", "korra", "--out", "run",
+        cwd=tmp_path,
+    )  # fmt: skip
+    output = agent.communicate(timeout=55)[0]
+    assert agent.returncode != 0
+    assert output.count("error: unknown data set 'korra'") == 1
+    assert not (tmp_path / "run").exists()
