@@ -142,7 +142,7 @@ def test_datasets(run) -> None:
 
 def test_plain_lines_show_progress_when_not_on_a_terminal(run, graph_file: Path) -> None:
     _, _, err = run("train", "--dataset", graph_file, *SMALL)
-    assert "stage 2/2, 3 layers, epoch 5/5: objective" in err
+    assert "3 layers (stage 2/2), epoch 5/5: objective" in err
 
 
 # ------------------------------------------------------------------------------------------------------ bad input
@@ -175,7 +175,10 @@ BAD_OPTIONS = {
     "missing_root": (["--dataset", "cora", "--data-root", "nowhere"], "nowhere: no such folder"),
     "rho": (["--rho", "0"], "rho must be positive, got 0"),
     "nu": (["--nu", "-1"], "nu must be positive"),
-    "levels_unsorted": (["--quantize", "p", "--levels", "0,2,1"], "levels must be sorted and distinct, got 0,2,1"),
+    "levels_unsorted": (
+        ["--quantize", "p", "--levels", "0,2,1"],
+        "levels must be sorted and distinct in single precision, got 0,2,1",
+    ),
     "levels_too_few": (["--levels", "0"], "levels needs at least two values"),
     "levels_text": (["--levels", "0,one"], "levels must be"),
     "layers": (["--layers", "1"], "layers must be at least 2"),

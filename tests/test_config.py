@@ -29,7 +29,7 @@ from pdadmm_g.config import ModelConfig, RunConfig
         ({"stages": "2,5"}, "stages must end at layers = 10, got 2,5"),
         ({"stages": []}, "stages must be increasing"),
         ({"levels": "1"}, "levels needs at least two values"),
-        ({"levels": "1,0"}, "levels must be sorted and distinct, got 1,0"),
+        ({"levels": "1,0"}, "levels must be sorted and distinct in single precision, got 1,0"),
         ({"levels": "0,1", "bits": 4}, "levels excludes bits"),
         ({"bits": 17}, "bits must be between 1 and 16"),
         ({"activation": "swish"}, "activation must be one of relu, leaky-relu, tanh, sigmoid, identity, got swish"),
@@ -37,6 +37,16 @@ from pdadmm_g.config import ModelConfig, RunConfig
         ({"row_normalize": "maybe"}, "row_normalize must be true or false"),
         ({"dataset": [1]}, "dataset must be text"),
         ({"epochs": 0}, "epochs must be at least 1"),
+        ({"rho": 1e300}, "rho must be at most 1e15"),
+        ({"hidden": 10**9}, "hidden must be at most 1000000"),
+        ({"layers": "9" * 400}, "layers must be a whole number"),
+        ({"seed": 2**64}, "seed must be between 0 and 2"),
+        ({"seed": -1}, "seed must be between 0 and 2"),
+        ({"quantize": "p", "levels": "1,1.0000000001"}, "levels must be sorted and distinct in single precision"),
+        ({"quantize": "p", "levels": "1e300,2e300"}, "levels must be at most 1e15"),
+        ({"bits": 4}, "bits has no effect without quantize"),
+        ({"workers": 2, "plan": "9,2"}, "plan must give each of 2 workers at least one of 10 layers, got 9,2"),
+        ({"checkpoint_every": 5, "eval_every": 2}, "checkpoint_every must be a multiple of eval_every = 2"),
     ],
 )
 def test_bad_values_are_named(settings: dict[str, object], message: str) -> None:
@@ -51,7 +61,9 @@ def test_unknown_settings_are_errors(tmp_path: Path) -> None:
         RunConfig.load(path)
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "just text", "\x00", "!!python/object/apply:os.getcwd []"])
+@pytest.mark.parametrize(
+    "text", ["[" * 3000, "a: [", "- 1\n- 2\n", "just text", "\x00", "!!python/object/apply:os.getcwd []"]
+)
 def test_files_that_are_not_settings(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
@@ -67,7 +79,7 @@ def test_missing_file() -> None:
 
 def test_command_line_wins_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("rho: 1e-3\nlayers: 4\nstages: [2, 4]\nlevels: paper\npatience: none\n")
+    path.write_text("rho: 1e-3\nlayers: 4\nstages: [2, 4]\nquantize: p\nlevels: paper\npatience: none\n")
     config = RunConfig.load(path, {"rho": "2", "stages": "3,4"})
     assert (config.rho, config.layers, config.stages) == (2.0, 4, (3, 4))
     assert config.levels == "paper"
@@ -98,6 +110,8 @@ def test_default_stages(layers: int, stages: tuple[int, ...]) -> None:
 
 def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     config = RunConfig(dataset="graphs/mine.npz", seed=3).resolved()
-    assert (config.hops, config.bits, config.out) == (16, 8, "runs/mine-3")
+    assert (config.hops, config.bits, config.out) == (16, None, "runs/mine-3")
+    assert Path(config.dataset).is_absolute()
     assert ModelConfig(augment="hops").resolved().hops == 4
-    assert ModelConfig(levels="paper").resolved().bits is None
+    assert ModelConfig(quantize="p").resolved().bits == 8
+    assert ModelConfig(quantize="p", levels="paper").resolved().bits is None

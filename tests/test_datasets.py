@@ -279,8 +279,12 @@ def test_opposite_infinities_do_not_cancel(tiny_graph: Data) -> None:
         check_graph(broken(tiny_graph, x=x))
 
 
-def test_large_finite_features_are_sound(tiny_graph: Data) -> None:
-    check_graph(broken(tiny_graph, x=torch.full((20, 5), 3e38)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_features_that_would_overflow_are_refused(tiny_graph: Data, dtype: torch.dtype) -> None:
+    x = with_entry(tiny_graph.x.to(dtype), (7, 1), 3e38)
+    with pytest.raises(InputError, match="features exceed 1e.15, first in row 7"):
+        check_graph(broken(tiny_graph, x=x))
+    check_graph(broken(tiny_graph, x=torch.full((20, 5), 1e14)))
 
 
 @pytest.mark.parametrize(
@@ -344,4 +348,7 @@ def test_check_does_not_change_its_argument(tiny_graph: Data) -> None:
 def test_as_mask() -> None:
     assert as_mask([1, 3], 4, "mask").tolist() == [False, True, False, True]
     assert as_mask([True, False], 2, "mask").tolist() == [True, False]
-    assert as_mask(np.array([1, 0, 1], dtype=np.uint8), 3, "mask").tolist() == [True, False, True]
+    for dtype in (np.uint8, np.int64, np.uint16):
+        assert as_mask(np.array([1, 0, 1], dtype=dtype), 3, "mask").tolist() == [True, False, True]
+    with pytest.raises(InputError, match="mask names a node twice"):
+        as_mask([0, 2, 2], 4, "mask")

@@ -137,8 +137,33 @@ def test_bad_settings_are_named(tiny_graph: Data, settings: dict[str, object], m
         small(**settings).fit(tiny_graph)
 
 
+def test_a_graph_without_edges_is_not_taken_for_none(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph)
+    edgeless = Data(x=tiny_graph.x, y=tiny_graph.y, train_mask=tiny_graph.train_mask)
+    for call in (small().fit, clf.predict):
+        with pytest.raises(InputError, match="'edge_index' is missing"):
+            call(edgeless)
+    assert small(augment="none").fit(edgeless).predict(edgeless).shape == (20,)
+
+
+def test_save_writes_what_was_fitted(tmp_path: Path, tiny_graph: Data) -> None:
+    clf = small(augment="hops", hops=3).fit(tiny_graph)
+    expected = clf.predict_proba(tiny_graph)
+    clf.set_params(hops=2, layers=7).save(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        GAMLPClassifier.load(tmp_path / "model.safetensors").predict_proba(tiny_graph), expected
+    )
+
+
+def test_numpy_numbers_are_numbers(tiny_graph: Data) -> None:
+    clf = small(layers=np.int64(3), rho=np.float32(0.1)).fit(tiny_graph)
+    assert clf.config_.layers == 3
+
+
 def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:
     clf = small().fit(tiny_graph)
+    with pytest.raises(InputError, match=r"node 4 has no label \(y = -1\)"):
+        clf.score(Data(x=tiny_graph.x, edge_index=tiny_graph.edge_index, y=torch.full((20,), -1)), [4])
     with pytest.raises(InputError, match="mask is empty"):
         clf.score(tiny_graph, torch.zeros(20, dtype=torch.bool))
     with pytest.raises(InputError, match="labels 'y' are missing"):

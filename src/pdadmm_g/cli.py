@@ -38,9 +38,24 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.showwarning = _warning_printer()
     try:
         sys.exit(cli.main(arguments, prog_name="pdadmm-g", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "pdadmm-g --help")
+        sys.exit(0)
     except (InputError, click.UsageError) as error:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         click.echo(f"error: {' '.join(message.split())}", err=True)
+        sys.exit(EXIT_INPUT)
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        sys.exit(EXIT_INPUT)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        sys.exit(EXIT_INPUT)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+            raise
+        click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)
         sys.exit(EXIT_INPUT)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -62,7 +77,8 @@ def _warning_printer() -> Callable[..., None]:
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command one option for every field of :class:`RunConfig`."""
     kinds = typing.get_type_hints(RunConfig)
-    for item in sorted(fields(RunConfig), key=lambda item: item.name in _FIRST)[::-1]:
+    # Decorators apply from the last to the first.
+    for item in sorted(fields(RunConfig), key=lambda item: item.name not in _FIRST)[::-1]:
         command = _settings_option(item, kinds[item.name])(command)
     return command
 
@@ -239,8 +255,8 @@ def datasets(data_root: str | None) -> None:
 
 @cli.command()
 @click.option("--out", default="runs/demo", show_default=True, metavar="DIR", help="folder for the three runs")
-def demo(out: str) -> None:
-    """Half a minute on real data: what the graph brings, and what 8-bit quantization costs."""
+def demo(out: str) -> int:
+    """A few seconds on real data: what the graph brings, and what 8-bit quantization costs."""
     from .demo import run_demo
 
-    run_demo(Path(out))
+    return 0 if run_demo(Path(out)) else EXIT_INTERRUPTED

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
+import struct
 import types
 import typing
 from collections.abc import Iterable
@@ -84,13 +86,17 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("rho", "nu", "timeout"):
             _require(getattr(self, name) > 0, name, "must be positive", getattr(self, name))
+        for name in ("rho", "nu", "timeout", "weight_decay", "tolerance"):
+            _require(getattr(self, name) <= 1e15, name, "must be at most 1e15", getattr(self, name))
         for name in ("weight_decay", "tolerance"):
             _require(getattr(self, name) >= 0, name, "must not be negative", getattr(self, name))
         for name in ("hidden", "epochs", "eval_every", "hops", "patience", "workers", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "must be at least 1", value)
+            _require(value is None or value <= 10**6, name, "must be at most 1000000", value)
         _require(0 <= self.teleport < 1, "teleport", "must be in [0, 1)", self.teleport)
         _require(self.layers >= 2, "layers", "must be at least 2", self.layers)
+        _require(self.layers <= 10**4, "layers", "must be at most 10000", self.layers)
         if self.stages is not None:
             rising = all(a < b for a, b in pairwise(self.stages))
             _require(bool(self.stages) and rising, "stages", "must be increasing", _show(self.stages))
@@ -107,9 +113,14 @@ class ModelConfig:
         )
         _require(self.bits is None or 1 <= self.bits <= 16, "bits", "must be between 1 and 16", self.bits)
         if isinstance(self.levels, tuple):
-            rising = all(a < b for a, b in pairwise(self.levels))
             _require(len(self.levels) >= 2, "levels", "needs at least two values", _show(self.levels))
-            _require(rising, "levels", "must be sorted and distinct", _show(self.levels))
+            _require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", _show(self.levels))
+            single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
+            rising = all(a < b for a, b in pairwise(single))
+            _require(rising, "levels", "must be sorted and distinct in single precision", _show(self.levels))
+        for name in ("bits", "levels"):
+            useless = self.quantize == "none" and getattr(self, name) is not None
+            _require(not useless, name, "has no effect without quantize p or pq", _show(getattr(self, name)))
 
     @classmethod
     def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
@@ -120,7 +131,7 @@ class ModelConfig:
     def resolved(self: Config) -> Config:
         """The same with every default that depends on another field filled in."""
         stages = self.stages or (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
-        bits = self.bits if self.levels is not None else self.bits or 8
+        bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
         hops = self.hops or {"none": 1, "hops": 4, "average": 16}[self.augment]
         return dataclasses.replace(self, stages=stages, bits=bits, hops=hops)
 
@@ -137,14 +148,18 @@ class RunConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _require(0 <= self.seed < 2**62, "seed", "must be between 0 and 2^62", self.seed)
         every = self.checkpoint_every
         if every is not None:
             rule = f"must be a multiple of eval_every = {self.eval_every}"
             _require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
 
     def resolved(self) -> RunConfig:
-        out = self.out or str(Path("runs") / f"{Path(self.dataset).stem}-{self.seed}")
-        return dataclasses.replace(super().resolved(), out=out)
+        path = Path(self.dataset)
+        out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
+        # A run must find its file again from wherever it is evaluated.
+        dataset = str(path.resolve()) if path.suffix in (".npz", ".pt") else self.dataset
+        return dataclasses.replace(super().resolved(), out=out, dataset=dataset)
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""
@@ -178,13 +193,14 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         if type(None) in arguments and (value is None or str(value).lower() == "none"):
             return None
-        options = [option for option in arguments if option is not type(None)]
-        for option in options[:-1]:
+        failures = []
+        for option in arguments:
             try:
-                return coerce(name, value, option)
-            except InputError:
-                continue
-        return coerce(name, value, options[-1])
+                if option is not type(None):
+                    return coerce(name, value, option)
+            except InputError as error:
+                failures.append(error)
+        raise failures[0]
     if origin is Literal:
         _require(value in arguments, name, f"must be one of {', '.join(arguments)}", value)
         return value
@@ -203,13 +219,15 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
 
 def _number(name: str, value: Any, kind: type) -> int | float:
     wanted = "a whole number" if kind is int else "a number"
-    _require(isinstance(value, (str, int, float)) and not isinstance(value, bool), name, f"must be {wanted}", value)
+    is_number = isinstance(value, (str, numbers.Real)) and not isinstance(value, bool)
+    _require(is_number, name, f"must be {wanted}", value)
     try:
         number = kind(value)
+        whole = kind is not int or float(number) == float(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{name} must be {wanted}, got {value!r}") from None
+        raise InputError(f"{name} must be {wanted}, got {str(value)[:40]!r}") from None
     _require(math.isfinite(number), name, "must be finite", value)
-    _require(kind is not int or float(number) == float(value), name, f"must be {wanted}", value)
+    _require(whole, name, f"must be {wanted}", value)
     return number
 
 
@@ -218,7 +236,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if settings is None:
         return {}

@@ -57,14 +57,15 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
     Features must be finite, edges within range, labels integers, masks booleans or node indices of the right shape.
     Labels may be missing (-1) only outside the masks.
     """
+    data = copy.copy(data)
     x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
     _check_finite(x, culprit)
     num_nodes = x.shape[0]
     if data.edge_index is not None:
-        _check_edges(data.edge_index, num_nodes, culprit)
-    data = copy.copy(data)
+        data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
+    data.x = x.detach()
     if data.y is not None:
         data.y = _check_labels(data.y, num_nodes, culprit)
     for mask in MASKS:
@@ -96,18 +97,22 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     """A boolean mask over nodes from a boolean mask or a list of node indices."""
-    mask = torch.as_tensor(mask)
+    mask = torch.as_tensor(mask).cpu()
     if mask.dtype == torch.bool:
         if mask.shape != (num_nodes,):
             raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
         return mask
     if mask.is_floating_point() or mask.is_complex() or mask.ndim != 1:
         raise InputError(f"{culprit} must be booleans or a list of node indices")
-    if mask.dtype == torch.uint8 and mask.shape == (num_nodes,) and bool((mask <= 1).all()):
-        return mask.bool()
-    if len(mask) and (int(mask.min()) < 0 or int(mask.max()) >= num_nodes):
+    index = mask.long()
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= num_nodes):
         raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
-    return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, mask.long(), True)
+    if len(index.unique()) < len(index):
+        # Not a list of nodes, then: zeros and ones for every node are a mask, anything else is a mistake.
+        if len(index) == num_nodes and int(index.max()) == 1:
+            return index.bool()
+        raise InputError(f"{culprit} names a node twice: give booleans, or a list of different nodes")
+    return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
 
 
 def _check_finite(x: Tensor, culprit: str) -> None:
@@ -116,30 +121,40 @@ def _check_finite(x: Tensor, culprit: str) -> None:
     if not x.is_floating_point():
         return
     if x.layout == torch.strided:
-        # A sum is one cheap pass: it is finite for almost every sound matrix, and never for a broken one.
-        if bool(torch.isfinite(x.sum(dtype=torch.float64))):
+        # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
+        if bool(torch.linalg.vector_norm(x.detach(), ord=torch.inf) <= LARGEST):
             return
-        bad = (~torch.isfinite(x)).any(1).nonzero()
+        rows, values = torch.arange(len(x)), x.detach().abs().amax(1).cpu()
     else:
-        coo = x.to_sparse_coo().coalesce()
-        bad = coo.indices()[0][~torch.isfinite(coo.values())]
+        coo = x.detach().to_sparse_coo().coalesce().cpu()
+        rows, values = coo.indices()[0], coo.values().abs()
+    bad = rows[~torch.isfinite(values)]
     if len(bad):
         raise InputError(f"{culprit}: features contain NaN or infinity, first in row {int(bad.min())}")
+    large = rows[values > LARGEST]
+    if len(large):
+        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {int(large.min())}: rescale them")
 
 
-def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> None:
+#: Larger features would overflow in single precision.
+LARGEST = 1e15
+
+
+def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
     if not isinstance(edge_index, Tensor) or edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise InputError(f"{culprit}: edge_index must have shape (2, edges)")
     if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
         raise InputError(f"{culprit}: edge_index must hold integers, not {edge_index.dtype}")
+    edge_index = edge_index.long()
     if edge_index.numel():
         for value in (int(edge_index.min()), int(edge_index.max())):
             if not 0 <= value < num_nodes:
                 raise InputError(f"{culprit}: edge_index names node {value}, but nodes are 0..{num_nodes - 1}")
+    return edge_index
 
 
 def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
-    y = torch.as_tensor(y)
+    y = torch.as_tensor(y).cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if y.shape != (num_nodes,):
@@ -174,7 +189,11 @@ def load_file(path: Path) -> Data:
 
     Nothing in the file is executed: arrays only, no pickled code.
     """
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+    if not found:
         raise InputError(f"{path}: no such file")
     data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
     if data.x is None:
@@ -379,7 +398,9 @@ def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Dat
 
 def _fingerprint(folder: Path) -> str:
     """Changes when a raw file of ``folder`` does, so that nothing stale is read from the cache."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and "processed" not in path.parts)
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and "processed" not in path.relative_to(folder).parts
+    )
     stats = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return hashlib.sha256(repr((str(folder.resolve()), stats)).encode()).hexdigest()[:16]
 
@@ -387,7 +408,7 @@ def _fingerprint(folder: Path) -> str:
 def _mirror(source: Path, target: Path) -> None:
     for path in source.rglob("*"):
         twin = target / path.relative_to(source)
-        if path.is_dir() or "processed" in path.parts or twin.exists():
+        if path.is_dir() or "processed" in path.relative_to(source).parts or twin.exists():
             continue
         twin.parent.mkdir(parents=True, exist_ok=True)
         twin.unlink(missing_ok=True)  # a link whose file is gone

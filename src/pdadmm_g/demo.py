@@ -11,10 +11,11 @@ from rich.table import Table
 from .config import RunConfig
 from .progress import Progress
 from .runs import train_run
+from .status import Status
 
 
-def run_demo(out: Path) -> None:
-    """Train on the embedded digits with the graph, with the graph quantized, and without the graph."""
+def run_demo(out: Path) -> bool:
+    """Train on the embedded digits with the graph, with the graph quantized, and without. False if interrupted."""
     console = Console()
     console.print(
         "1797 handwritten digits, 5 labelled ones per class, linked to their 10 nearest neighbours.\n"
@@ -22,7 +23,7 @@ def run_demo(out: Path) -> None:
         highlight=False,
     )
     table = Table(title="Handwritten digits, 50 labels")
-    for heading in ("network", "test accuracy", "bits per value exchanged", "epochs", "seconds"):
+    for heading in ("network", "test accuracy", "bits per value", "epochs", "seconds"):
         table.add_column(heading, justify="left" if heading == "network" else "right")
     graph = RunConfig(weight_decay=3e-4, out=str(out / "graph"))  # a decay chosen on the validation digits
     runs = {
@@ -33,6 +34,9 @@ def run_demo(out: Path) -> None:
     for name, config in runs.items():
         with Progress(config, label=f"{name}: ") as progress:
             summary = train_run(config, overwrite=True, on_epoch=progress.update)
+        if summary["status"] == Status.INTERRUPTED.name:
+            console.print("interrupted")
+            return False
         table.add_row(
             name,
             f"{summary['test_accuracy']:.3f}",
@@ -43,6 +47,7 @@ def run_demo(out: Path) -> None:
     console.print(table)
     console.print(
         f"The graph's neighbours make up for missing labels; 8 bits on the wire cost next to nothing.\n"
-        f"Each run is in {out}/. Next: pdadmm-g evaluate {out}/graph, or pdadmm-g train --help",
+        f"Each run is in {out}/. Next (after 'source .venv/bin/activate'): pdadmm-g evaluate {out}/graph",
         highlight=False,
     )
+    return True

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
@@ -50,6 +51,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
+        config_: The settings that the model was fitted with, every default filled in.
     """
 
     model_: GAMLP
@@ -60,6 +62,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int
     seconds_: float
     plan_: tuple[int, ...]
+    config_: ModelConfig
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         training, validation = self._examples(X, y, config, device)
+        self.config_ = config
         arguments = (training, validation, len(self.classes_), config)
         if config.workers > 1 and team is None:
             result = train_in_workers(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing)
@@ -190,13 +194,15 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
             raise InputError("mask is empty: no node to score")
+        if bool((data.y[nodes] < 0).any()):
+            raise InputError(f"data: node {int(nodes[data.y[nodes] < 0][0])} has no label (y = -1) to score against")
         predicted = self.classes_[self._logits(data, nodes).argmax(1).numpy()]
-        return float((predicted == data.y[nodes].numpy()).mean())
+        return float(accuracy_score(data.y[nodes].numpy(), predicted, sample_weight=sample_weight))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
         check_is_fitted(self, "model_")
-        settings = dataclasses.asdict(self._config())
+        settings = dataclasses.asdict(self.config_)
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: value for name, value in settings.items() if name not in EXECUTION}
         extra = {
@@ -218,7 +224,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.classes_ = np.asarray(extra["classes"])
             self.n_features_in_ = int(extra["n_features_in"])
             self.status_ = Status[extra["status"]]
-            self.augmentation_ = self._augmentation(self._config()) if extra["graph"] else None
+            self.config_ = self._config()
+            self.augmentation_ = self._augmentation(self.config_) if extra["graph"] else None
             self.history_ = []
             blocks = self.augmentation_.blocks if self.augmentation_ else 1
             if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
@@ -258,6 +265,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         data = check_graph(X)
         check_training(data)
         self.augmentation_ = self._augmentation(config)
+        self._require_edges(data)
         self.n_features_in_ = data.x.shape[1]
         classes = data.y[data.train_mask].unique()
         self.classes_ = classes.numpy()
@@ -268,6 +276,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             for rows, nodes in zip(features.split([len(nodes) for nodes in parts]), parts, strict=True)
         ]
         return examples[0], examples[1] if len(examples) > 1 else None
+
+    def _require_edges(self, data: Data) -> None:
+        """A graph that lost its edges must not pass for one without."""
+        if self.augmentation_ is not None and self.augmentation_.mode != "none" and data.edge_index is None:
+            raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
 
     @torch.no_grad()
     def _logits(self, X: Data | ArrayLike, nodes: Tensor | None = None) -> Tensor:
@@ -289,6 +302,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
+        self._require_edges(data)
         augmentation = self.augmentation_ or GraphAugment("none", row_normalize=False, unit_norm=False)
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         chunk = max(1, PREDICT_BYTES // (4 * augmentation.blocks * self.n_features_in_))
@@ -311,7 +325,7 @@ def checked_device(name: str) -> torch.device:
     """The torch device of that name, or an error if this machine does not have it."""
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError(f"device '{name}' is not available here; use 'cpu'") from None
     return device

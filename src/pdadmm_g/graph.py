@@ -16,6 +16,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
+from .errors import InputError
+
 #: Bytes that one dense block of feature columns may take during propagation.
 BLOCK_BYTES = 64 * 2**20
 
@@ -32,7 +34,7 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
     row, col = coalesce(torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
     starts = torch.cat([row.new_zeros(1), torch.bincount(row, minlength=num_nodes).cumsum(0)])
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
         return torch.sparse_csr_tensor(
             starts, col, scale[row] * scale[col], (num_nodes, num_nodes), check_invariants=False
         )
@@ -71,6 +73,8 @@ class GraphAugment(BaseTransform):
         unit_norm: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        if mode not in ("none", "hops", "average") or hops < 1:
+            raise InputError(f"augmentation must be none, hops or average with at least one hop, got {mode!r}, {hops}")
         self.mode = mode
         self.hops = hops
         self.teleport = teleport
@@ -155,9 +159,9 @@ def _to_csc(x: Tensor) -> scipy.sparse.csc_array:
 
 def _inverse_row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.layout == torch.strided:
-        sums = torch.zeros(x.shape[0], dtype=dtype, device=x.device)
+        sums = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
         for _, block in _column_blocks(x, dtype):
-            sums += block.abs_().sum(1)
+            sums += block.abs_().sum(1, dtype=torch.float64)
     else:
         sums = torch.from_numpy(abs(_to_csc(x)).sum(axis=1)).to(x.device, dtype)
-    return (1 / sums.where(sums > 0, 1.0)).unsqueeze(1)
+    return (1 / sums.where(sums > 0, 1.0)).to(dtype).unsqueeze(1)

@@ -15,23 +15,28 @@ class ConstantPenalty:
 
 
 class StallPenalty(ConstantPenalty):
-    """Doubles rho when the primal residual has not fallen by a tenth for ten epochs."""
+    """Doubles rho when the primal residual has not fallen by a tenth over ten epochs.
 
-    window, needed, factor = 10, 0.9, 2.0
+    Stays within a factor of a thousand of where it started. A residual of zero is no stall.
+    """
+
+    window, needed, factor, reach = 10, 0.9, 2.0, 1e3
 
     def __init__(self) -> None:
-        self.best = math.inf
-        self.waited = 0
+        self.epochs = 0
+        self.start: float | None = None
+        self.before = math.inf
 
     def __call__(self, rho: float, record: dict[str, Any]) -> float:
-        if record["primal_residual"] < self.needed * self.best:
-            self.best, self.waited = record["primal_residual"], 0
+        self.start = self.start or rho
+        self.epochs += 1
+        if self.epochs % self.window:
             return rho
-        self.waited += 1
-        if self.waited < self.window:
+        primal, before = record["primal_residual"], self.before
+        self.before = primal
+        if primal == 0 or primal < self.needed * before:
             return rho
-        self.waited = 0
-        return rho * self.factor
+        return min(rho * self.factor, self.start * self.reach)
 
 
 class BalancePenalty(ConstantPenalty):

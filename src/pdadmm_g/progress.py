@@ -30,7 +30,7 @@ class Progress:
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=12),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
                 TimeRemainingColumn(),
@@ -54,7 +54,7 @@ class Progress:
             self._stage, self._stage_start = record["stage"], record["epoch"] - 1
         epoch = record["epoch"] - self._stage_start
         depth = self.stages[record["stage"] - 1]
-        stage = f"{self.label}stage {record['stage']}/{len(self.stages)}, {depth} layers"
+        stage = f"{self.label}{depth} layers"
         figures = f"objective {record['objective']:.4g}"
         if record["val_accuracy"] is not None:
             figures += f", validation {record['val_accuracy']:.3f}"
@@ -64,4 +64,5 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
         elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
+            stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)

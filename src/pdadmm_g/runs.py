@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import platform
 import shutil
 import warnings
@@ -45,7 +46,7 @@ class RunFolder:
         """Does it hold a complete run? One that lost a worker is not complete: it can be resumed."""
         try:
             return bool(json.loads((self.path / "summary.json").read_text())["status"] != Status.PEER_LOST.name)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except (OSError, ValueError, KeyError, TypeError):
             return True
@@ -63,6 +64,17 @@ class RunFolder:
         for record in history:
             self.append(record)
 
+    def check_free(self, *, overwrite: bool) -> None:
+        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's."""
+        if overwrite or not self.path.exists():
+            return
+        remedy = "choose another --out or add --overwrite"
+        if self.finished:
+            raise InputError(f"{self.path}: already holds a finished run; {remedy}")
+        foreign = [name for name in FILES if (self.path / name).exists()]
+        if foreign and not (self.path / "metrics.jsonl").exists():
+            raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
+
     @property
     def started(self) -> bool:
         """Has it been written to in this process?"""
@@ -71,7 +83,12 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """One line of metrics, readable by others at once."""
         assert self._metrics is not None
-        print(json.dumps(record), file=self._metrics, flush=True)
+        # JSON has no NaN or infinity.
+        plain = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in record.items()
+        }
+        print(json.dumps(plain, allow_nan=False), file=self._metrics, flush=True)
 
     def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
         """Write the model, if there is one, then the summary that marks the run as finished."""
@@ -124,8 +141,7 @@ def train_run(
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
-        if folder.finished and not overwrite:
-            raise InputError(f"{folder.path}: already holds a finished run; choose another --out or add --overwrite")
+        folder.check_free(overwrite=overwrite)
         checkpointing = _checkpointing(folder, config, resume)
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)
@@ -238,10 +254,14 @@ def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | Non
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing: under a temporary name, then renamed."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
     try:
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        temporary = target.with_name(target.name + ".tmp")
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror}") from None

@@ -9,10 +9,10 @@ class Status(Enum):
     """The value of each member is the sentence of advice that the user reads."""
 
     CONVERGED = "Both residuals fell below the tolerance: more epochs would not change the model."
-    MAX_EPOCHS = "All epochs were used; if the validation accuracy was still rising, allow more epochs."
+    MAX_EPOCHS = "All epochs were used; if accuracy was still rising, allow more epochs."
     EARLY_STOPPED = "Validation accuracy stopped improving; the weights of its best epoch were restored."
-    DIVERGED = "The objective exploded: raise rho above 4.1 nu, or lower nu, and check the scale of the features."
-    NON_FINITE = "NaN or infinity appeared: normalise the features, lower rho and nu, or train in float64."
+    DIVERGED = "The objective exploded: keep rho between 4 and 100 times nu, and check the scale of the features."
+    NON_FINITE = "NaN or infinity appeared: normalise the features, or bring rho and nu closer to their defaults."
     INTERRUPTED = "Stopped on request; the best model so far was kept."
     PEER_LOST = "A worker died or stopped answering; if checkpoints were written, go on with --resume."
 

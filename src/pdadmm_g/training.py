@@ -121,13 +121,17 @@ def train(
             weights = [initial_layer(i, shape, depth, seed=seed, like=like) for i in new.layers(team.rank)]
         else:
             weights = redeal(team, weights, dealt, new, shape, like=like)
-        stage = Stage(
-            number, new, team, weights, sizes, training, validation, config, like, checkpointing,
-            resume=resume if dealt is None else None,
-        )  # fmt: skip
-        dealt = new
-        status = stage.run(history, on_epoch)
-        weights = stage.best_weights()
+        saved, dealt = (resume if dealt is None else None), new
+        try:
+            stage = Stage(
+                number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
+            )
+            status = stage.run(history, on_epoch)
+            weights = stage.best_weights()
+        except KeyboardInterrupt:
+            if not weights:
+                raise
+            status = Status.INTERRUPTED  # between two stages: the one before has the best model so far
         if status.is_failure or status is Status.INTERRUPTED:
             break
     assert dealt is not None
@@ -256,20 +260,17 @@ class Stage:
         return Status.MAX_EPOCHS
 
     def best_weights(self) -> list[Weights]:
-        """This worker's layers at the best validation epoch; without one the last ones, if all are finite."""
-        current = self.worker.weights()
-        finite = all(bool(torch.isfinite(w.W).all() and torch.isfinite(w.b).all()) for w in current)
-        everywhere = self.team.concat(torch.tensor([float(finite)]), [1] * self.team.size)
-        return current if bool(everywhere.all()) and not self._selects else self._best.weights
+        """This worker's layers at the best validation epoch; without validation, after the last sound epoch."""
+        return self._best.weights
 
     def _conclude(
         self, epoch: int, records: list[Record], history: list[Record], on_epoch: Callable[[Record], None] | None
     ) -> Status | None:
-        """Take the records of the epochs since the last conclusion into the history, and judge them."""
+        """Take the records of the epochs up to ``epoch`` into the history, and judge them one by one."""
         status = None
-        for record in records:
+        for number, record in enumerate(records, start=epoch - len(records) + 1):
             history.append({"stage": self.number, "epoch": len(history) + 1, **record})
-            status = self._judge(epoch, record)
+            status = self._judge(number, record)
             if on_epoch is not None:
                 on_epoch(history[-1])
             if status is not None:
@@ -308,7 +309,8 @@ class Stage:
         layers, after = forward_state(weights, p, f, q, last=self.is_last)
         if not self.is_last:
             self.team.send(f(layers[-1].m), self.team.rank + 1)
-        _warn_coarse_levels(after, first_layer=self.layers[0] + 1)
+        if self.number == 1:
+            _warn_coarse_levels([f(layer.z) for layer in layers], after, first_layer=self.layers[0] + 1)
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
@@ -444,14 +446,19 @@ class Stage:
         self._select(epoch, record)
         if self._converged(record):
             return Status.CONVERGED
-        patience = self.config.patience
-        if self._selects and patience is not None and epoch - self._best.epoch >= patience:
+        patience, evaluated = self.config.patience, record["val_accuracy"] is not None
+        if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
             return Status.EARLY_STOPPED
         return None
 
     def _select(self, epoch: int, record: Record) -> None:
-        """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss."""
-        if self._selects and record["val_accuracy"] is not None:
+        """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss.
+
+        Without validation the newest are the best.
+        """
+        if not self._selects:
+            self._best = Best((0.0, 0.0), epoch, self.worker.weights())
+        elif record["val_accuracy"] is not None:
             score = (record["val_accuracy"], -record["val_loss"])
             if score > self._best.score:
                 self._best = Best(score, epoch, self.worker.weights())
@@ -557,14 +564,13 @@ def _warn_condition(config: ModelConfig) -> None:
         )
 
 
-def _warn_coarse_levels(boundaries: list[Boundary], *, first_layer: int) -> None:
+def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *, first_layer: int) -> None:
     """The paper's integers cannot represent activations well below 1: all of them round to zero."""
-    for layer, boundary in enumerate(boundaries, start=first_layer):
-        if boundary.p_levels is not None and boundary.q_levels is None:
-            lost = float(torch.linalg.vector_norm(boundary.p - boundary.q))
-            if lost > 0.5 * float(torch.linalg.vector_norm(boundary.q)):
-                warnings.warn(
-                    f"the levels lose more than half of the output of layer {layer}: use calibrated ones (bits)",
-                    stacklevel=5,
-                )
-                return
+    for layer, (output, boundary) in enumerate(zip(activations, boundaries, strict=False), start=first_layer):
+        lost = float(torch.linalg.vector_norm(boundary.p - output))
+        if lost > 0.5 * float(torch.linalg.vector_norm(output)):
+            warnings.warn(
+                f"the levels lose more than half of the output of layer {layer}: use calibrated ones (bits)",
+                stacklevel=5,
+            )
+            return

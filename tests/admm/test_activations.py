@@ -45,6 +45,20 @@ def test_z_step_is_the_global_minimum(name: str, m: float, q: float, z_old: floa
     assert objective(name, z, m, q, z_old) <= best + 1e-9 * (1 + best)
 
 
+@pytest.mark.parametrize(("name", "reach"), [("tanh", 8), ("sigmoid", 20)])
+def test_smooth_z_step_finds_the_deeper_of_two_valleys(name: str, reach: float) -> None:
+    """Thousands of subproblems against a grid so fine that it resolves every valley."""
+    generator = torch.Generator().manual_seed(0)
+    c, q = (reach / 2 * (2 * torch.rand(4000, generator=generator, dtype=torch.float64) - 1) for _ in range(2))
+    c[0], q[0] = -1.8666, 3.1907
+    activation = ACTIVATIONS[name]
+    z = activation.argmin_z(c, q, c)
+    grid = torch.linspace(-reach, reach, 8001, dtype=torch.float64)
+    f = activation(grid)
+    least = torch.stack([(2 * (grid - c[i]).square() + (q[i] - f).square()).min() for i in range(len(c))])
+    assert (2 * (z - c).square() + (q - activation(z)).square() <= least + 1e-9).all()
+
+
 @pytest.mark.parametrize("name", ["tanh", "sigmoid"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
 def test_smooth_z_step_is_accurate_to_float_precision(name: str, dtype: torch.dtype, tolerance: float) -> None:

@@ -200,6 +200,14 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     g = problem.p_gradient()
     step = p_quantized(problem.p, problem.m, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
     assert torch.isin(step.value, levels.values).all()
+    # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
+    gg, gWt = g.square().sum(), (g @ problem.W.T).square().sum()
+    taus = [(problem.nu * gWt + problem.rho * gg) / gg * 2**k for k in range(60)]
+    d = step.value - problem.p
+    curvature = problem.nu * (d @ problem.W.T).square().sum() + problem.rho * d.square().sum()
+    tau = next(tau for tau in taus if torch.equal(levels.project(problem.p - g / tau), step.value))
+    holds = [t for t in taus if t >= tau and torch.equal(levels.project(problem.p - g / t), step.value)]
+    assert any(curvature <= t * d.square().sum() * (1 + 1e-12) for t in holds)
     assert problem.phi(p=step.value) <= problem.phi() + 1e-9 * (1 + problem.phi().abs())
     close(step.m, step.value @ problem.W.T + problem.b)
 

@@ -88,16 +88,30 @@ class Smooth(Activation):
         far = c + (q - self(c)) * 0.5**0.5
         low, high = torch.minimum(c, far), torch.maximum(c, far)
 
-        best, best_value = c, self._objective(c, c, q)
+        # Two valleys may lie close in value: the bottom of the best one and of its best rival decide.
         spacing = 2 * self.reach / (self.grid_points - 1)
-        for step in range(self.grid_points):
-            candidate = torch.full_like(c, -self.reach + step * spacing).clamp_(low, high)
-            value = self._objective(candidate, c, q)
-            better = value < best_value
-            best, best_value = torch.where(better, candidate, best), torch.where(better, value, best_value)
+        first = self._best_on_grid(low, high, c, q, c)
+        second = self._best_on_grid(low, high, c, q, first, keep_away=1.5 * spacing)
+        bottoms = [
+            self._newton(start, torch.maximum(low, start - spacing), torch.minimum(high, start + spacing), c, q)
+            for start in (first, second)
+        ]
+        first, second = (self._objective(bottom, c, q) for bottom in bottoms)
+        return torch.where(second < first, bottoms[1], bottoms[0])
 
-        low, high = torch.maximum(low, best - spacing), torch.minimum(high, best + spacing)
-        return self._newton(best, low, high, c, q)
+    def _best_on_grid(
+        self, low: Tensor, high: Tensor, c: Tensor, q: Tensor, start: Tensor, keep_away: float = 0.0
+    ) -> Tensor:
+        """The best of ``start`` and the grid within [low, high]; with ``keep_away``, the best that far from it."""
+        best, best_value = start, self._objective(start, c, q)
+        if keep_away:
+            best_value = torch.full_like(best_value, torch.inf)
+        places = torch.linspace(-self.reach, self.reach, self.grid_points).tolist()
+        for candidate in (c, *(torch.full_like(c, place).clamp_(low, high) for place in places)):
+            value = self._objective(candidate, c, q)
+            better = (value < best_value) & ((candidate - start).abs() >= keep_away)
+            best, best_value = torch.where(better, candidate, best), torch.where(better, value, best_value)
+        return best
 
     def _objective(self, z: Tensor, c: Tensor, q: Tensor) -> Tensor:
         return 2 * (z - c).square() + (q - self(z)).square()

@@ -43,11 +43,14 @@ class CrossEntropy(Risk):
         eps = torch.finfo(m.dtype).eps
         z = z_old
         value = self._node_objective(z, m, y, nu)
+        if not bool(torch.isfinite(value).all()):
+            return torch.full_like(z, torch.nan)  # there is nothing to minimise, and nothing may hide it
         for _ in range(self.max_steps):
             s = torch.softmax(z, dim=1)
             pull = nu * (z - m)
             gradient = s - target + pull
-            if bool((gradient.abs() <= 4 * eps * (1 + pull.abs())).all()):
+            # Rounding z itself moves the gradient by up to eps |z|: less cannot be reached.
+            if bool((gradient.abs() <= 4 * eps * (1 + z.abs() + pull.abs())).all()):
                 break
             inverse = 1 / (s + nu)
             scaled = inverse * gradient

@@ -136,16 +136,16 @@ class Gram(NamedTuple):
 def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
     """Factorise in whichever of the two forms is smaller.
 
-    The ridge is at least a thousand rounding errors of the largest eigenvalue, so that the solution keeps three digits
-    even for a rank-deficient p (dead units, fewer nodes than features).
+    The ridge is at least a thousand rounding errors of (a bound on) the largest eigenvalue, so that the solution keeps
+    three digits even for a rank-deficient p (dead units, fewer nodes than features).
     """
     nodes, width = p.shape
-    floor = 1000 * torch.finfo(p.dtype).eps * nu * squared_norm(p)
-    ridge = torch.clamp(floor, min=max(mu, torch.finfo(p.dtype).tiny))
     kernel = nodes < width
-    matrix = p @ p.T if kernel else nu * (p.T @ p)
-    matrix.diagonal().add_(ridge / nu if kernel else ridge)
-    return Gram(torch.linalg.cholesky_ex(matrix).L, ridge, kernel)
+    matrix = p @ p.T if kernel else p.T @ p
+    largest = matrix.abs().sum(1).max()
+    ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
+    matrix.diagonal().add_(ridge / nu)
+    return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
 
 
 def W_exact(
@@ -207,4 +207,10 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 def _solve_right(B: Tensor, A: Tensor) -> Tensor:
     """B A^-1 for symmetric positive definite A."""
-    return torch.cholesky_solve(B.T, torch.linalg.cholesky_ex(A).L).T
+    return torch.cholesky_solve(B.T, _cholesky(A)).T
+
+
+def _cholesky(A: Tensor) -> Tensor:
+    """The Cholesky factor; all NaN if A is not positive definite in this precision, so that it cannot go unseen."""
+    factor, info = torch.linalg.cholesky_ex(A)
+    return torch.where(info == 0, factor, torch.nan)

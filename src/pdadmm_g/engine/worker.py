@@ -172,8 +172,8 @@ class Worker:
         return x
 
     def weights(self) -> list[Weights]:
-        """A copy of the parameters, safe to keep while training goes on."""
-        return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
+        """The parameters as they are now; not copied, since steps make new tensors and never write into old ones."""
+        return [Weights(layer.W, layer.b, layer.W0) for layer in self.layers]
 
     def _input(self, before: Boundary | None) -> Tensor:
         if before is not None:
