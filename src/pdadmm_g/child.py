@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors.torch import load_file
@@ -43,8 +45,9 @@ def main(folder: Path) -> None:
             result.model.cpu().save(folder / "result.safetensors", extra)
         team.leave()
     except PeerLostError as error:
-        print(f"error: {team.peer_lost(error)}", file=sys.stderr)
-        sys.exit(EXIT_PEER_LOST)
+        _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
+    except Exception:
+        _end(traceback.format_exc(), 1)
 
 
 def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
@@ -53,6 +56,12 @@ def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
     folder = Path(job["folder"])
     resume = checkpoint.latest(folder) if job["resume"] else None
     return Checkpointing(folder, job["every"], resume, tuple(job["history"]))
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """Not through exit handlers: with a broken team they would wait, or abort and hide the cause."""
+    print(message, file=sys.stderr, flush=True)
+    os._exit(code)
 
 
 def _tell(event: dict[str, Any]) -> None:

@@ -494,7 +494,8 @@ class Stage:
         self.worker.settle()
         sites = zip(self.layers, self.worker.layers, self.worker.boundaries, self.worker.boundaries[1:], strict=False)
         for (index, layer, before, after), best in zip(sites, self._best.weights, strict=True):
-            tensors = checkpoint.layer_tensors(layer, before, after) | {"best_W": best.W, "best_b": best.b}
+            tensors = checkpoint.layer_tensors(layer, before, after)
+            tensors |= {"best_W": best.W.clone(), "best_b": best.b.clone()}  # may be the very tensors W and b
             checkpoint.write_layer(target.folder, total, index, tensors)
         self.team.barrier()
         if self.team.rank == 0:
