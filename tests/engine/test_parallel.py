@@ -30,6 +30,7 @@ CASES = {
     | {"solver": solver, "layers": 10, "stages": [5, 10], "hidden": HIDDEN, "epochs": 10, "eval_every": 5}
     for solver in ("linearized", "exact")
     for name, (settings, _, _) in QUANTIZED.items()
+    if solver == "linearized" or name not in ("pq5", "bf16")
 }
 WORKERS = (1, 2, 3, 4, 5, 10)
 

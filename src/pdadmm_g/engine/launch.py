@@ -19,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
@@ -148,6 +149,8 @@ def join(device: str, timeout: float, *, watch: bool) -> WatchedTeam:
     # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
     patience = timedelta(seconds=max(1800, 10 * timeout))
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
     # A store's connection serves one thread at a time: the beating thread gets its own.
     team = WatchedTeam(store, connect(host=False), timeout, watch=watch)
