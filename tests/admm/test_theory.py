@@ -45,13 +45,11 @@ def total_moves(worker: Worker, moves) -> float:
 def test_lagrangian_descends_by_at_least_the_promised_amount(
     make_chain, solver: str, quantization: Quantization | None, activation: str, mu: float
 ) -> None:
-    smooth = activation in ("tanh", "sigmoid")  # their z-step is a search: a smaller problem keeps the suite fast
-    worker = make_chain(
-        solver=solver, quantization=quantization, activation=activation, mu=mu, nodes=9 if smooth else 30
-    )
+    worker = make_chain(solver=solver, quantization=quantization, activation=activation, mu=mu)
     before = lagrangian(worker)
     start = before
-    for epoch in range(EPOCHS):
+    # The z-step of the smooth ones is a search: fewer epochs keep the suite fast.
+    for epoch in range(EPOCHS if activation not in ("tanh", "sigmoid") else 60):
         promised = total_moves(worker, worker.epoch())
         after = lagrangian(worker)
         assert promised >= 0
