@@ -21,7 +21,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.datasets import MASKS, load_dataset
 from pdadmm_g.graph import GraphAugment
 from pdadmm_g.parallel import train_in_workers
-from pdadmm_g.training import Examples
+from pdadmm_g.stage import Examples
 
 CASES = {
     "none": {},

@@ -30,7 +30,8 @@ from pdadmm_g.engine.plan import deal, layer_costs
 from pdadmm_g.engine.team import Team
 from pdadmm_g.growth import widths
 from pdadmm_g.model import GAMLP
-from pdadmm_g.training import Examples, train
+from pdadmm_g.stage import Examples
+from pdadmm_g.training import train
 
 WARM_UP = 2
 CLASSES = 10

@@ -13,7 +13,8 @@ from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.growth import initial_layer, redeal, widths
 from pdadmm_g.penalties import PENALTY_SCHEDULES, BalancePenalty, StallPenalty
-from pdadmm_g.training import Examples, train
+from pdadmm_g.stage import Examples
+from pdadmm_g.training import train
 
 KEYS = {
     "stage", "epoch", "objective", "risk", "primal_residual", "dual_residual", "output_norm", "descent", "c_k", "rho",

@@ -18,7 +18,8 @@ from .config import ModelConfig
 from .engine import checkpoint
 from .engine.launch import EXIT_PEER_LOST, join
 from .engine.team import PeerLostError
-from .training import Checkpointing, Examples, train
+from .stage import Checkpointing, Examples
+from .training import train
 
 
 def main(folder: Path) -> None:

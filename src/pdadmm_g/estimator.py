@@ -25,8 +25,9 @@ from .errors import InputError
 from .graph import GraphAugment
 from .model import GAMLP
 from .parallel import train_in_workers
+from .stage import Checkpointing, Examples, Record
 from .status import Status
-from .training import Checkpointing, Examples, Record, train
+from .training import train
 
 #: Settings that say how a model is computed, not what it is.
 EXECUTION = ("workers", "threads", "plan", "timeout", "device")

@@ -17,8 +17,9 @@ from .config import ModelConfig
 from .engine.launch import run_workers
 from .engine.plan import Plan
 from .model import GAMLP
+from .stage import Checkpointing, Examples, Record
 from .status import Status
-from .training import Checkpointing, Examples, Record, TrainingResult
+from .training import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
 WORKER = [sys.executable, "-m", "pdadmm_g.child"]

@@ -24,8 +24,9 @@ from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
+from .stage import Checkpointing, Record
 from .status import Status
-from .training import Checkpointing, Record, train
+from .training import train
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 

@@ -16,7 +16,8 @@ from pdadmm_g import training
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.plan import Plan, deal, layer_costs
-from pdadmm_g.training import Checkpointing, Examples, Stage, train
+from pdadmm_g.stage import Checkpointing, Examples, Stage
+from pdadmm_g.training import train
 
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
