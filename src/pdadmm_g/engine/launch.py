@@ -182,9 +182,6 @@ def run_workers(
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
     environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # glibc hands large buffers back to the system at once, and every epoch would fault them in anew.
-    environment.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**32))
-    environment.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**34))
     watched = PrefixStore("pdadmm-g/0", store)
     beats = Beats(watched, workers)
     events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
