@@ -129,17 +129,18 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
     overrides = {name: value for name, value in options.items() if value is not None}
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    if under_torchrun:
         overrides["workers"] = os.environ["WORLD_SIZE"]
     config = RunConfig.load(config_file, overrides).resolved()
 
-    from .engine.launch import WorkerLostError, join, under_torchrun
+    from .engine.launch import WorkerLostError, join
     from .engine.team import PeerLostError
     from .progress import Progress
     from .runs import join_run, train_run
     from .status import Status
 
-    team = join(config.device, config.timeout, watch=True) if under_torchrun() else None
+    team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
         if team is not None and team.rank > 0:
             went_well = join_run(config, team)

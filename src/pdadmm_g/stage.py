@@ -128,7 +128,7 @@ class Stage:
         pending: list[Tensor] = []
         try:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
-                self.team.progress(stage=self.number, epoch=len(history) + len(pending) + 1, layers=self.layers)
+                self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
                 pending.append(self._epoch())
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
@@ -143,6 +143,13 @@ class Stage:
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         return Status.MAX_EPOCHS
+
+    def close(self) -> None:
+        """Take in and get out what is still on its way: the transport must not outlive its buffers."""
+        self.worker.settle()
+        for link in self._links().values():
+            if link is not None:
+                link.finish()
 
     def best_weights(self) -> list[Weights]:
         """This worker's layers at the best validation epoch; without validation, after the last sound epoch."""

@@ -89,6 +89,7 @@ def train(
                 number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
             )
             status = stage.run(history, on_epoch)
+            stage.close()
             weights = stage.best_weights()
         except KeyboardInterrupt:
             if not weights:

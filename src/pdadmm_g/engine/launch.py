@@ -83,7 +83,7 @@ class WatchedTeam(DistributedTeam):
         self._moved = threading.Event()
         threading.Thread(target=self._live, daemon=True).start()
 
-    def progress(self, *, stage: int, epoch: int, layers: range) -> None:
+    def progress(self, *, epoch: int, layers: range) -> None:
         self._place = {"epoch": epoch, "layers": [layers.start, layers.stop]}
         self._moved.set()
 
@@ -127,11 +127,6 @@ class WatchedTeam(DistributedTeam):
     def _die(self, message: str) -> NoReturn:
         print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)
         os._exit(EXIT_PEER_LOST)
-
-
-def under_torchrun() -> bool:
-    """Was this process started by torchrun?"""
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def join(device: str, timeout: float, *, watch: bool) -> WatchedTeam:

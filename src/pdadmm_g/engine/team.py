@@ -40,7 +40,7 @@ class Team:
     def barrier(self) -> None:
         """Wait until everyone is here."""
 
-    def progress(self, *, stage: int, epoch: int, layers: range) -> None:
+    def progress(self, *, epoch: int, layers: range) -> None:
         """Note where this worker is, for whoever watches it."""
 
     def stop_requested(self) -> bool:
