@@ -81,7 +81,7 @@ def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert caught.value.code == 4
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: PEER_LOST: worker 1 (layer")
-    assert re.search(r"last seen in epoch [56], has not answered for 3 s", error)
+    assert re.search(r"last seen in epoch \d+, has not answered for 3 s", error)
     assert descendants() == []
     assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
 
