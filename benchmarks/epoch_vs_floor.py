@@ -41,7 +41,7 @@ def products(chain: Worker) -> Callable[[], None]:
     shapes = []
     for layer, left in zip(chain.layers, chain.boundaries[:-1], strict=True):
         p = chain.X if left is None else left.p
-        shapes.append((p, torch.randn_like(layer.m), torch.randn_like(layer.W), left is not None))
+        shapes.append((p, torch.randn_like(layer.r), torch.randn_like(layer.W), left is not None))
 
     def run() -> None:
         for p, r, W, hidden in shapes:

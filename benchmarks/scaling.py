@@ -2,8 +2,9 @@
 
 One thread per worker. pdADMM-G and pdADMM-G-Q (p and q at 8 bits) share the layers; full-batch Adam shares the nodes
 (DistributedDataParallel) or the layers (GPipe schedule of torch.distributed.pipelining, four microbatches a worker).
+"bare products" is what the machine allows: every worker makes the matrix products of its layers and nothing else.
 
-    python benchmarks/scaling.py --workers 1 2 4 8 16 --out results/scaling.json
+    python benchmarks/scaling.py --workers 1 2 4 8 16 --repeats 3 --out results/scaling.json
     python benchmarks/scaling.py --depths 8 11 14 17 --workers 1 8 --nodes 1000 --methods pdADMM-G
 """
 
@@ -78,6 +79,26 @@ def timed(team: Team, size: dict[str, int], step: Any) -> dict[str, Any]:
     return {"seconds": statistics.median(times[WARM_UP:])}
 
 
+def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+    """r W, g W^T, r^T p and p G^T of every layer of this worker, the first two not for the first layer."""
+    shape = widths(size["features"], size["hidden"], CLASSES, depth)
+    plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
+    layers = []
+    for index in plan.layers(team.rank):
+        p, r = torch.randn(size["nodes"], shape[index]), torch.randn(size["nodes"], shape[index + 1])
+        layers.append((p, r, torch.randn(shape[index + 1], shape[index]), index > 0))
+
+    def step() -> None:
+        for p, r, W, hidden in layers:
+            if hidden:
+                r @ W
+                p @ W.T
+            r.T @ p
+            p @ W.T
+
+    return timed(team, size, step)
+
+
 def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
     X, y = problem(size)
     X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
@@ -130,6 +151,7 @@ def adam_gpipe(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
 
 
 METHODS = {
+    "bare products": bare_products,
     "pdADMM-G": lambda team, size, depth: admm(team, size, depth, "none"),
     "pdADMM-G-Q": lambda team, size, depth: admm(team, size, depth, "pq"),
     "Adam, data parallel": adam_ddp,
@@ -141,6 +163,8 @@ def worker(job: Path) -> None:
     """What each process does: every method at every depth."""
     order = json.loads((job / "order.json").read_text())
     torch.set_num_threads(1)
+    if order["pin"]:
+        os.sched_setaffinity(0, {int(os.environ["LOCAL_RANK"])})
     team = join("cpu", 600.0, watch=False)
     for depth in order["depths"]:
         for method in order["methods"]:
@@ -163,42 +187,59 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=1000)
     parser.add_argument("--hidden", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=5, help="timed epochs, after two to warm up")
+    parser.add_argument("--repeats", type=int, default=1, help="how often to go through all numbers of workers")
+    parser.add_argument("--pin", action="store_true", help="bind worker k to processor k")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     size = {name: getattr(args, name) for name in ("nodes", "features", "hidden", "epochs")}
+    order = {"size": size, "depths": args.depths, "methods": args.methods, "pin": args.pin}
     rows: list[dict[str, Any]] = []
-    base: dict[tuple[int, str], float] = {}
-    for workers in args.workers:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "order.json").write_text(
-                json.dumps({"size": size, "depths": args.depths, "methods": args.methods})
-            )
+    for repeat in range(args.repeats):
+        for workers in args.workers:
+            measure(order, workers, repeat, rows)
+            if args.out:  # after each step, so that a run that is cut short leaves what it has
+                args.out.parent.mkdir(parents=True, exist_ok=True)
+                record = {"date": str(date.today()), "hardware": hardware(), "order": order, "rows": rows}
+                args.out.write_text(json.dumps(record, indent=1))
+    summarize(rows)
 
-            def show(_: int, row: dict[str, Any], workers: int = workers) -> None:
-                rows.append({"workers": workers, **row})
-                key = (row["depth"], row["method"])
-                if "error" in row:
-                    print(f"{workers:>3} workers  {key[0]:>3} layers  {key[1]:<20} {row['error']}", flush=True)
-                    return
-                base.setdefault(key, row["seconds"] * workers)
-                details = (
-                    f"compute {row['compute_seconds']:.3f} wait {row['wait_seconds']:.3f} " if "plan" in row else ""
-                )
-                print(
-                    f"{workers:>3} workers  {key[0]:>3} layers  {key[1]:<20} {row['seconds']:8.3f} s  "
-                    f"{base[key] / row['seconds']:5.2f} x  {details}",
-                    flush=True,
-                )
 
-            command = [sys.executable, __file__, "--worker", name]
-            run_workers(command, workers, threads=1, timeout=600, folder=folder, on_event=show)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        hardware = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
-        args.out.write_text(
-            json.dumps({"date": str(date.today()), "hardware": hardware, "size": size, "rows": rows}, indent=1)
-        )
+def measure(order: dict[str, Any], workers: int, repeat: int, rows: list[dict[str, Any]]) -> None:
+    """Run every method at every depth on so many workers, and append the results to ``rows``."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "order.json").write_text(json.dumps(order))
+
+        def show(_: int, row: dict[str, Any]) -> None:
+            rows.append({"repeat": repeat, "workers": workers, **row})
+            result = row.get("error") or f"{row['seconds']:8.3f} s"
+            if "plan" in row:
+                result += f"  compute {row['compute_seconds']:.3f} wait {row['wait_seconds']:.3f}"
+            print(f"{workers:>3} workers  {row['depth']:>3} layers  {row['method']:<20} {result}", flush=True)
+
+        command = [sys.executable, __file__, "--worker", name]
+        run_workers(command, workers, threads=1, timeout=600, folder=folder, on_event=show)
+
+
+def summarize(rows: list[dict[str, Any]]) -> None:
+    """Speedup over one worker of the same repeat: median, least and greatest."""
+    base = {(row["repeat"], row["depth"], row["method"]): row.get("seconds") for row in rows if row["workers"] == 1}
+    speedups: dict[tuple[int, str, int], list[float]] = {}
+    for row in rows:
+        one = base.get((row["repeat"], row["depth"], row["method"]))
+        if one and "seconds" in row:
+            key = (row["depth"], row["method"], row["workers"])
+            speedups.setdefault(key, []).append(one / row["seconds"])
+    for (depth, method, workers), values in sorted(speedups.items()):
+        spread = f"{statistics.median(values):6.2f} x  ({min(values):.2f} to {max(values):.2f})"
+        print(f"{depth:>3} layers  {method:<20} {workers:>3} workers {spread}")
+
+
+def hardware() -> dict[str, Any]:
+    cpu = Path("/proc/cpuinfo")
+    names = [line.split(":", 1)[1].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
+    model = names[0] if names else platform.processor()
+    return {"cores": os.cpu_count(), "machine": platform.machine(), "cpu": model, "torch": torch.__version__}
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ class Stage:
         assert p is not None
         layers, after = forward_state(weights, p, f, q, last=self.is_last)
         if not self.is_last:
-            self.team.send(f(layers[-1].m), self.team.rank + 1)
+            self.team.send(f(layers[-1].z), self.team.rank + 1)
         if self.number == 1:
             _warn_coarse_levels([f(layer.z) for layer in layers], after, first_layer=self.layers[0] + 1)
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
@@ -419,7 +419,7 @@ class Stage:
         for index in self.layers:
             own = tensors[index]
             W0 = anchor(own["W"], index, depth)
-            layers.append(Layer(own["W"], own["b"], W0, z=own["z"], m=own["m"]))
+            layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"]))
             best.append(Weights(own["best_W"], own["best_b"], W0))
             boundaries.append(checkpoint.restore_boundary(tensors[index - 1], own, q) if index else None)
         end = self.layers.stop

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
 from pdadmm_g.admm.updates import (
+    Step,
     W_exact,
     W_gradient,
     W_linearized,
-    b_step,
+    b_decrement,
     gram,
     p_exact,
     p_gradient,
@@ -41,20 +42,32 @@ class Problem(NamedTuple):
     mu: float
 
     @property
-    def m(self) -> Tensor:
-        return self.p @ self.W.T + self.b
+    def r(self) -> Tensor:
+        return self.residual()
+
+    def residual(self, p: Tensor | None = None, W: Tensor | None = None, b: Tensor | None = None) -> Tensor:
+        """p W^T + b - z, some of them replaced."""
+        p = self.p if p is None else p
+        W = self.W if W is None else W
+        return p @ W.T + (self.b if b is None else b) - self.z
 
     def phi(self, p: Tensor | None = None, W: Tensor | None = None, b: Tensor | None = None) -> Tensor:
         """The layer's terms of the Lagrangian, from their definition."""
-        p = self.p if p is None else p
-        W = self.W if W is None else W
-        b = self.b if b is None else b
-        fit = self.nu / 2 * (self.z - p @ W.T - b).square().sum() + self.mu / 2 * (W - self.W0).square().sum()
+        fit = self.nu / 2 * self.residual(p, W, b).square().sum()
+        p, W = self.p if p is None else p, self.W if W is None else W
+        fit = fit + self.mu / 2 * (W - self.W0).square().sum()
         return fit + (self.u * (p - self.q)).sum() + self.rho / 2 * (p - self.q).square().sum()
 
     def p_gradient(self) -> Tensor:
-        rW = (self.m - self.z) @ self.W
-        return p_gradient(rW, self.p, self.q, self.u, nu=self.nu, rho=self.rho)
+        return p_gradient(self.r @ self.W, self.p, self.q, self.u, nu=self.nu, rho=self.rho)
+
+
+def moved(x: Tensor, step: Step) -> Tensor:
+    return x - step.length * step.direction
+
+
+def assert_product_is_the_change_of_r(problem: Problem, step: Step, tolerance: float = 1e-9, **changed: Tensor) -> None:
+    close(problem.r - step.length * step.product, problem.residual(**changed), tolerance)
 
 
 penalty = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
@@ -96,7 +109,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 def test_gradients_are_those_of_phi(problem: Problem) -> None:
     close(problem.p_gradient(), autograd(lambda p: problem.phi(p=p), problem.p))
     decay = problem.W - problem.W0 if problem.mu else None
-    G = W_gradient(problem.m - problem.z, problem.p, decay, nu=problem.nu, mu=problem.mu)
+    G = W_gradient(problem.r, problem.p, decay, nu=problem.nu, mu=problem.mu)
     close(G, autograd(lambda W: problem.phi(W=W), problem.W))
 
 
@@ -120,52 +133,57 @@ def assert_smallest_majoriser(phi, x: Tensor, gradient: Tensor, x_new: Tensor, d
 @given(problems())
 def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     g = problem.p_gradient()
-    step = p_linearized(problem.p, problem.m, problem.W, g, nu=problem.nu, rho=problem.rho)
-    assert_smallest_majoriser(lambda p: problem.phi(p=p), problem.p, g, step.value, step.descent)
-    close(step.m, step.value @ problem.W.T + problem.b)
+    step = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho)
+    p = moved(problem.p, step)
+    assert_smallest_majoriser(lambda p: problem.phi(p=p), problem.p, g, p, step.descent)
+    assert_product_is_the_change_of_r(problem, step, p=p)
 
 
 @given(problems())
 def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     G = autograd(lambda W: problem.phi(W=W), problem.W)
-    step = W_linearized(problem.W, problem.W0, problem.p, problem.m, problem.z, nu=problem.nu, mu=problem.mu)
-    assert_smallest_majoriser(lambda W: problem.phi(W=W), problem.W, G, step.value, step.descent)
-    close(step.m, problem.p @ step.value.T + problem.b)
+    step = W_linearized(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu)
+    W = moved(problem.W, step)
+    assert_smallest_majoriser(lambda W: problem.phi(W=W), problem.W, G, W, step.descent)
+    assert_product_is_the_change_of_r(problem, step, W=W)
 
 
 @given(problems())
 def test_p_exact_minimises_phi(problem: Problem) -> None:
     g = problem.p_gradient()
-    step = p_exact(problem.p, problem.m, problem.W, g, nu=problem.nu, rho=problem.rho)
-    gradient = autograd(lambda p: problem.phi(p=p), step.value)
+    step = p_exact(problem.W, g, nu=problem.nu, rho=problem.rho)
+    p = moved(problem.p, step)
+    gradient = autograd(lambda p: problem.phi(p=p), p)
     assert gradient.abs().max() <= 1e-9 * (1 + g.abs().max())
-    close(step.m, step.value @ problem.W.T + problem.b, 1e-8)
-    close(step.descent, problem.phi() - problem.phi(p=step.value), 1e-8)
+    assert_product_is_the_change_of_r(problem, step, 1e-8, p=p)
+    close(step.descent, problem.phi() - problem.phi(p=p), 1e-8)
 
 
 @given(problems(mu=penalty))
 def test_W_exact_minimises_phi(problem: Problem) -> None:
-    step = W_exact(problem.W, problem.W0, problem.p, problem.m, problem.z, nu=problem.nu, mu=problem.mu)
+    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu)
+    W = moved(problem.W, step)
     start = autograd(lambda W: problem.phi(W=W), problem.W)
-    gradient = autograd(lambda W: problem.phi(W=W), step.value)
+    gradient = autograd(lambda W: problem.phi(W=W), W)
     assert gradient.abs().max() <= 1e-9 * (1 + start.abs().max())
-    close(step.m, problem.p @ step.value.T + problem.b, 1e-8)
-    close(step.descent, problem.phi() - problem.phi(W=step.value), 1e-8)
+    assert_product_is_the_change_of_r(problem, step, 1e-8, W=W)
+    close(step.descent, problem.phi() - problem.phi(W=W), 1e-8)
 
 
 @given(problems(mu=st.just(0.0)))
 def test_W_exact_without_decay_minimises_phi_plus_its_proximal_term(problem: Problem) -> None:
     epsilon = gram(problem.p, nu=problem.nu, mu=0.0).ridge
     assert epsilon > 0
-    step = W_exact(problem.W, problem.W0, problem.p, problem.m, problem.z, nu=problem.nu, mu=0.0)
+    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=0.0)
 
     def objective(W: Tensor) -> Tensor:
         return problem.phi(W=W) + epsilon / 2 * (W - problem.W).square().sum()
 
-    start, gradient = autograd(objective, problem.W), autograd(objective, step.value)
+    W = moved(problem.W, step)
+    start, gradient = autograd(objective, problem.W), autograd(objective, W)
     assert gradient.abs().max() <= 1e-6 * (1e-6 + start.abs().max())
-    assert objective(step.value) <= problem.phi() + 1e-12
-    close(step.m, problem.p @ step.value.T + problem.b, 1e-6)
+    assert objective(W) <= problem.phi() + 1e-12
+    assert_product_is_the_change_of_r(problem, step, 1e-6, W=W)
 
 
 @pytest.mark.parametrize("nodes", [5, 12], ids=["kernel", "primal"])
@@ -175,11 +193,11 @@ def test_W_exact_survives_dead_units_in_float32(nodes: int, mu: float) -> None:
     p = torch.relu(torch.randn(nodes, 8, generator=generator))
     p[:, :5] = 0  # five dead units: p has rank 3 at most
     W, z = torch.randn(4, 8, generator=generator), torch.randn(nodes, 4, generator=generator)
-    m = p @ W.T
-    step = W_exact(W, torch.zeros_like(W), p, m, z, nu=0.01, mu=mu)
-    assert torch.isfinite(step.value).all()
-    assert (step.m - z).square().sum() < (m - z).square().sum()
-    torch.testing.assert_close(step.m, p @ step.value.T, rtol=1e-3, atol=1e-3)
+    r = p @ W.T - z
+    step = W_exact(W, torch.zeros_like(W), p, r, nu=0.01, mu=mu)
+    assert torch.isfinite(step.direction).all()
+    assert (r - step.product).square().sum() < r.square().sum()
+    torch.testing.assert_close(step.product, p @ step.direction.T, rtol=1e-3, atol=1e-3)
 
 
 def test_W_exact_reuses_a_factor() -> None:
@@ -187,9 +205,9 @@ def test_W_exact_reuses_a_factor() -> None:
     p, W, z = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 7), (3, 7), (4, 3)))
     factor = gram(p, nu=0.1, mu=0.2)
     assert factor.kernel
-    fresh = W_exact(W, torch.zeros_like(W), p, p @ W.T, z, nu=0.1, mu=0.2)
-    reused = W_exact(W, torch.zeros_like(W), p, p @ W.T, z, nu=0.1, mu=0.2, factor=factor)
-    torch.testing.assert_close(reused.value, fresh.value, rtol=0, atol=0)
+    fresh = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2)
+    reused = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2, factor=factor)
+    torch.testing.assert_close(reused.direction, fresh.direction, rtol=0, atol=0)
 
 
 @given(problems(), st.sampled_from(["paper", "uniform", "arbitrary"]))
@@ -198,18 +216,19 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     levels = Levels.from_sequence(values[kind], like=problem.p)
     problem = problem._replace(p=levels.project(problem.p))
     g = problem.p_gradient()
-    step = p_quantized(problem.p, problem.m, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
-    assert torch.isin(step.value, levels.values).all()
+    step = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
+    p = levels.project(moved(problem.p, step))
+    close(p, moved(problem.p, step), 1e-12)
     # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
     gg, gWt = g.square().sum(), (g @ problem.W.T).square().sum()
     taus = [(problem.nu * gWt + problem.rho * gg) / gg * 2**k for k in range(60)]
-    d = step.value - problem.p
+    d = p - problem.p
     curvature = problem.nu * (d @ problem.W.T).square().sum() + problem.rho * d.square().sum()
-    tau = next(tau for tau in taus if torch.equal(levels.project(problem.p - g / tau), step.value))
-    holds = [t for t in taus if t >= tau and torch.equal(levels.project(problem.p - g / t), step.value)]
+    tau = next(tau for tau in taus if torch.equal(levels.project(problem.p - g / tau), p))
+    holds = [t for t in taus if t >= tau and torch.equal(levels.project(problem.p - g / t), p)]
     assert any(curvature <= t * d.square().sum() * (1 + 1e-12) for t in holds)
-    assert problem.phi(p=step.value) <= problem.phi() + 1e-9 * (1 + problem.phi().abs())
-    close(step.m, step.value @ problem.W.T + problem.b)
+    assert problem.phi(p=p) <= problem.phi() + 1e-9 * (1 + problem.phi().abs())
+    assert_product_is_the_change_of_r(problem, step, p=p)
 
 
 @given(problems())
@@ -217,40 +236,40 @@ def test_p_quantized_on_fine_levels_is_the_linearized_step(problem: Problem) -> 
     levels = Levels(torch.linspace(-200, 200, 2**16, dtype=torch.float64))
     problem = problem._replace(p=levels.project(problem.p), rho=1.0 + problem.rho)
     g = problem.p_gradient()
-    plain = p_linearized(problem.p, problem.m, problem.W, g, nu=problem.nu, rho=problem.rho)
-    quantized = p_quantized(problem.p, problem.m, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
+    plain = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho)
+    quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
     spacing = 400 / 2**16
     # The first tau may be doubled: the step is then the projection of half, a quarter, ... of the plain step.
-    moved = quantized.value - problem.p
-    shares = [(moved - (plain.value - problem.p) / 2**k).abs().max() for k in range(8)]
+    shares = [(quantized.direction - plain.length * plain.direction / 2**k).abs().max() for k in range(8)]
     assert min(shares) <= spacing
 
 
 @pytest.mark.parametrize("quantized", [False, True])
 def test_zero_gradient_makes_no_step(quantized: bool) -> None:
     p, W = torch.ones(3, 2), torch.ones(4, 2)
-    m, g = p @ W.T, torch.zeros(3, 2)
+    g = torch.zeros(3, 2)
     if quantized:
-        step = p_quantized(p, m, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0)
+        step = p_quantized(p, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0)
     else:
-        step = p_linearized(p, m, W, g, nu=1.0, rho=1.0)
-    assert torch.equal(step.value, p)
-    assert torch.equal(step.m, m)
+        step = p_linearized(W, g, nu=1.0, rho=1.0)
+    assert torch.equal(moved(p, step), p)
+    assert not (step.length * step.product).any()
 
 
 def test_nan_is_not_hidden_by_the_zero_gradient_rule() -> None:
     p, W = torch.ones(3, 2), torch.ones(4, 2)
     g = torch.full((3, 2), float("nan"))
-    assert p_linearized(p, p @ W.T, W, g, nu=1.0, rho=1.0).value.isnan().all()
-    assert p_quantized(p, p @ W.T, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0).value.isnan().all()
+    assert moved(p, p_linearized(W, g, nu=1.0, rho=1.0)).isnan().all()
+    levels = Levels(torch.tensor([0.0, 1.0]))
+    assert levels.project(moved(p, p_quantized(p, W, g, levels, nu=1.0, rho=1.0))).isnan().all()
 
 
 @given(problems())
 def test_b_step_minimises_phi(problem: Problem) -> None:
-    b, m, decrement = b_step(problem.b, problem.m, problem.z)
+    decrement = b_decrement(problem.r)
+    b = problem.b - decrement
     close(autograd(lambda b: problem.phi(b=b), b), torch.zeros_like(b), 1e-9)
-    close(m, problem.p @ problem.W.T + b)
-    close(decrement, problem.b - b)
+    close(problem.r - decrement, problem.residual(b=b))
 
 
 @given(problems())

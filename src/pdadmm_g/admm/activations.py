@@ -64,7 +64,9 @@ class LeakyReLU(Activation):
         c = m + z_old
         z_plus = torch.relu_((c + q).div_(3))
         z_minus = (c.add_(q, alpha=self.slope) if self.slope else c).div_(curvature).clamp_(max=0)
-        return torch.where(z_plus.square().mul_(3) >= z_minus.square().mul_(curvature), z_plus, z_minus)
+        positive = z_plus.square().mul_(3).ge_(z_minus.square().mul_(curvature))
+        # With weights 0 and 1 this picks exactly, many times faster than torch.where on a mask without a pattern.
+        return torch.lerp(z_minus, z_plus, positive)
 
 
 class Smooth(Activation):

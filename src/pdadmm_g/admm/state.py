@@ -29,8 +29,8 @@ class Layer(Weights):
 
     #: The auxiliary variable of the linear map, (nodes, out).
     z: Tensor
-    #: The pre-activation p W^T + b, kept up to date by every step.
-    m: Tensor
+    #: The residual p W^T + b - z, kept up to date by every step.
+    r: Tensor
 
 
 @dataclass
@@ -74,8 +74,8 @@ class Quantization:
             levels = Levels.from_sequence(self.levels, like=activations)
         p_levels, q_levels = (levels if self.p else short), (levels if self.q else short)
         return Boundary(
-            p=activations if p_levels is None else p_levels.project(activations),
-            q=activations if q_levels is None else q_levels.project(activations),
+            p=activations.clone() if p_levels is None else p_levels.project(activations),
+            q=activations.clone() if q_levels is None else q_levels.project(activations),
             u=activations.new_zeros(activations.shape),
             p_levels=p_levels,
             q_levels=q_levels,
@@ -85,7 +85,9 @@ class Quantization:
 def forward_state(
     weights: list[Weights], p: Tensor, activation: Activation, quantization: Quantization, *, last: bool = True
 ) -> tuple[list[Layer], list[Boundary]]:
-    """The state that a forward pass leaves: z = m, q = f(z), p = q, u = 0, on levels where quantized.
+    """The state that a forward pass leaves: r = 0, q = f(z), p = q, u = 0, on levels where quantized.
+
+    No two variables share memory: the steps write into them.
 
     ``p`` is what the first of these layers reads. Returns the layers and the boundary to the right of each, except for
     the ``last`` layer of the network, which has none.
@@ -93,9 +95,9 @@ def forward_state(
     layers: list[Layer] = []
     boundaries: list[Boundary] = []
     for index, w in enumerate(weights):
-        m = p @ w.W.T + w.b
-        layers.append(Layer(w.W, w.b, w.W0, z=m, m=m))
+        z = torch.addmm(w.b, p, w.W.T)
+        layers.append(Layer(w.W, w.b, w.W0, z=z, r=torch.zeros_like(z)))
         if index < len(weights) - 1 or not last:
-            boundaries.append(quantization.boundary(activation(m)))
+            boundaries.append(quantization.boundary(activation(z)))
             p = boundaries[-1].p
     return layers, boundaries

@@ -1,15 +1,15 @@
 r"""The subproblems of pdADMM-G and pdADMM-G-Q, one function each, under the paper's symbols.
 
-Activations are (nodes, features), ``W`` is (out, in). The pre-activation :math:`m = p W^T + b` is not recomputed:
-each step returns it updated, from a product that the step needs anyway. Within one layer, with
-:math:`q_-, u_-` the output and the dual variable of the layer before,
+Activations are (nodes, features), ``W`` is (out, in). What is kept of the pre-activation :math:`m = p W^T + b` is the
+residual :math:`r = m - z`. It is not recomputed: each step returns what it changes in it, a product that the step needs
+anyway. Within one layer, with :math:`q_-, u_-` the output and the dual variable of the layer before,
 
 .. math::
-   \phi = \tfrac{\nu}{2} \|z - m\|^2 + \tfrac{\mu}{2} \|W - W^0\|^2
+   \phi = \tfrac{\nu}{2} \|r\|^2 + \tfrac{\mu}{2} \|W - W^0\|^2
         + \langle u_-, p - q_- \rangle + \tfrac{\rho}{2} \|p - q_-\|^2 .
 
-All functions are pure. A descent that a step guarantees, :math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`,
-comes back as a 0-d tensor, so that nothing waits for the device.
+All functions are pure; where ``out`` is given, the product goes there. A descent that a step guarantees,
+:math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a 0-d tensor: nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from .levels import FloatGrid, Levels
 
 
 class Step(NamedTuple):
-    """Result of a p- or W-step."""
+    r"""A p- or W-step: x becomes ``x - length * direction``, and r becomes ``r - length * product``."""
 
-    #: The new p or W.
-    value: Tensor
-    #: The pre-activation that belongs to it.
-    m: Tensor
+    #: The shape of p or W.
+    direction: Tensor
+    #: What the direction does to r: direction W^T for p, p direction^T for W.
+    product: Tensor
+    length: Tensor | float
     #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
     descent: Tensor
 
@@ -47,56 +48,52 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 def p_gradient(rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: float, rho: float) -> Tensor:
-    r""":math:`g = \nu (m - z) W + u_- + \rho (p - q_-)`.
+    r""":math:`g = \nu r W + u_- + \rho (p - q_-)`.
 
-    ``rW`` is the product (m - z) W. It is an argument because it does not need ``q_prev``, which may still be on its
+    ``rW`` is an argument because it does not need ``q_prev``, which may still be on its
     way from another worker while the product is computed.
     """
     return (p - q_prev).mul_(rho).add_(u_prev).add_(rW, alpha=nu)
 
 
-def p_linearized(p: Tensor, m: Tensor, W: Tensor, g: Tensor, *, nu: float, rho: float) -> Step:
+def p_linearized(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None) -> Step:
     r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
 
     :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
     """
-    gWt = g @ W.T
+    gWt = torch.mm(g, W.T, out=out)
     gg = squared_norm(g)
     inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
-    return Step(
-        torch.addcmul(p, g, inverse_tau, value=-1),
-        torch.addcmul(m, gWt, inverse_tau, value=-1),
-        inverse_tau * gg / 2,
-    )
+    return Step(g, gWt, inverse_tau, inverse_tau * gg / 2)
 
 
-def p_exact(p: Tensor, m: Tensor, W: Tensor, g: Tensor, *, nu: float, rho: float) -> Step:
+def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
     hessian = nu * (W.T @ W)
     hessian.diagonal().add_(rho)
     d = _solve_right(g, hessian)
-    return Step(p - d, m - d @ W.T, inner(g, d) / 2)
+    return Step(d, torch.mm(d, W.T, out=out), 1.0, inner(g, d) / 2)
 
 
 def p_quantized(
-    p: Tensor, m: Tensor, W: Tensor, g: Tensor, levels: Levels | FloatGrid, *, nu: float, rho: float
+    p: Tensor, W: Tensor, g: Tensor, levels: Levels | FloatGrid, *, nu: float, rho: float, out: Tensor | None = None
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
-    With :math:`d = p_{new} - p` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
+    With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
-    The descent is zero: the theory promises none for this step beyond not going up.
+    The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
+    difference may be off the level by a rounding error.
     """
     gg = squared_norm(g)
-    inverse_tau = _ratio(gg, nu * squared_norm(g @ W.T) + rho * gg)
+    inverse_tau = _ratio(gg, nu * squared_norm(torch.mm(g, W.T, out=out)) + rho * gg)
     while True:
-        p_new = levels.project(torch.addcmul(p, g, inverse_tau, value=-1))
-        d = p_new - p
-        dWt = d @ W.T
+        d = p - levels.project(torch.addcmul(p, g, inverse_tau, value=-1))
+        dWt = torch.mm(d, W.T, out=out)
         dd = squared_norm(d)
         majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
         if bool(majorised) or not bool(torch.isfinite(dd)):
-            return Step(p_new, m + dWt, torch.zeros_like(dd))
+            return Step(d, dWt, 1.0, torch.zeros_like(dd))
         inverse_tau = inverse_tau / 2
 
 
@@ -104,23 +101,21 @@ def p_quantized(
 
 
 def W_gradient(r: Tensor, p: Tensor, decay: Tensor | None, *, nu: float, mu: float) -> Tensor:
-    r""":math:`G = \nu (m - z)^T p + \mu (W - W^0)`, with ``r`` = m - z and ``decay`` = W - W^0 (None when mu = 0)."""
+    r""":math:`G = \nu r^T p + \mu (W - W^0)`, with ``decay`` = W - W^0 (None when mu = 0)."""
     if decay is None:
         return (nu * r).T @ p
     return torch.addmm(decay, r.T, p, beta=mu, alpha=nu)
 
 
-def W_linearized(W: Tensor, W0: Tensor, p: Tensor, m: Tensor, z: Tensor, *, nu: float, mu: float) -> Step:
+def W_linearized(
+    W: Tensor, W0: Tensor, p: Tensor, r: Tensor, *, nu: float, mu: float, out: Tensor | None = None
+) -> Step:
     r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`."""
-    G = W_gradient(m - z, p, W - W0 if mu else None, nu=nu, mu=mu)
-    pGt = p @ G.T
+    G = W_gradient(r, p, W - W0 if mu else None, nu=nu, mu=mu)
+    pGt = torch.mm(p, G.T, out=out)
     GG = squared_norm(G)
     inverse_theta = _ratio(GG, nu * squared_norm(pGt) + mu * GG)
-    return Step(
-        torch.addcmul(W, G, inverse_theta, value=-1),
-        torch.addcmul(m, pGt, inverse_theta, value=-1),
-        inverse_theta * GG / 2,
-    )
+    return Step(G, pGt, inverse_theta, inverse_theta * GG / 2)
 
 
 class Gram(NamedTuple):
@@ -149,42 +144,48 @@ def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
 
 
 def W_exact(
-    W: Tensor, W0: Tensor, p: Tensor, m: Tensor, z: Tensor, *, nu: float, mu: float, factor: Gram | None = None
+    W: Tensor,
+    W0: Tensor,
+    p: Tensor,
+    r: Tensor,
+    *,
+    nu: float,
+    mu: float,
+    factor: Gram | None = None,
+    out: Tensor | None = None,
 ) -> Step:
     r"""Ridge regression of :math:`z - b` on p toward the anchor :math:`W^0`.
 
     Minimises :math:`\phi + \tfrac{\epsilon}{2} \|W - W_{old}\|^2` where :math:`\mu + \epsilon` is the ridge of
     :func:`gram` (:math:`\epsilon = 0` unless mu is below its floor). In kernel form, with
-    :math:`a = \mu/(\mu+\epsilon)`, :math:`R = (m - z) - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
-    :math:`a (W - W^0) + S^T p` and the new residual needs no further product: :math:`m_{new} = z + (ridge/\nu) S`.
+    :math:`a = \mu/(\mu+\epsilon)`, :math:`R = r - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
+    :math:`a (W - W^0) + S^T p` and the new residual needs no further product: :math:`r_{new} = (ridge/\nu) S`.
     """
     factor = factor or gram(p, nu=nu, mu=mu)
-    r = m - z
     decay = W - W0 if mu else None
     if factor.kernel:
         share = mu / factor.ridge
         S = torch.cholesky_solve(r if decay is None else r - share * (p @ decay.T), factor.factor)
-        W_new = W - S.T @ p if decay is None else W - share * decay - S.T @ p
-        m_new = z + factor.ridge / nu * S
+        direction = S.T @ p if decay is None else torch.addmm(share * decay, S.T, p)
+        product = torch.addcmul(r, S, factor.ridge / nu, value=-1)
     else:
-        D = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu).T, factor.factor).T
-        W_new, m_new = W - D, m - p @ D.T
-    descent = nu * inner(r, m - m_new)
+        direction = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu).T, factor.factor).T
+        product = torch.mm(p, direction.T, out=out)
+    descent = nu * inner(r, product)
     if decay is not None:
-        descent = descent + mu * inner(decay, W - W_new)
-    return Step(W_new, m_new, descent / 2)
+        descent = descent + mu * inner(decay, direction)
+    return Step(direction, product, 1.0, descent / 2)
 
 
 # ------------------------------------------------------------------------------------------------------- b, z, q, u
 
 
-def b_step(b: Tensor, m: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(m - z)`, the exact minimiser. Returns b, m and the decrement.
+def b_decrement(r: Tensor) -> Tensor:
+    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(r)`, the exact minimiser; r falls by as much.
 
     The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of nodes and diverges.
     """
-    decrement = (m - z).mean(0)
-    return b - decrement, m - decrement, decrement
+    return r.mean(0)
 
 
 def q_step(

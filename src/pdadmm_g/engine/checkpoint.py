@@ -81,7 +81,7 @@ def commit(folder: Path, epoch: int, meta: dict[str, Any]) -> None:
 
 def layer_tensors(layer: Layer, before: Boundary | None, after: Boundary | None) -> dict[str, Tensor]:
     """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
-    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "m": layer.m}
+    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
     if before is not None:
         tensors["p"] = before.p
     if after is not None:

@@ -8,6 +8,7 @@ and sends it, and both update u from the same values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,13 +16,14 @@ from torch import Tensor
 
 from ..admm.activations import Activation
 from ..admm.diagnostics import Moves, boundary_terms, layer_terms
+from ..admm.levels import FloatGrid, Levels
 from ..admm.risks import Risk
 from ..admm.state import Boundary, Layer, Weights
 from ..admm.updates import (
     Gram,
     W_exact,
     W_linearized,
-    b_step,
+    b_decrement,
     gram,
     p_exact,
     p_gradient,
@@ -32,6 +34,7 @@ from ..admm.updates import (
     u_step,
 )
 from .link import Link
+from .rows import by_rows, total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Worker:
     ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``. A worker may have no layers.
     """
 
-    #: Recompute m from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
+    #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
     refresh_every = 100
 
     def __init__(
@@ -92,9 +95,10 @@ class Worker:
         self.y = y
         self.left = left
         self.right = right
-        #: Epochs since the state was made, which tells when m is due for a refresh.
+        #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
         self._first_gram: Gram | None = None
+        self._buffers: dict[int, Tensor] = {}
 
     @classmethod
     def whole_chain(
@@ -112,24 +116,22 @@ class Worker:
         sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
         if self.right is not None:
             self.right.expect()
-        p_descents = []
-        for layer, before, _ in sites:
-            p_descents.append(self._update_p(layer, before))
+        moves = []
+        # A layer's p, W, b and z depend on nothing that the other layers change before the q-phase.
+        for layer, before, after in sites:
+            p_descent = self._update_p(layer, before)
             if layer is self.layers[0] and self.left is not None:
                 assert before is not None
                 self.left.send(before.p)
                 self.left.expect()
-        W_descents = [self._update_W(layer, before) for layer, before, _ in sites]
-        b_moves = [self._update_b(layer) for layer in self.layers]
-        z_moves = [self._update_z(layer, after) for layer, _, after in sites]
+            W_descent, b_move = self._update_W_b(layer, before)
+            moves.append((p_descent, W_descent, b_move, self._update_z(layer, after)))
         # The last layer first: its neighbour is waiting for q.
         q_moves = [self._update_q(layer, after) for layer, _, after in reversed(sites)][::-1]
-        for boundary in self.boundaries if self.left is None else self.boundaries[1:]:
-            self._update_u(boundary)
         self.epochs += 1
         if self.epochs % self.refresh_every == 0:
             self.refresh()
-        return [Moves(*row) for row in zip(p_descents, W_descents, b_moves, z_moves, q_moves, strict=True)]
+        return [Moves(*move, q) for move, q in zip(moves, q_moves, strict=True)]
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -137,24 +139,25 @@ class Worker:
             boundary = self.boundaries[0]
             assert boundary is not None
             boundary.q = self.left.receive()
-            self._update_u(boundary)
+            by_rows(partial(_u_phase, rho=self.rho), boundary.u, boundary.p, boundary.q)
 
     def refresh(self) -> None:
-        """Recompute every cached pre-activation, m = p W^T + b."""
+        """Recompute every residual, r = p W^T + b - z."""
         for layer, before in zip(self.layers, self.boundaries[:-1], strict=True):
-            layer.m = torch.addmm(layer.b, self._input(before), layer.W.T)
+            torch.addmm(layer.b, self._input(before), layer.W.T, out=layer.r)
+            layer.r -= layer.z
 
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
         nu, mu = self.algorithm.nu, self.algorithm.mu
         result = []
         for layer, after in zip(self.layers, self.boundaries[1:], strict=True):
-            objective = layer_terms(layer.z, layer.m, layer.W, layer.W0, nu=nu, mu=mu)
+            objective = layer_terms(layer.r, layer.W, layer.W0, nu=nu, mu=mu)
             gap = output = torch.zeros_like(objective)
             if after is not None:
-                fz = self.algorithm.activation(layer.z)
-                share, gap = boundary_terms(after.p, after.q, after.u, fz, nu=nu, rho=self.rho)
-                objective, output = objective + share, squared_norm(after.q)
+                phase = partial(_shares_phase, f=self.algorithm.activation, nu=nu, rho=self.rho)
+                share, gap, output = total(by_rows(phase, after.p, after.q, after.u, layer.z))
+                objective = objective + share
             result.append(Shares(objective, gap, output))
         return result
 
@@ -172,7 +175,7 @@ class Worker:
         return x
 
     def weights(self) -> list[Weights]:
-        """The parameters as they are now; not copied, since steps make new tensors and never write into old ones."""
+        """The parameters as they are now; not copied, since the steps of W and b make new tensors."""
         return [Weights(layer.W, layer.b, layer.W0) for layer in self.layers]
 
     def _input(self, before: Boundary | None) -> Tensor:
@@ -185,45 +188,48 @@ class Worker:
         if before is None:
             return layer.W.new_zeros(())
         nu, rho = self.algorithm.nu, self.rho
-        rW = (layer.m - layer.z) @ layer.W
+        g = torch.mm(layer.r, layer.W, out=self._scratch(before.p))
         if layer is self.layers[0]:
             self.settle()
-        g = p_gradient(rW, before.p, before.q, before.u, nu=nu, rho=rho)
+        by_rows(partial(_gradient_phase, nu=nu, rho=rho), g, before.p, before.q, before.u)
+        out = self._scratch(layer.r, slot=1)
         if before.p_levels is not None:
-            step = p_quantized(before.p, layer.m, layer.W, g, before.p_levels, nu=nu, rho=rho)
+            step = p_quantized(before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out)
         elif self.algorithm.solver == "exact":
-            step = p_exact(before.p, layer.m, layer.W, g, nu=nu, rho=rho)
+            step = p_exact(layer.W, g, nu=nu, rho=rho, out=out)
         else:
-            step = p_linearized(before.p, layer.m, layer.W, g, nu=nu, rho=rho)
-        before.p, layer.m = step.value, step.m
+            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out)
+        by_rows(partial(_move_phase, length=step.length), layer.r, step.product)
+        by_rows(partial(_move_phase, length=step.length, levels=before.p_levels), before.p, step.direction)
         return step.descent
 
-    def _update_W(self, layer: Layer, before: Boundary | None) -> Tensor:
+    def _update_W_b(self, layer: Layer, before: Boundary | None) -> tuple[Tensor, Tensor]:
         nu, mu = self.algorithm.nu, self.algorithm.mu
-        p = self._input(before)
+        p, out = self._input(before), self._scratch(layer.r)
         if self.algorithm.solver == "exact":
             factor = None
             if before is None:
                 # p_1 = X never changes, so neither does its factor.
                 factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
-            step = W_exact(layer.W, layer.W0, p, layer.m, layer.z, nu=nu, mu=mu, factor=factor)
+            step = W_exact(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out)
         else:
-            step = W_linearized(layer.W, layer.W0, p, layer.m, layer.z, nu=nu, mu=mu)
-        layer.W, layer.m = step.value, step.m
-        return step.descent
-
-    def _update_b(self, layer: Layer) -> Tensor:
-        layer.b, layer.m, decrement = b_step(layer.b, layer.m, layer.z)
-        return squared_norm(decrement)
+            step = W_linearized(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, out=out)
+        layer.W = layer.W - step.length * step.direction
+        by_rows(partial(_move_phase, length=step.length), layer.r, step.product)
+        decrement = b_decrement(layer.r)
+        layer.b = layer.b - decrement
+        layer.r -= decrement
+        return step.descent, squared_norm(decrement)
 
     def _update_z(self, layer: Layer, after: Boundary | None) -> Tensor:
-        z_old = layer.z
         if after is None:
             assert self.y is not None
-            layer.z = self.algorithm.risk.argmin_z(layer.m, self.y, self.algorithm.nu, z_old)
-        else:
-            layer.z = self.algorithm.activation.argmin_z(layer.m, after.q, z_old)
-        return squared_norm(layer.z - z_old)
+            risk, nu = self.algorithm.risk, self.algorithm.nu
+            m = layer.z + layer.r
+            z_old, layer.z = layer.z, risk.argmin_z(m, self.y, nu, layer.z)
+            torch.sub(m, layer.z, out=layer.r)
+            return squared_norm(layer.z - z_old)
+        return total(by_rows(partial(_z_phase, f=self.algorithm.activation), layer.z, layer.r, after.q))
 
     def _update_q(self, layer: Layer, after: Boundary | None) -> Tensor:
         if after is None:
@@ -231,13 +237,72 @@ class Worker:
         link = self.right if layer is self.layers[-1] else None
         if link is not None:
             after.p = link.receive()
-        q_old = after.q
-        fz = self.algorithm.activation(layer.z)
-        after.q = q_step(after.p, after.u, fz, nu=self.algorithm.nu, rho=self.rho, levels=after.q_levels)
+        nu, f = self.algorithm.nu, self.algorithm.activation
+        phase = partial(_q_phase, f=f, nu=nu, rho=self.rho, levels=after.q_levels)
+        move = total(by_rows(phase, after.q, after.u, after.p, layer.z))
         if link is not None:
             link.send(after.q)
-        return squared_norm(after.q - q_old)
+        return move
 
-    def _update_u(self, boundary: Boundary | None) -> None:
-        if boundary is not None:
-            boundary.u = u_step(boundary.u, boundary.p, boundary.q, rho=self.rho)
+    def _scratch(self, like: Tensor, slot: int = 0) -> Tensor:
+        """Memory for a product of the shape of ``like``: one buffer per slot for all layers."""
+        buffer = self._buffers.get(slot)
+        if buffer is None or buffer.numel() < like.numel():
+            buffer = self._buffers[slot] = like.new_empty(like.numel())
+        return buffer[: like.numel()].view(like.shape)
+
+
+# The steps of admm.updates on a block of rows, with the results written into the state.
+
+
+def _gradient_phase(rW: Tensor, p: Tensor, q: Tensor, u: Tensor, *, nu: float, rho: float) -> None:
+    """The gradient g over the product r W."""
+    rW.copy_(p_gradient(rW, p, q, u, nu=nu, rho=rho))
+
+
+def _move_phase(
+    x: Tensor, direction: Tensor, *, length: Tensor | float, levels: Levels | FloatGrid | None = None
+) -> None:
+    """x - length * direction over x, projected where x is quantized."""
+    x -= length * direction
+    if levels is not None:
+        x.copy_(levels.project(x))
+
+
+def _z_phase(z: Tensor, r: Tensor, q: Tensor, *, f: Activation) -> Tensor:
+    """z and the residual that goes with it. Returns |z_new - z|^2."""
+    m = z + r
+    z_new = f.argmin_z(m, q, z)
+    move = squared_norm(z_new - z)
+    z.copy_(z_new)
+    torch.sub(m, z_new, out=r)
+    return move
+
+
+def _q_phase(
+    q: Tensor,
+    u: Tensor,
+    p: Tensor,
+    z: Tensor,
+    *,
+    f: Activation,
+    nu: float,
+    rho: float,
+    levels: Levels | FloatGrid | None,
+) -> Tensor:
+    """q, then u. Returns |q_new - q|^2."""
+    q_new = q_step(p, u, f(z), nu=nu, rho=rho, levels=levels)
+    move = squared_norm(q_new - q)
+    q.copy_(q_new)
+    _u_phase(u, p, q, rho=rho)
+    return move
+
+
+def _u_phase(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
+    """u of a boundary whose q has come from the left."""
+    u.copy_(u_step(u, p, q, rho=rho))
+
+
+def _shares_phase(p: Tensor, q: Tensor, u: Tensor, z: Tensor, *, f: Activation, nu: float, rho: float) -> Tensor:
+    """Share of the Lagrangian, |p - q|^2 and |q|^2."""
+    return torch.stack([*boundary_terms(p, q, u, f(z), nu=nu, rho=rho), squared_norm(q)])

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from pdadmm_g.admm.state import Quantization
+from pdadmm_g.engine import rows
+from pdadmm_g.engine.rows import by_rows, total
+
+
+@pytest.mark.parametrize("block", [1, 7, 30, 1000])
+def test_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(rows, "BLOCK", block)
+    x, y = torch.arange(24.0).view(8, 3), torch.ones(8, 2)
+
+    def phase(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y += 1
+        return x.sum()
+
+    assert total(by_rows(phase, x, y)) == x.sum()
+    assert torch.equal(y, torch.full((8, 2), 2.0))
+
+
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+@pytest.mark.parametrize("quantization", [Quantization(), Quantization(p=True, q=True, bits=5)], ids=["plain", "pq5"])
+def test_an_epoch_does_not_depend_on_the_blocks(
+    monkeypatch: pytest.MonkeyPatch, make_chain, solver: str, quantization: Quantization
+) -> None:
+    results = []
+    for block in (20, 1 << 16):
+        monkeypatch.setattr(rows, "BLOCK", block)
+        worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
+        for _ in range(5):
+            moves = worker.epoch()
+        inner = worker.boundaries[1:-1]
+        results.append(
+            [
+                *(tensor for layer in worker.layers for tensor in (layer.W, layer.b, layer.z, layer.r)),
+                *(tensor for boundary in inner for tensor in (boundary.p, boundary.q, boundary.u)),
+                torch.tensor(moves, dtype=torch.float64),
+                torch.tensor(worker.shares(), dtype=torch.float64),
+            ]
+        )
+    for small, large in zip(*results, strict=True):
+        torch.testing.assert_close(small, large, rtol=1e-10, atol=1e-10)
+
+
+def test_no_two_variables_share_memory(make_chain) -> None:
+    worker = make_chain()
+    tensors = [tensor for layer in worker.layers for tensor in (layer.z, layer.r)]
+    tensors += [tensor for boundary in worker.boundaries[1:-1] for tensor in (boundary.p, boundary.q, boundary.u)]
+    assert all(a.data_ptr() != b.data_ptr() for a, b in itertools.combinations(tensors, 2))
