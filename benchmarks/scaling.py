@@ -96,7 +96,14 @@ def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any
             r.T @ p
             p @ W.T
 
-    return timed(team, size, step)
+    result = timed(team, size, step)
+    # Without the barriers: how uneven are the cores? A middle worker does the same work as any other.
+    start = time.process_time()
+    step()
+    own = torch.tensor([time.process_time() - start], dtype=torch.float64)
+    everyone = team.concat(own, [1] * team.size)
+    middle = [float(everyone[rank]) for rank in range(team.size) if plan.counts[rank] == max(plan.counts)][1:-1]
+    return result | {"cpu_seconds_of_equal_work": middle}
 
 
 def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pdadmm_g.admm.updates import (
     p_linearized,
     p_quantized,
     q_step,
+    squared_norm,
     u_step,
 )
 
@@ -103,6 +104,11 @@ def autograd(function, at: Tensor) -> Tensor:
 
 def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_squared_norm_keeps_its_digits_in_float32() -> None:
+    x = torch.randn(4000, 1000, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(squared_norm(x).double(), x.double().square().sum(), rtol=1e-6, atol=0)
 
 
 @given(problems())

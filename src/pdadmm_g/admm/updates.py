@@ -35,8 +35,11 @@ class Step(NamedTuple):
 
 
 def squared_norm(x: Tensor) -> Tensor:
-    """|x|^2 as a 0-d tensor."""
-    return torch.linalg.vector_norm(x).square()
+    """|x|^2 as a 0-d tensor.
+
+    Row by row, since one sum over millions of float32 values loses half the digits.
+    """
+    return torch.linalg.vector_norm(x, dim=-1).square().sum()
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
