@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 
-SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5"]
+SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", "--augment", "average", "--weight-decay", "0.1"]
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_pt_file(run, tmp_path: Path, tiny_graph: Data) -> None:
 
 
 def test_settings_from_a_file(run, graph_file: Path) -> None:
-    Path("run.yaml").write_text(f"dataset: {graph_file}\nlayers: 2\nepochs: 3\nout: here\nunit_norm: false\n")
-    assert run("train", "--config", "run.yaml", "--epochs", "2", "--unit-norm")[0] == 0
+    Path("run.yaml").write_text(f"dataset: {graph_file}\nlayers: 2\nepochs: 3\nout: here\nrow_normalize: false\n")
+    assert run("train", "--config", "run.yaml", "--epochs", "2", "--row-normalize")[0] == 0
     config = RunConfig.load("here/config.yaml")
-    assert (config.layers, config.epochs, config.unit_norm) == (2, 2, True)
+    assert (config.layers, config.epochs, config.row_normalize) == (2, 2, True)
 
 
 def test_finished_runs_are_not_overwritten(run, graph_file: Path) -> None:

@@ -110,8 +110,12 @@ def test_default_stages(layers: int, stages: tuple[int, ...]) -> None:
 
 def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     config = RunConfig(dataset="graphs/mine.npz", seed=3).resolved()
-    assert (config.hops, config.bits, config.out) == (16, None, "runs/mine-3")
+    assert (config.hops, config.bits, config.out) == (None, None, "runs/mine-3")
     assert Path(config.dataset).is_absolute()
     assert ModelConfig(augment="hops").resolved().hops == 4
+    assert ModelConfig(augment="average").resolved().hops == 16
+    adam = ModelConfig(method="adam").resolved()
+    assert (adam.stages, adam.learning_rate, adam.weight_decay) == ((2, 5, 10), 1e-3, 0.0)
+    assert ModelConfig(method="sgc").resolved().augment == "power"
     assert ModelConfig(quantize="p").resolved().bits == 8
     assert ModelConfig(quantize="p", levels="paper").resolved().bits is None

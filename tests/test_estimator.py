@@ -20,7 +20,8 @@ from pdadmm_g.config import ModelConfig
 
 
 def small(**settings) -> GAMLPClassifier:
-    return GAMLPClassifier(**{"layers": 3, "hidden": 16, "epochs": 30, "random_state": 0} | settings)
+    fixed = {"layers": 3, "hidden": 16, "epochs": 30, "augment": "average", "weight_decay": 0.1, "random_state": 0}
+    return GAMLPClassifier(**fixed | settings)
 
 
 def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
@@ -156,7 +157,7 @@ def test_save_writes_what_was_fitted(tmp_path: Path, tiny_graph: Data) -> None:
 
 
 def test_numpy_numbers_are_numbers(tiny_graph: Data) -> None:
-    clf = small(layers=np.int64(3), rho=np.float32(0.1)).fit(tiny_graph)
+    clf = small(layers=np.int64(3), rho=np.float32(6.0)).fit(tiny_graph)
     assert clf.config_.layers == 3
 
 

@@ -18,7 +18,7 @@ def path_of_four() -> Data:
 
 
 def raw(mode: str = "hops", hops: int = 4, **options) -> GraphAugment:
-    return GraphAugment(mode, hops, row_normalize=False, unit_norm=False, **options)
+    return GraphAugment(mode, hops, row_normalize=False, normalize="none", **options)
 
 
 def test_renormalized_adjacency_of_a_path() -> None:
@@ -80,7 +80,7 @@ def test_row_normalisation_and_unit_norm() -> None:
     data = path_of_four()
     data.x[0] = torch.tensor([-1.0, 3.0])
     data.x[3] = 0
-    X = GraphAugment("none", 1, row_normalize=True, unit_norm=False).features(data)
+    X = GraphAugment("none", 1, row_normalize=True, normalize="none").features(data)
     torch.testing.assert_close(X[0], torch.tensor([-0.25, 0.75]))
     torch.testing.assert_close(X[3], torch.zeros(2))
     blocks = GraphAugment("hops", 3).features(data).split(2, dim=1)
@@ -88,6 +88,37 @@ def test_row_normalisation_and_unit_norm() -> None:
     expected = torch.ones(3, 4)
     expected[0, 3] = 0  # the zero row has no direction before the first hop
     torch.testing.assert_close(norms, expected)
+
+
+def test_power_is_the_last_hop() -> None:
+    data = path_of_four()
+    torch.testing.assert_close(raw("power", 3).features(data), raw("hops", 4).features(data)[:, 6:])
+
+
+def test_centered_features_by_hand() -> None:
+    data = Data(x=torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
+    augment = GraphAugment("none", 1, row_normalize=False, normalize="centered")
+    X = augment.features(data)
+    unit = torch.tensor([[0.6, 0.8], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    mean = unit.mean(0)
+    torch.testing.assert_close(augment.mean, mean)
+    expected = (unit - mean) / unit.std(0, correction=0) ** 0.25
+    torch.testing.assert_close(X, expected / expected.norm(dim=1, keepdim=True))
+    # What was learned stays: other nodes are centred by the means of the first graph.
+    other = augment.features(Data(x=torch.tensor([[0.0, 5.0]])))
+    torch.testing.assert_close(other[0], X[2])
+
+
+def test_candidates_are_what_the_augmentations_give() -> None:
+    data = path_of_four()
+    nodes = torch.tensor([2, 0])
+    like = GraphAugment(normalize="unit", teleport=0.1)
+    candidates = list(graph.candidate_features(data, nodes, (1, 2, 5), like))
+    assert [(mode, hops) for mode, hops, _ in candidates] == [
+        ("none", 1), ("average", 1), ("average", 2), ("average", 5), ("hops", 4),
+    ]  # fmt: skip
+    for mode, hops, X in candidates:
+        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).features(data, nodes))
 
 
 def test_isolated_node_keeps_its_features() -> None:
@@ -105,16 +136,17 @@ def test_graph_without_edges() -> None:
         )
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["hops", "average"]), st.booleans())
-def test_permuting_the_nodes_permutes_the_features(seed: int, mode: str, unit_norm: bool) -> None:
+@given(
+    st.integers(0, 10**6), st.sampled_from(["hops", "average", "power"]), st.sampled_from(["none", "unit", "centered"])
+)
+def test_permuting_the_nodes_permutes_the_features(seed: int, mode: str, normalize: str) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(9, 4, generator=generator)
     edges = torch.randint(9, (2, 15), generator=generator)
     order = torch.randperm(9, generator=generator)
     place = order.argsort()
-    augment = GraphAugment(mode, 3, unit_norm=unit_norm)
-    X = augment.features(Data(x=x, edge_index=edges))
-    permuted = augment.features(Data(x=x[order], edge_index=place[edges]))
+    X = GraphAugment(mode, 3, normalize=normalize).features(Data(x=x, edge_index=edges))
+    permuted = GraphAugment(mode, 3, normalize=normalize).features(Data(x=x[order], edge_index=place[edges]))
     torch.testing.assert_close(permuted, X[order], rtol=1e-5, atol=1e-6)
 
 

@@ -28,8 +28,10 @@ def test_is_an_ordinary_module() -> None:
 
 def test_save_and_load(tmp_path: Path) -> None:
     model = GAMLP([4, 3, 3, 2], "leaky-relu")
-    model.save(tmp_path / "model.safetensors", {"note": [1, "two"]})
-    again, extra = GAMLP.load(tmp_path / "model.safetensors")
+    model.save(tmp_path / "model.safetensors", {"note": [1, "two"]}, {"mean": torch.arange(3.0)})
+    again, extra, tensors = GAMLP.load(tmp_path / "model.safetensors")
+    assert torch.equal(tensors.pop("mean"), torch.arange(3.0))
+    assert not tensors
     x = torch.randn(7, 4)
     assert torch.equal(model(x), again(x))
     assert extra == {"note": [1, "two"]}

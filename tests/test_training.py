@@ -34,7 +34,15 @@ TRAINING, VALIDATION = blobs(60, 0), blobs(90, 1)
 
 
 def fit(validation: Examples | None = VALIDATION, on_epoch=None, seed: int = 0, **settings):
-    settings = {"layers": 4, "stages": (2, 4), "hidden": 8, "epochs": 15} | settings
+    settings = {
+        "layers": 4,
+        "stages": (2, 4),
+        "hidden": 8,
+        "epochs": 15,
+        "nu": 1e-2,
+        "rho": 5e-2,
+        "weight_decay": 1e-3,
+    } | settings
     return train(TRAINING, validation, 3, ModelConfig(**settings), seed=seed, on_epoch=on_epoch)
 
 

@@ -30,6 +30,7 @@ def cli() -> None:
     pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
     pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    pdadmm-g reproduce table-100 --quick              the paper's experiments
     """
 
 
@@ -252,6 +253,99 @@ def datasets(data_root: str | None) -> None:
     for name, benchmark in BENCHMARKS.items():
         state = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
         click.echo(f"{name:<18}{benchmark.nodes:>8}{benchmark.features:>10}{benchmark.classes:>9}  {state}")
+
+
+EXPERIMENTS = (
+    "table-100", "table-500", "table-best", "convergence", "depth", "speedup-layers", "speedup-workers",
+    "communication", "stand-ins",
+)  # fmt: skip
+
+
+@cli.command()
+@click.argument("experiment", type=click.Choice([*EXPERIMENTS, "all"]))
+@click.option(
+    "--out", default="results", show_default=True, metavar="DIR", help="folder with one folder per experiment"
+)
+@click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
+@click.option("--datasets", metavar="NAME,...", help="only these data sets")
+@click.option("--seeds", metavar="N,...", help="these seeds [default: 0,100,200,300,400]")
+@click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
+@click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
+def reproduce(
+    experiment: str, out: str, data_root: str | None, datasets: str | None, seeds: str | None, workers: int, quick: bool
+) -> None:
+    """Run an experiment of the paper and show our figures beside the paper's.
+
+    Results go to OUT/EXPERIMENT: one JSON file per cell, table.md and PNG figures. A cell that is there is not run
+    again: call the command once more to go on after an interruption. stand-ins trains on the real graphs of Flickr and
+    ogbn-arxiv with made-up features.
+
+    \b
+    pdadmm-g reproduce table-100 --quick --workers 2 --data-root raw
+    pdadmm-g reproduce table-best --datasets cora,pubmed --data-root raw
+    pdadmm-g reproduce speedup-workers --workers 16
+    """
+    from .config import coerce
+    from .experiments import Request
+    from .experiments import reproduce as run_experiment
+
+    names = coerce("datasets", datasets, tuple[str, ...] | None)
+    root = data_root or os.environ.get("PDADMM_G_DATA")
+    for name in EXPERIMENTS if experiment == "all" else (experiment,):
+        options = [f"--datasets {datasets}"] * bool(datasets) + [f"--seeds {seeds}"] * bool(seeds)
+        command = " ".join(["pdadmm-g reproduce", name, *options, *(["--quick"] if quick else [])])
+        request = Request(
+            folder=Path(out) / (f"{name}-quick" if quick else name),
+            data_root=root,
+            datasets=names,
+            seeds=coerce("seeds", seeds, tuple[int, ...] | None),
+            workers=workers,
+            command=command,
+            quick=quick,
+        )
+        click.echo(run_experiment(name, request, lambda row: click.echo(_row_line(row), err=True)))
+        click.echo(f"written to {request.folder}")
+
+
+def _row_line(row: dict[str, Any]) -> str:
+    """A line of progress: what was run, and its main figure."""
+    what = [str(row[key]) for key in ("dataset", "method", "algorithm", "quantized") if key in row]
+    what += [f"{row[key]} {unit}" for key, unit in (("depth", "layers"), ("workers", "workers")) if key in row]
+    figures = [f"{row[key]:.3f}" for key in ("mean", "test_accuracy", "seconds") if row.get(key) is not None]
+    return "  ".join([*what, *figures])
+
+
+@cli.command()
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings to start from")
+@click.option("--budget", default=20, show_default=True, metavar="N", help="number of trials")
+@settings_options
+def tune(config_file: str | None, budget: int, **options: Any) -> None:
+    """Search hyperparameters at random, judged on the validation nodes only; the test nodes are never looked at.
+
+    Settings given on the command line or in the file stay as they are, the others of the search space are drawn. The
+    best ones are written to OUT, as a file for 'pdadmm-g train --config'.
+
+    \b
+    pdadmm-g tune --dataset cora --data-root raw --budget 20 --out best.yaml
+    pdadmm-g train --config best.yaml
+    """
+    overrides = {name: value for name, value in options.items() if value is not None}
+    out = Path(str(overrides.pop("out", "best.yaml")))
+    config = RunConfig.load(config_file, overrides)
+    if budget < 1:
+        raise InputError(f"budget must be at least 1, got {budget}")
+
+    from .runs import write_atomically
+    from .tune import search
+
+    def show(trial: int, settings: dict[str, Any], accuracy: float, best: bool) -> None:
+        text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                         for name, value in settings.items())  # fmt: skip
+        click.echo(f"trial {trial}/{budget}: validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}")
+
+    best = search(config, given=set(overrides), budget=budget, on_trial=show)
+    write_atomically(out, best.to_yaml())
+    click.echo(f"best settings written to {out}; next: pdadmm-g train --config {out}")
 
 
 @cli.command()

@@ -26,6 +26,8 @@ Config = TypeVar("Config", bound="ModelConfig")
 
 #: Depths at which greedy growth pauses to train, unless stages are given.
 GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
+#: Default learning rates that differ from 0.001.
+LEARNING_RATES = {"gd": 0.1, "sgc": 0.01, "sign": 0.01}
 
 
 def option(default: Any, help: str) -> Any:
@@ -37,13 +39,19 @@ def option(default: Any, help: str) -> Any:
 class ModelConfig:
     """Everything that shapes the trained model, whatever the data set."""
 
-    augment: Literal["none", "hops", "average"] = option(
-        "average", "what the graph adds to the features: nothing, hop blocks I..A^(K-1) side by side, or their average"
+    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = option(
+        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer, a linear model, 2 layers with dropout"
     )
-    hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average]")
+    augment: Literal["auto", "none", "hops", "average", "power"] = option(
+        "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, their average, the power A^K "
+        "alone, nothing, or whichever suits a linear model best on the validation nodes"
+    )  # fmt: skip
+    hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]")
     teleport: float = option(0.05, "share of the node's own features in the averaged operator")
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting")
-    unit_norm: bool = option(True, "scale each hop block of a node to unit length after augmenting")
+    normalize: Literal["none", "unit", "centered"] = option(
+        "centered", "augmented features: as they are, each block scaled to unit length, also centred over the nodes"
+    )
     layers: int = option(10, "number of layers, at least 2")
     hidden: int = option(100, "neurons per hidden layer")
     stages: tuple[int, ...] | None = option(
@@ -54,9 +62,15 @@ class ModelConfig:
     solver: Literal["linearized", "exact"] = option(
         "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation"
     )
-    rho: float = option(5e-2, "penalty on p = q; above 4.1 nu the objective provably never rises")
-    nu: float = option(1e-2, "penalty on z = pW+b and q = f(z)")
-    weight_decay: float = option(1e-3, "pull of the weights toward their anchors; 0 is the paper's algorithm")
+    rho: float = option(5.0, "penalty on p = q; above 4.1 nu the objective provably never rises")
+    nu: float = option(1.0, "penalty on z = pW+b and q = f(z)")
+    weight_decay: float | None = option(
+        None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
+        "[default: what suits two layers best on the validation nodes; 0 for other methods]"
+    )  # fmt: skip
+    learning_rate: float | None = option(
+        None, "step of the other methods [default: 0.1 for gd, 0.01 for sgc and sign, 0.001 for the rest]"
+    )
     penalty: Literal["constant", "stall", "balance"] = option(
         "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals"
     )
@@ -67,9 +81,9 @@ class ModelConfig:
     levels: tuple[float, ...] | Literal["paper"] | None = option(
         None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20"
     )
-    epochs: int = option(100, "most epochs of each stage")
+    epochs: int = option(300, "most epochs of each stage")
     patience: int | None = option(
-        50, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
+        100, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
         "'none' trains all epochs and keeps the last weights"
     )  # fmt: skip
     tolerance: float = option(1e-6, "converged when both residuals are this small relative to q; 0 never stops")
@@ -84,12 +98,15 @@ class ModelConfig:
     device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
 
     def __post_init__(self) -> None:
-        for name in ("rho", "nu", "timeout"):
-            _require(getattr(self, name) > 0, name, "must be positive", getattr(self, name))
-        for name in ("rho", "nu", "timeout", "weight_decay", "tolerance"):
-            _require(getattr(self, name) <= 1e15, name, "must be at most 1e15", getattr(self, name))
+        for name in ("rho", "nu", "timeout", "learning_rate"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, name, "must be positive", value)
+        for name in ("rho", "nu", "timeout", "learning_rate", "weight_decay", "tolerance"):
+            value = getattr(self, name)
+            _require(value is None or value <= 1e15, name, "must be at most 1e15", value)
         for name in ("weight_decay", "tolerance"):
-            _require(getattr(self, name) >= 0, name, "must not be negative", getattr(self, name))
+            value = getattr(self, name)
+            _require(value is None or value >= 0, name, "must not be negative", value)
         for name in ("hidden", "epochs", "eval_every", "hops", "patience", "workers", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "must be at least 1", value)
@@ -118,9 +135,21 @@ class ModelConfig:
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
             rising = all(a < b for a, b in pairwise(single))
             _require(rising, "levels", "must be sorted and distinct in single precision", _show(self.levels))
+        if self.by_gradient:
+            for name in ("quantize", "workers", "penalty"):
+                default = self.__dataclass_fields__[name].default
+                rule = f"has no effect with method {self.method}"
+                _require(getattr(self, name) == default, name, rule, getattr(self, name))
+        else:
+            _require(self.learning_rate is None, "learning_rate", "has no effect with pdadmm-g", self.learning_rate)
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
             _require(not useless, name, "has no effect without quantize p or pq", _show(getattr(self, name)))
+
+    @property
+    def by_gradient(self) -> bool:
+        """Is the method one of those to compare with, which use backpropagation?"""
+        return self.method != "pdadmm-g"
 
     @classmethod
     def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
@@ -129,11 +158,20 @@ class ModelConfig:
         return cls(**{name: coerce(name, value, kinds[name]) for name, value in settings.items()})
 
     def resolved(self: Config) -> Config:
-        """The same with every default that depends on another field filled in."""
-        stages = self.stages or (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
+        """The same with every default that depends on another field filled in; what depends on the data stays."""
+        growth = (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
         bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
-        hops = self.hops or {"none": 1, "hops": 4, "average": 16}[self.augment]
-        return dataclasses.replace(self, stages=stages, bits=bits, hops=hops)
+        augment = "power" if self.method == "sgc" and self.augment == "auto" else self.augment
+        settings: dict[str, Any] = {
+            "stages": self.stages or growth,
+            "bits": bits,
+            "augment": augment,
+            "hops": self.hops or {"auto": None, "none": 1, "hops": 4, "average": 16, "power": 2}[augment],
+        }
+        if self.by_gradient:
+            settings["weight_decay"] = self.weight_decay or 0.0
+            settings["learning_rate"] = self.learning_rate or LEARNING_RATES.get(self.method, 1e-3)
+        return dataclasses.replace(self, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)

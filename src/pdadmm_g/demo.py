@@ -25,7 +25,7 @@ def run_demo(out: Path) -> bool:
     table = Table(title="Handwritten digits, 50 labels")
     for heading in ("network", "test accuracy", "bits per value", "epochs", "seconds"):
         table.add_column(heading, justify="left" if heading == "network" else "right")
-    graph = RunConfig(weight_decay=3e-4, out=str(out / "graph"))  # a decay chosen on the validation digits
+    graph = RunConfig(out=str(out / "graph"))
     runs = {
         "pdADMM-G, graph": graph,
         "pdADMM-G-Q, graph": replace(graph, quantize="pq", bits=8, out=str(out / "graph-quantized")),

@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 from torch_geometric.data import Data
 
+from .baselines import train_by_gradient
+from .choice import augmentation, choose_augmentation, choose_weight_decay
 from .config import ModelConfig
 from .datasets import MASKS, as_mask, check_graph, check_training
 from .engine.team import Team
@@ -68,26 +70,28 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        augment: Literal["none", "hops", "average"] = "average",
+        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = "pdadmm-g",
+        augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
         hops: int | None = None,
         teleport: float = 0.05,
         row_normalize: bool = True,
-        unit_norm: bool = True,
+        normalize: Literal["none", "unit", "centered"] = "centered",
         layers: int = 10,
         hidden: int = 100,
         stages: tuple[int, ...] | None = None,
         activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = "relu",
         risk: Literal["cross-entropy", "squared-error"] = "cross-entropy",
         solver: Literal["linearized", "exact"] = "exact",
-        rho: float = 5e-2,
-        nu: float = 1e-2,
-        weight_decay: float = 1e-3,
+        rho: float = 5.0,
+        nu: float = 1.0,
+        weight_decay: float | None = None,
+        learning_rate: float | None = None,
         penalty: Literal["constant", "stall", "balance"] = "constant",
         quantize: Literal["none", "p", "pq"] = "none",
         bits: int | None = None,
         levels: tuple[float, ...] | Literal["paper"] | None = None,
-        epochs: int = 100,
-        patience: int | None = 50,
+        epochs: int = 300,
+        patience: int | None = 100,
         tolerance: float = 1e-6,
         eval_every: int = 1,
         workers: int = 1,
@@ -98,11 +102,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
+        self.method = method
         self.augment = augment
         self.hops = hops
         self.teleport = teleport
         self.row_normalize = row_normalize
-        self.unit_norm = unit_norm
+        self.normalize = normalize
         self.layers = layers
         self.hidden = hidden
         self.stages = stages
@@ -112,6 +117,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.rho = rho
         self.nu = nu
         self.weight_decay = weight_decay
+        self.learning_rate = learning_rate
         self.penalty = penalty
         self.quantize = quantize
         self.bits = bits
@@ -155,10 +161,16 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
-        training, validation = self._examples(X, y, config, device)
+        training, validation, config = self._examples(X, y, config, device)
+        if not config.by_gradient:
+            with compute_threads(config.threads):
+                config = choose_weight_decay(training, validation, len(self.classes_), config, seed=int(seed))
         self.config_ = config
         arguments = (training, validation, len(self.classes_), config)
-        if config.workers > 1 and team is None:
+        if config.by_gradient:
+            with compute_threads(config.threads):
+                result = train_by_gradient(*arguments, seed=int(seed), on_epoch=on_epoch)
+        elif config.workers > 1 and team is None:
             result = train_in_workers(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing)
         else:
             with compute_threads(config.threads):
@@ -173,9 +185,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = len(result.history)
         return self
 
-    def predict(self, X: Data | ArrayLike) -> NDArray[Any]:
-        """The most probable label of every node, or of every row."""
-        best = self._logits(X).argmax(1).numpy()
+    def predict(self, X: Data | ArrayLike, nodes: Tensor | None = None) -> NDArray[Any]:
+        """The most probable label of every row, or of ``nodes`` (indices, all by default) of a graph."""
+        best = self._logits(X, nodes).argmax(1).numpy()
         return self.classes_[best]
 
     def predict_proba(self, X: Data | ArrayLike) -> NDArray[Any]:
@@ -197,7 +209,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("mask is empty: no node to score")
         if bool((data.y[nodes] < 0).any()):
             raise InputError(f"data: node {int(nodes[data.y[nodes] < 0][0])} has no label (y = -1) to score against")
-        predicted = self.classes_[self._logits(data, nodes).argmax(1).numpy()]
+        predicted = self.predict(data, nodes)
         return float(accuracy_score(data.y[nodes].numpy(), predicted, sample_weight=sample_weight))
 
     def save(self, path: str | Path) -> None:
@@ -213,12 +225,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             "classes": self.classes_.tolist(),
             "status": self.status_.name,
         }
-        self.model_.save(path, extra)
+        self.model_.save(path, extra, self._augmentation_tensors())
 
     @classmethod
     def load(cls, path: str | Path) -> GAMLPClassifier:
         """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
-        model, extra = GAMLP.load(path)
+        model, extra, tensors = GAMLP.load(path)
         try:
             self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
             self.model_ = model.eval()
@@ -226,7 +238,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = int(extra["n_features_in"])
             self.status_ = Status[extra["status"]]
             self.config_ = self._config()
-            self.augmentation_ = self._augmentation(self.config_) if extra["graph"] else None
+            if self.config_.augment == "auto":
+                raise ValueError("it does not say which augmentation it was trained with")
+            self.augmentation_ = augmentation(self.config_) if extra["graph"] else None
+            if self.augmentation_ is not None and self.config_.normalize == "centered":
+                self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
             self.history_ = []
             blocks = self.augmentation_.blocks if self.augmentation_ else 1
             if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
@@ -234,6 +250,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
         return self
+
+    def _augmentation_tensors(self) -> dict[str, Tensor]:
+        """What the augmentation learned from the graph that the model was fitted on."""
+        fitted = self.augmentation_
+        if fitted is None or fitted.mean is None or fitted.scale is None:
+            return {}
+        return {"mean": fitted.mean, "scale": fitted.scale}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -243,44 +266,40 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         del settings["random_state"]
         return ModelConfig.from_settings(settings).resolved()
 
-    def _augmentation(self, config: ModelConfig) -> GraphAugment:
-        assert config.hops is not None
-        return GraphAugment(
-            config.augment,
-            config.hops,
-            teleport=config.teleport,
-            row_normalize=config.row_normalize,
-            unit_norm=config.unit_norm,
-        )
-
     def _examples(
         self, X: Data | ArrayLike, y: ArrayLike | None, config: ModelConfig, device: torch.device
-    ) -> tuple[Examples, Examples | None]:
-        """Training and validation examples on the device; sets ``classes_``, ``augmentation_``, ``n_features_in_``."""
+    ) -> tuple[Examples, Examples | None, ModelConfig]:
+        """Training and validation examples on the device, and the configuration with the augmentation chosen.
+
+        Sets ``classes_``, ``augmentation_`` and ``n_features_in_``.
+        """
         if not isinstance(X, Data):
             features, labels = validate_data(self, X, y, dtype=np.float32)
             check_classification_targets(labels)
             self.augmentation_ = None
             self.classes_, encoded = np.unique(labels, return_inverse=True)
-            return Examples(torch.as_tensor(features, device=device), torch.as_tensor(encoded, device=device)), None
+            examples = Examples(torch.as_tensor(features, device=device), torch.as_tensor(encoded, device=device))
+            return examples, None, dataclasses.replace(config, augment="none", hops=1)
         data = check_graph(X)
         check_training(data)
-        self.augmentation_ = self._augmentation(config)
-        self._require_edges(data)
+        if config.augment != "none":
+            self._require_edges(data)
         self.n_features_in_ = data.x.shape[1]
         classes = data.y[data.train_mask].unique()
         self.classes_ = classes.numpy()
         parts = [data[mask].nonzero().view(-1) for mask in MASKS[:2] if mask in data and bool(data[mask].any())]
-        features = self.augmentation_.features(data, torch.cat(parts)).to(device)
-        examples = [
+        config = choose_augmentation(data, parts[0], parts[1] if len(parts) > 1 else None, config)
+        self.augmentation_ = augmentation(config)
+        features = self.augmentation_.fit(data, torch.cat(parts)).to(device)
+        first, *others = [
             Examples(rows, torch.searchsorted(classes, data.y[nodes]).to(device))
             for rows, nodes in zip(features.split([len(nodes) for nodes in parts]), parts, strict=True)
         ]
-        return examples[0], examples[1] if len(examples) > 1 else None
+        return first, others[0] if others else None, config
 
     def _require_edges(self, data: Data) -> None:
         """A graph that lost its edges must not pass for one without."""
-        if self.augmentation_ is not None and self.augmentation_.mode != "none" and data.edge_index is None:
+        if data.edge_index is None:
             raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
 
     @torch.no_grad()
@@ -303,12 +322,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
-        self._require_edges(data)
-        augmentation = self.augmentation_ or GraphAugment("none", row_normalize=False, unit_norm=False)
+        if self.augmentation_ is not None and self.augmentation_.mode != "none":
+            self._require_edges(data)
+        fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
-        chunk = max(1, PREDICT_BYTES // (4 * augmentation.blocks * self.n_features_in_))
+        chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))
         for part in nodes.split(chunk):
-            yield augmentation.features(data, part)
+            yield fitted.features(data, part)
 
 
 @contextmanager

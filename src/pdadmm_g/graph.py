@@ -6,7 +6,7 @@ r"""Feature augmentation by multi-hop operators of the graph.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import scipy.sparse
@@ -53,34 +53,48 @@ class GraphAugment(BaseTransform):
 
     .. math:: X = \tfrac1K \sum_{k=1}^{K} \left( (1-\alpha) \tilde A^k H + \alpha H \right),
 
-    and ``mode="none"`` leaves the graph out, :math:`X = H`.
+    ``mode="power"`` keeps the last one only, :math:`X = \tilde A^K H`, and ``mode="none"`` leaves the graph out,
+    :math:`X = H`.
+
+    With ``normalize="unit"`` each block of each row of X is scaled to Euclidean length 1 (zero rows stay zero). With
+    ``"centered"`` the column means are then subtracted, each column is divided by the fourth root of its standard
+    deviation, and rows are scaled to length 1 again: what all nodes have in common no longer drowns what tells them
+    apart. The means come from the graph that the transform first sees (:meth:`fit`), and stay.
 
     Args:
         mode: Which operators.
         hops: Their number K.
         teleport: The share alpha.
         row_normalize: Divide each row of H by the sum of its absolute values first.
-        unit_norm: Scale each block of each row of X to Euclidean length 1. Zero rows stay zero.
+        normalize: What is done to the rows of X.
     """
+
+    #: Nodes from which the column means are estimated, at most.
+    sample = 10_000
 
     def __init__(
         self,
-        mode: Literal["none", "hops", "average"] = "hops",
+        mode: Literal["none", "hops", "average", "power"] = "hops",
         hops: int = 4,
         *,
         teleport: float = 0.05,
         row_normalize: bool = True,
-        unit_norm: bool = True,
+        normalize: Literal["none", "unit", "centered"] = "unit",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if mode not in ("none", "hops", "average") or hops < 1:
-            raise InputError(f"augmentation must be none, hops or average with at least one hop, got {mode!r}, {hops}")
+        if mode not in ("none", "hops", "average", "power") or hops < 1:
+            raise InputError(
+                f"augmentation must be none, hops, average or power with at least one hop, got {mode!r}, {hops}"
+            )
         self.mode = mode
         self.hops = hops
         self.teleport = teleport
         self.row_normalize = row_normalize
-        self.unit_norm = unit_norm
+        self.normalize = normalize
         self.dtype = dtype
+        #: Column means and scales of the centred features; None before :meth:`fit`.
+        self.mean: Tensor | None = None
+        self.scale: Tensor | None = None
 
     @property
     def blocks(self) -> int:
@@ -91,38 +105,53 @@ class GraphAugment(BaseTransform):
         data.x = self.features(data)
         return data
 
-    def features(self, data: Data, nodes: Tensor | None = None) -> Tensor:
-        """The augmented rows of ``nodes`` (all by default), dense.
+    def fit(self, data: Data, nodes: Tensor | None = None) -> Tensor:
+        """Learn the column means from this graph, if they are needed; the augmented rows of ``nodes``."""
+        if self.normalize != "centered":
+            return self.features(data, nodes)
+        nodes = torch.arange(data.num_nodes) if nodes is None else nodes
+        sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
+        rows = self._propagate(data, torch.cat([nodes, sample]))
+        self._learn(rows[len(nodes) :])
+        return self._normalized(rows[: len(nodes)])
 
-        Propagates a block of feature columns at a time, so that memory stays near input plus output.
-        """
-        num_nodes, width = data.x.shape
-        device = data.x.device
-        A = None
-        if self.mode != "none" and data.edge_index is not None:
-            A = renormalized_adjacency(data.edge_index.to(device), num_nodes, self.dtype)
-        rows = slice(None) if nodes is None else nodes.to(device)
-        out = torch.empty(
-            num_nodes if nodes is None else len(nodes), self.blocks * width, dtype=self.dtype, device=device
-        )
-        scale = _inverse_row_sums(data.x, self.dtype) if self.row_normalize else None
-        for start, H in _column_blocks(data.x, self.dtype):
-            if scale is not None:
-                H *= scale
-            stop = start + H.shape[1]
-            for block, operated in enumerate(self._operators(A, H)):
-                out[:, block * width + start : block * width + stop] = operated[rows]
-        if self.unit_norm:
-            for block in out.split(width, dim=1):
-                norm = torch.linalg.vector_norm(block, dim=1, keepdim=True)
-                block.div_(norm.where(norm > 0, 1.0))
-        return out
+    def _learn(self, rows: Tensor) -> None:
+        rows = rows.clone()
+        _to_unit_length(rows, self.blocks)
+        self.mean = rows.mean(0)
+        deviation = torch.linalg.vector_norm(rows.sub_(self.mean), dim=0) / len(rows) ** 0.5
+        self.scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
+
+    def features(self, data: Data, nodes: Tensor | None = None) -> Tensor:
+        """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
+        if self.normalize == "centered" and self.mean is None:
+            return self.fit(data, nodes)
+        return self._normalized(self._propagate(data, nodes))
+
+    def _normalized(self, rows: Tensor) -> Tensor:
+        """Overwrites ``rows``."""
+        if self.normalize != "none":
+            _to_unit_length(rows, self.blocks)
+        if self.normalize == "centered":
+            assert self.mean is not None
+            assert self.scale is not None
+            rows.sub_(self.mean).div_(self.scale)
+            _to_unit_length(rows, self.blocks)
+        return rows
+
+    def _propagate(self, data: Data, nodes: Tensor | None = None) -> Tensor:
+        """The rows of ``nodes`` before they are normalised."""
+        return _propagate(data, nodes, self._operators, self.blocks, self)
 
     def _operators(self, A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
         """psi_k(A) H for each block of the output."""
-        if A is None:
+        if A is None or self.mode == "none":
             # Without edges A~ = I, and every operator leaves H as it is.
             yield from [H] * self.blocks
+        elif self.mode == "power":
+            for _ in range(self.hops):
+                H = A @ H
+            yield H
         elif self.mode == "hops":
             yield H
             for _ in range(self.hops - 1):
@@ -137,6 +166,78 @@ class GraphAugment(BaseTransform):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
+
+
+def candidate_features(
+    data: Data, nodes: Tensor, averages: Sequence[int], like: GraphAugment
+) -> Iterator[tuple[Literal["none", "hops", "average"], int, Tensor]]:
+    """Augmented rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
+
+    The features alone, averages over so many powers, and four hop blocks, with everything else as in ``like``.
+    """
+    reach = max(3, *averages)
+
+    def operators(A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
+        assert A is not None
+        yield H
+        power, total = H, torch.zeros_like(H)
+        for k in range(1, reach + 1):
+            power = A @ power
+            total += power
+            if k <= 3:
+                yield power
+            if k in averages:
+                yield torch.add(like.teleport * H, total, alpha=(1 - like.teleport) / k)
+
+    names: list[int | str] = ["hop 0"]
+    for k in range(1, reach + 1):
+        names += ([f"hop {k}"] if k <= 3 else []) + ([k] if k in averages else [])
+    width = data.x.shape[1]
+    blocks = dict(zip(names, _propagate(data, nodes, operators, len(names), like).split(width, dim=1), strict=True))
+    candidates: list[tuple[Literal["none", "hops", "average"], int, list[int | str]]] = [("none", 1, ["hop 0"])]
+    candidates += [("average", k, [k]) for k in averages]
+    candidates += [("hops", 4, [f"hop {k}" for k in range(4)])]
+    for mode, hops, parts in candidates:
+        augment = GraphAugment(mode, hops, normalize=like.normalize)
+        X = torch.cat([blocks[part] for part in parts], dim=1)
+        if augment.normalize == "centered":
+            augment._learn(X)
+        yield mode, hops, augment._normalized(X[: len(nodes)])
+
+
+def _propagate(
+    data: Data,
+    nodes: Tensor | None,
+    operators: Callable[[Tensor | None, Tensor], Iterator[Tensor]],
+    blocks: int,
+    like: GraphAugment,
+) -> Tensor:
+    """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
+
+    Propagates a block of feature columns at a time, so that memory stays near input plus output.
+    """
+    num_nodes, width = data.x.shape
+    device, dtype = data.x.device, like.dtype
+    A = None
+    if like.mode != "none" and data.edge_index is not None:
+        A = renormalized_adjacency(data.edge_index.to(device), num_nodes, dtype)
+    rows = slice(None) if nodes is None else nodes.to(device)
+    out = torch.empty(num_nodes if nodes is None else len(nodes), blocks * width, dtype=dtype, device=device)
+    scale = _inverse_row_sums(data.x, dtype) if like.row_normalize else None
+    for start, H in _column_blocks(data.x, dtype):
+        if scale is not None:
+            H *= scale
+        stop = start + H.shape[1]
+        for block, operated in enumerate(operators(A, H)):
+            out[:, block * width + start : block * width + stop] = operated[rows]
+    return out
+
+
+def _to_unit_length(rows: Tensor, blocks: int) -> None:
+    """Scale each of so many blocks of each row to length 1; zero rows stay zero."""
+    for block in rows.chunk(blocks, dim=1):
+        norm = torch.linalg.vector_norm(block, dim=1, keepdim=True)
+        block.div_(norm.where(norm > 0, 1.0))
 
 
 def _column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:

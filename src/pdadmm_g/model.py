@@ -55,17 +55,20 @@ class GAMLP(nn.Module):
             x = self.f(linear(x))
         return last(x)
 
-    def save(self, path: str | Path, extra: dict[str, Any] | None = None) -> None:
-        """Write a safetensors file; ``extra`` is JSON-able and travels in its header."""
+    def save(
+        self, path: str | Path, extra: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write a safetensors file; ``extra`` is JSON-able and travels in its header, beside further ``tensors``."""
         from safetensors.torch import save_file
 
         header = {"widths": self.widths, "activation": self.activation, "extra": extra or {}}
-        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        save_file(tensors, str(path), metadata={"pdadmm_g": json.dumps(header)})
+        everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
+        everything = {name: tensor.contiguous() for name, tensor in everything.items()}
+        save_file(everything, str(path), metadata={"pdadmm_g": json.dumps(header)})
 
     @classmethod
-    def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any]]:
-        """The network of a file written by :meth:`save`, and its ``extra``."""
+    def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any], dict[str, Tensor]]:
+        """The network of a file written by :meth:`save`, its ``extra`` and its further tensors."""
         from safetensors import SafetensorError, safe_open
 
         path = Path(path)
@@ -75,9 +78,10 @@ class GAMLP(nn.Module):
             with safe_open(str(path), framework="pt") as file:
                 header = json.loads((file.metadata() or {})["pdadmm_g"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
             model = cls(header["widths"], header["activation"])
             model.load_state_dict(tensors)
-            return model, header["extra"]
+            return model, header["extra"], {name.removeprefix("extra."): further[name] for name in further}
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"{path}: not a pdadmm-g model file: {reason}") from None

@@ -77,5 +77,5 @@ def train_in_workers(
             folder=folder,
             on_event=on_event,
         )
-        model, extra = GAMLP.load(folder / "result.safetensors")
+        model, extra, _ = GAMLP.load(folder / "result.safetensors")
     return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])))

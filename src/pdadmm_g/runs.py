@@ -219,6 +219,8 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
         **accuracies(classifier, data),
         "dataset": config.dataset,
         "seed": config.seed,
+        "method": config.method,
+        **{name: getattr(classifier.config_, name) for name in ("augment", "hops", "weight_decay")},
         "layers": len(classifier.model_.linears),
         "parameters": sum(parameter.numel() for parameter in classifier.model_.parameters()),
         "epochs": len(classifier.history_),
@@ -246,11 +248,13 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
 
 def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | None]:
     """Accuracy on each of the three masks, None where the data set has none."""
-    result: dict[str, float | None] = {}
-    for mask in MASKS:
-        name = mask.replace("_mask", "_accuracy")
-        present = mask in data and bool(data[mask].any())
-        result[name] = classifier.score(data, data[mask]) if present else None
+    present = [mask for mask in MASKS if mask in data and bool(data[mask].any())]
+    nodes = torch.stack([data[mask] for mask in present]).any(0).nonzero().view(-1) if present else None
+    result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
+    if nodes is not None:
+        right = torch.zeros(data.num_nodes, dtype=torch.float64)
+        right[nodes] = torch.as_tensor(classifier.predict(data, nodes) == data.y[nodes].numpy(), dtype=torch.float64)
+        result |= {mask.replace("_mask", "_accuracy"): float(right[data[mask]].mean()) for mask in present}
     return result
 
 

@@ -103,7 +103,7 @@ class Stage:
             risk=RISKS[config.risk],
             solver=config.solver,
             nu=config.nu,
-            mu=config.weight_decay,
+            mu=config.weight_decay or 0.0,
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()

@@ -5,6 +5,7 @@ Every worker runs this same program; the first one brings the data and gets the 
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,12 +62,15 @@ def train(
     None and get None.
     """
     config = config.resolved()
-    assert config.stages is not None
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
     training, validation = _aligned(training), _aligned(validation)
     sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
+    # The first worker may have chosen it by the data, which the others do not see.
+    decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
+    config = dataclasses.replace(config, weight_decay=float(decay))
+    assert config.stages is not None
     resume = checkpointing.resume if checkpointing else None
     history = list(checkpointing.history) if checkpointing else []
     status = Status.MAX_EPOCHS

@@ -1,50 +1,47 @@
-"""Time per epoch against the number of workers, beside two ways to run Adam on as many processes.
+"""Time per epoch against the number of workers and of layers, beside two ways to run Adam on as many processes.
 
 One thread per worker. pdADMM-G and pdADMM-G-Q (p and q at 8 bits) share the layers; full-batch Adam shares the nodes
 (DistributedDataParallel) or the layers (GPipe schedule of torch.distributed.pipelining, four microbatches a worker).
 "bare products" is what the machine allows: every worker makes the matrix products of its layers and nothing else.
-
-    python benchmarks/scaling.py --workers 1 2 4 8 16 --repeats 3 --out results/scaling.json
-    python benchmarks/scaling.py --depths 8 11 14 17 --workers 1 8 --nodes 1000 --methods pdADMM-G
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
-from datetime import date
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
-from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.launch import join, run_workers
-from pdadmm_g.engine.plan import deal, layer_costs
-from pdadmm_g.engine.team import Team
-from pdadmm_g.growth import widths
-from pdadmm_g.model import GAMLP
-from pdadmm_g.stage import Examples
-from pdadmm_g.training import train
+from ..config import ModelConfig
+from ..engine.launch import join, run_workers
+from ..engine.plan import deal, layer_costs
+from ..engine.team import Team
+from ..growth import widths
+from ..model import GAMLP
+from ..stage import Examples
+from ..training import train
+from .cells import provenance, save
 
 WARM_UP = 2
 CLASSES = 10
 
 
 def problem(size: dict[str, int]) -> Examples:
+    """Random features and labels of that size."""
     generator = torch.Generator().manual_seed(0)
     X = torch.nn.functional.normalize(torch.randn(size["nodes"], size["features"], generator=generator))
     return Examples(X, torch.randint(CLASSES, (size["nodes"],), generator=generator))
 
 
-def admm(team: Team, size: dict[str, int], depth: int, quantize: str) -> dict[str, Any] | None:
+def admm(team: Team, size: dict[str, int], depth: int, quantize: Literal["none", "pq"]) -> dict[str, Any] | None:
     """Seconds of the slowest worker, and how it spent them."""
     epochs = size["epochs"] + WARM_UP
     config = ModelConfig(
@@ -107,6 +104,7 @@ def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any
 
 
 def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+    """Every process has the whole network and its share of the nodes."""
     X, y = problem(size)
     X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
     torch.manual_seed(0)
@@ -124,6 +122,7 @@ def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
 
 
 def adam_gpipe(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+    """Every process has its layers, and microbatches travel through them."""
     if team.size == 1:
         return adam_ddp(team, size, depth)
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
@@ -170,8 +169,6 @@ def worker(job: Path) -> None:
     """What each process does: every method at every depth."""
     order = json.loads((job / "order.json").read_text())
     torch.set_num_threads(1)
-    if order["pin"]:
-        os.sched_setaffinity(0, {int(os.environ["LOCAL_RANK"])})
     team = join("cpu", 600.0, watch=False)
     for depth in order["depths"]:
         for method in order["methods"]:
@@ -185,30 +182,25 @@ def worker(job: Path) -> None:
     os._exit(0)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--depths", type=int, nargs="+", default=[16])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--features", type=int, default=1000)
-    parser.add_argument("--hidden", type=int, default=1000)
-    parser.add_argument("--epochs", type=int, default=5, help="timed epochs, after two to warm up")
-    parser.add_argument("--repeats", type=int, default=1, help="how often to go through all numbers of workers")
-    parser.add_argument("--pin", action="store_true", help="bind worker k to processor k")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    size = {name: getattr(args, name) for name in ("nodes", "features", "hidden", "epochs")}
-    order = {"size": size, "depths": args.depths, "methods": args.methods, "pin": args.pin}
+def run(
+    folder: Path,
+    command: str,
+    *,
+    workers: Sequence[int],
+    depths: Sequence[int],
+    methods: Sequence[str],
+    size: dict[str, int],
+    repeats: int,
+) -> Iterator[dict[str, Any]]:
+    """Go through all numbers of workers ``repeats`` times, so that the noise of the machine shows."""
+    order = {"size": size, "depths": list(depths), "methods": list(methods)}
     rows: list[dict[str, Any]] = []
-    for repeat in range(args.repeats):
-        for workers in args.workers:
-            measure(order, workers, repeat, rows)
-            if args.out:  # after each step, so that a run that is cut short leaves what it has
-                args.out.parent.mkdir(parents=True, exist_ok=True)
-                record = {"date": str(date.today()), "hardware": hardware(), "order": order, "rows": rows}
-                args.out.write_text(json.dumps(record, indent=1))
-    summarize(rows)
+    for repeat in range(repeats):
+        for count in workers:
+            known = len(rows)
+            measure(order, count, repeat, rows)
+            yield from rows[known:]
+            save(folder / "timings.json", {**provenance(command), "order": order, "rows": rows})
 
 
 def measure(order: dict[str, Any], workers: int, repeat: int, rows: list[dict[str, Any]]) -> None:
@@ -219,38 +211,28 @@ def measure(order: dict[str, Any], workers: int, repeat: int, rows: list[dict[st
 
         def show(_: int, row: dict[str, Any]) -> None:
             rows.append({"repeat": repeat, "workers": workers, **row})
-            result = row.get("error") or f"{row['seconds']:8.3f} s"
-            if "plan" in row:
-                result += f"  compute {row['compute_seconds']:.3f} wait {row['wait_seconds']:.3f}"
-            print(f"{workers:>3} workers  {row['depth']:>3} layers  {row['method']:<20} {result}", flush=True)
 
-        command = [sys.executable, __file__, "--worker", name]
+        command = [sys.executable, "-m", __name__, name]
         run_workers(command, workers, threads=1, timeout=600, folder=folder, on_event=show)
 
 
-def summarize(rows: list[dict[str, Any]]) -> None:
-    """Speedup over one worker of the same repeat: median, least and greatest."""
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: speedup over one worker of the same repeat, median with the least and greatest."""
     base = {(row["repeat"], row["depth"], row["method"]): row.get("seconds") for row in rows if row["workers"] == 1}
-    speedups: dict[tuple[int, str, int], list[float]] = {}
+    speedups: dict[tuple[str, int, int], list[float]] = {}
     for row in rows:
         one = base.get((row["repeat"], row["depth"], row["method"]))
         if one and "seconds" in row:
-            key = (row["depth"], row["method"], row["workers"])
-            speedups.setdefault(key, []).append(one / row["seconds"])
-    for (depth, method, workers), values in sorted(speedups.items()):
-        spread = f"{statistics.median(values):6.2f} x  ({min(values):.2f} to {max(values):.2f})"
-        print(f"{depth:>3} layers  {method:<20} {workers:>3} workers {spread}")
-
-
-def hardware() -> dict[str, Any]:
-    cpu = Path("/proc/cpuinfo")
-    names = [line.split(":", 1)[1].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
-    model = names[0] if names else platform.processor()
-    return {"cores": os.cpu_count(), "machine": platform.machine(), "cpu": model, "torch": torch.__version__}
+            speedups.setdefault((row["method"], row["depth"], row["workers"]), []).append(one / row["seconds"])
+    lines = ["| method | layers | workers | speedup | least | greatest |", "|---|---|---|---|---|---|"]
+    for (method, depth, workers), values in sorted(speedups.items()):
+        lines.append(
+            f"| {method} | {depth} | {workers} | {statistics.median(values):.2f} | {min(values):.2f} | "
+            f"{max(values):.2f} |"
+        )
+    failed = {(row["method"], row["error"]) for row in rows if "error" in row}
+    return "\n".join([*lines, *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        worker(Path(sys.argv[2]))
-    else:
-        main()
+    worker(Path(sys.argv[1]))

@@ -1,0 +1,203 @@
+"""A cell of a table: one method on one data set, over several seeds, written to one JSON file and never run twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..baselines import train_by_gradient
+from ..choice import augmentation, choose_augmentation, choose_weight_decay
+from ..config import ModelConfig
+from ..datasets import MASKS, load_dataset
+from ..errors import InputError
+from ..estimator import compute_threads
+from ..runs import write_atomically
+from ..stage import Examples
+from ..training import TrainingResult, train
+
+Settings = dict[str, Any]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What to run. Of several candidate settings, the best on validation with the first seed is taken for all."""
+
+    method: str
+    dataset: str
+    candidates: tuple[Settings, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def file(self) -> str:
+        """Name of the file with the cell's results."""
+        return f"{self.dataset}--{self.method.replace(' ', '-').replace(',', '')}.json"
+
+
+def run_cells(
+    cells: Sequence[Cell], folder: Path, *, data_root: str | None, processes: int, command: str
+) -> Iterator[Result]:
+    """Run what is not in ``folder`` yet, and yield the results of all cells as they become known.
+
+    Each process takes one data set after the other, so that features are augmented once.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pending = []
+    for cell in cells:
+        known = load_cell(folder, cell)
+        if known is not None and set(cell.seeds) <= {run["seed"] for run in known["runs"]}:
+            yield known
+        else:
+            pending.append(cell)
+    groups = [list(group) for _, group in groupby(pending, key=lambda cell: cell.dataset)]
+    work = functools.partial(_run_group, folder=folder, data_root=data_root, command=command)
+    if processes == 1 or len(groups) <= 1:
+        for group in groups:
+            yield from work(group)
+        return
+    # Fresh processes: forked ones would inherit this one's threads and locks.
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(groups))) as pool:
+        for results in pool.imap_unordered(work, groups):
+            yield from results
+
+
+def load_cell(folder: Path, cell: Cell) -> Result | None:
+    """The results of a cell, also of some of its seeds; None if there are none, or of other settings."""
+    known = load_json(folder / cell.file)
+    return known if known is not None and known.get("candidates") == _plain(cell.candidates) else None
+
+
+def load_json(path: Path) -> Result | None:
+    """The content of a result file, None if there is no such file."""
+    try:
+        result: Result = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read the results: {error}") from None
+    return result
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _run_group(cells: Iterable[Cell], *, folder: Path, data_root: str | None, command: str) -> list[Result]:
+    warnings.filterwarnings("ignore", "rho = ")  # the paper's own settings are outside the theory's condition
+    return [run_cell(cell, folder, data_root, command) for cell in cells]
+
+
+def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str) -> Result:
+    """Choose among the candidates, run the seeds that are missing and save after each."""
+    result = load_cell(folder, cell) or {
+        "method": cell.method,
+        "dataset": cell.dataset,
+        "candidates": _plain(cell.candidates),
+        "search": [],
+        "runs": [],
+        **provenance(command),
+    }
+    for index in range(len(result["search"]), len(cell.candidates) if len(cell.candidates) > 1 else 0):
+        result["search"].append(run_once(cell.dataset, cell.candidates[index], cell.seeds[0], data_root))
+        save(folder / cell.file, result)
+    chosen = 0
+    if result["search"]:
+        chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(result["search"][index]))
+        if not result["runs"]:
+            result["runs"].append(result["search"][chosen])
+    result["settings"] = cell.candidates[chosen]
+    for seed in cell.seeds:
+        if seed not in {run["seed"] for run in result["runs"]}:
+            result["runs"].append(run_once(cell.dataset, cell.candidates[chosen], seed, data_root))
+            save(folder / cell.file, result)
+    accuracies = [run["test_accuracy"] for run in result["runs"]]
+    result["mean"] = statistics.mean(accuracies)
+    result["std"] = statistics.stdev(accuracies) if len(accuracies) > 1 else None
+    save(folder / cell.file, result)
+    return result
+
+
+def _validation_score(run: Result) -> tuple[float, float]:
+    return (run["val_accuracy"] if run["val_accuracy"] is not None else -1.0, -(run["val_loss"] or 0.0))
+
+
+def save(path: Path, result: Result) -> None:
+    """Write a result file whole or not at all."""
+    write_atomically(path, json.dumps(result, indent=1) + "\n")
+
+
+def provenance(command: str) -> Result:
+    """Where a result comes from."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "command": command,
+        "date": str(date.today()),
+        "hardware": {"cpu": names[0] if names else platform.processor(), "cores": os.cpu_count()},
+        "versions": {"pdadmm_g": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None) -> Result:
+    """Train once; accuracies of the weights that training hands over, and how it ended."""
+    config = ModelConfig.from_settings(settings).resolved()
+    config, examples, classes = examples_of(dataset, data_root, config)
+    with compute_threads(config.threads):
+        if not config.by_gradient:
+            config = choose_weight_decay(examples[0], examples[1], classes, config, seed=seed)
+        method: Callable[..., TrainingResult | None] = train_by_gradient if config.by_gradient else train
+        result = method(examples[0], examples[1], classes, config, seed=seed)
+        assert result is not None
+        accuracies = {}
+        with torch.no_grad():
+            for mask, part in zip(MASKS, examples, strict=True):
+                logits = result.model(part.X)
+                accuracies[mask.replace("_mask", "_accuracy")] = float((logits.argmax(1) == part.y).double().mean())
+                if mask == "val_mask":
+                    accuracies["val_loss"] = float(torch.nn.functional.cross_entropy(logits, part.y))
+    return {
+        "seed": seed,
+        **{name: None if value != value else value for name, value in accuracies.items()},  # JSON has no NaN
+        "status": result.status.name,
+        "epochs": len(result.history),
+        "seconds": round(result.seconds, 3),
+        "augment": config.augment,
+        "hops": config.hops,
+        "weight_decay": config.weight_decay,
+    }
+
+
+#: The examples of the data set and augmentation that were asked for last.
+_cache: dict[Any, tuple[ModelConfig, list[Examples], int]] = {}
+
+
+def examples_of(dataset: str, data_root: str | None, config: ModelConfig) -> tuple[ModelConfig, list[Examples], int]:
+    """Training, validation and test examples, augmented as ``config`` says; ``config`` with what was chosen for it."""
+    names = ("augment", "hops", "teleport", "row_normalize", "normalize")
+    key = (dataset, data_root, *(getattr(config, name) for name in names))
+    if key not in _cache:
+        _cache.clear()
+        data = load_dataset(dataset, data_root)
+        parts = [data[mask].nonzero().view(-1) for mask in MASKS]
+        chosen = choose_augmentation(data, parts[0], parts[1], config)
+        X = augmentation(chosen).fit(data, torch.cat(parts)).split([len(part) for part in parts])
+        examples = [Examples(rows.clone(), data.y[part]) for rows, part in zip(X, parts, strict=True)]
+        _cache[key] = (chosen, examples, int(data.y.max()) + 1)
+    chosen, examples, classes = _cache[key]
+    return dataclasses.replace(config, augment=chosen.augment, hops=chosen.hops), examples, classes

@@ -1,0 +1,99 @@
+"""Bytes between workers and test accuracy for several quantizations: 10 layers of 1000 neurons, one worker a layer."""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..config import ModelConfig
+from ..datasets import MASKS, load_dataset
+from ..graph import GraphAugment
+from ..parallel import train_in_workers
+from ..stage import Examples
+from .cells import load_json, provenance, save
+
+DATASETS = ("citeseer", "pubmed", "coauthor-cs")
+CASES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "p at 16 bits": {"quantize": "p", "bits": 16},
+    "p at 8 bits": {"quantize": "p", "bits": 8},
+    "p and q at 16 bits": {"quantize": "pq", "bits": 16},
+    "p and q at 8 bits": {"quantize": "pq", "bits": 8},
+    "p and q at 4 bits": {"quantize": "pq", "bits": 4},
+}
+
+
+def run(
+    folder: Path,
+    command: str,
+    *,
+    datasets: Sequence[str] = DATASETS,
+    seeds: Sequence[int],
+    data_root: str | None,
+    workers: int = 10,
+    epochs: int = 40,
+    hidden: int = 1000,
+) -> Iterator[dict[str, Any]]:
+    """One row per data set and case; rows that are in the folder already are not run again."""
+    path = folder / "bytes.json"
+    result = load_json(path) or {**provenance(command), "seeds": list(seeds), "rows": []}
+    for name in datasets:
+        examples: list[Examples] | None = None
+        for case, settings in CASES.items():
+            known = [row for row in result["rows"] if (row["dataset"], row["quantized"]) == (name, case)]
+            if not known:
+                examples = examples or _examples(name, data_root)
+                # No early stopping: every case makes the same number of epochs, so that bytes compare.
+                config = ModelConfig(
+                    hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
+                    weight_decay=0.1, workers=workers, **settings,
+                ).resolved()  # fmt: skip
+                known = [{"dataset": name, "quantized": case} | _row(examples, config, seeds)]
+                result["rows"] += known
+                save(path, result)
+            yield known[0]
+
+
+def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
+    training, validation, test = examples
+    accuracies = []
+    for seed in seeds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            result = train_in_workers(training, validation, int(training.y.max()) + 1, config, seed=seed)
+        with torch.no_grad():
+            accuracies.append(float((result.model(test.X).argmax(1) == test.y).double().mean()))
+    return {
+        "bytes_per_epoch": result.history[-1]["bytes_sent"],
+        "test_accuracy": statistics.mean(accuracies),
+        "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+    }
+
+
+def _examples(name: str, data_root: str | None) -> list[Examples]:
+    data = load_dataset(name, data_root)
+    parts = [data[mask].nonzero().view(-1) for mask in MASKS]
+    X = GraphAugment("average", 8, normalize="centered").fit(data, torch.cat(parts))
+    split = X.split([len(part) for part in parts])
+    return [Examples(rows.clone(), data.y[part]) for rows, part in zip(split, parts, strict=True)]
+
+
+def render(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: bytes per epoch of the last stage, the share saved, and test accuracy."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    lines = ["| quantized | saved | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
+    by_cell = {(row["quantized"], row["dataset"]): row for row in rows}
+    for case in dict.fromkeys(row["quantized"] for row in rows):
+        entries, saved = [], 0.0
+        for dataset in datasets:
+            row, plain = by_cell[case, dataset], by_cell["nothing", dataset]
+            saved = 1 - row["bytes_per_epoch"] / plain["bytes_per_epoch"]
+            spread = f" ± {row['spread']:.3f}" if row["spread"] is not None else ""
+            entries.append(f"{row['bytes_per_epoch'] / 1e6:.2f} MB, {row['test_accuracy']:.3f}{spread}")
+        lines.append(f"| {case} | {saved:.1%} | " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"

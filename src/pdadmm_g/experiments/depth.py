@@ -1,0 +1,117 @@
+"""Accuracy against depth: pdADMM-G, which sees no vanishing gradient, beside Adam on the same networks."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..baselines import train_by_gradient
+from ..config import ModelConfig
+from ..estimator import compute_threads
+from ..growth import initial_layer, widths
+from ..model import GAMLP
+from ..training import TrainingResult, train
+from .cells import examples_of, load_json, provenance, save
+
+DATASETS = ("cora", "pubmed", "amazon-photo")
+DEPTHS = (2, 5, 10, 20, 50, 100)
+METHODS = ("pdADMM-G", "Adam, same start", "Adam, random start")
+SETTINGS: dict[str, Any] = {"augment": "average", "hops": 8, "eval_every": 5, "epochs": 100, "patience": 50}
+
+
+def run(
+    folder: Path,
+    command: str,
+    *,
+    datasets: Sequence[str] = DATASETS,
+    depths: Sequence[int] = DEPTHS,
+    seeds: Sequence[int],
+    data_root: str | None,
+) -> Iterator[dict[str, Any]]:
+    """One result per data set, method and depth."""
+    for dataset in datasets:
+        for depth in depths:
+            for method in METHODS:
+                path = folder / f"{dataset}--{method.replace(', ', '-').replace(' ', '-')}--{depth}.json"
+                result = load_json(path)
+                if result is None:
+                    runs = [_run(dataset, method, depth, seed, data_root) for seed in seeds]
+                    names = {"dataset": dataset, "method": method, "depth": depth}
+                    result = {**names, "runs": runs, **provenance(command)}
+                    save(path, result)
+                yield result
+
+
+def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None) -> dict[str, Any]:
+    settings = SETTINGS | {"layers": depth}
+    settings |= (
+        {"weight_decay": 0.3}
+        if method == "pdADMM-G"
+        else {"method": "adam", "stages": (depth,), "epochs": 600, "patience": 300}
+    )
+    config = ModelConfig.from_settings(settings).resolved()
+    config, (training, validation, test), classes = examples_of(dataset, data_root, config)
+    with compute_threads(config.threads):
+        result: TrainingResult | None
+        if method == "pdADMM-G":
+            result = train(training, validation, classes, config, seed=seed)
+        else:
+            start = same_start(training.X, config, classes, seed) if method == "Adam, same start" else None
+            result = train_by_gradient(training, validation, classes, config, seed=seed, start=start)
+        assert result is not None
+        with torch.no_grad():
+            accuracy = float((result.model(test.X).argmax(1) == test.y).double().mean())
+            val = float((result.model(validation.X).argmax(1) == validation.y).double().mean())
+    return {
+        "seed": seed, "test_accuracy": accuracy, "val_accuracy": val, "status": result.status.name,
+        "epochs": len(result.history), "seconds": round(result.seconds, 3),
+    }  # fmt: skip
+
+
+def same_start(X: torch.Tensor, config: ModelConfig, classes: int, seed: int) -> GAMLP:
+    """The network that pdADMM-G starts from at this depth: random first and last layers, the identity between."""
+    shape = widths(X.shape[1], config.hidden, classes, config.layers)
+    weights = [initial_layer(i, shape, config.layers, seed=seed, like=X) for i in range(config.layers)]
+    return GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
+
+
+def render(results: Sequence[dict[str, Any]]) -> str:
+    """Markdown: mean test accuracy by data set, method and depth."""
+    depths = sorted({result["depth"] for result in results})
+    lines = ["| data set | method | " + " | ".join(map(str, depths)) + " |", "|---|---|" + "---|" * len(depths)]
+    for dataset, method in dict.fromkeys((result["dataset"], result["method"]) for result in results):
+        means = {
+            result["depth"]: statistics.mean(run["test_accuracy"] for run in result["runs"])
+            for result in results
+            if (result["dataset"], result["method"]) == (dataset, method)
+        }
+        row = " | ".join(f"{means[depth]:.3f}" if depth in means else "-" for depth in depths)
+        lines.append(f"| {dataset} | {method} | {row} |")
+    return "\n".join(lines) + "\n"
+
+
+def figure(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """One panel per data set."""
+    from .figures import new_figure, save_figure
+
+    datasets = list(dict.fromkeys(result["dataset"] for result in results))
+    canvas, axes = new_figure(1, len(datasets), height=3.4)
+    for axis, dataset in zip(axes[0], datasets, strict=True):
+        for method in METHODS:
+            points = sorted(
+                (result["depth"], statistics.mean(run["test_accuracy"] for run in result["runs"]))
+                for result in results
+                if (result["dataset"], result["method"]) == (dataset, method)
+            )
+            axis.plot(*zip(*points, strict=True), marker="o", label=method)
+        axis.set_xscale("log")
+        axis.set_title(dataset)
+        axis.set_xlabel("layers")
+        axis.set_ylim(0, 1)
+    axes[0][0].set_ylabel("test accuracy")
+    axes[0][0].legend(frameon=False, fontsize=8)
+    save_figure(canvas, path)
