@@ -62,11 +62,12 @@ def train_by_gradient(
 
 def _grown(model: GAMLP, depth: int) -> GAMLP:
     """The same function with identity layers before the last one."""
-    pairs = [(linear.weight.detach(), linear.bias.detach()) for linear in model.linears]
+    values = [parameter.detach().clone() for parameter in model.parameters()]
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    head = pairs[-1][0]
+    width = head.shape[1]
     for _ in range(depth - len(pairs)):
-        width = pairs[-1][0].shape[1]
-        like = pairs[-1][0]
-        pairs.insert(-1, (torch.eye(width).to(like), like.new_zeros(width)))
+        pairs.insert(-1, (torch.eye(width).to(head), head.new_zeros(width)))
     return GAMLP.from_parameters(pairs, model.activation)
 
 

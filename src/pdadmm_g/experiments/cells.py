@@ -54,7 +54,8 @@ def run_cells(
 ) -> Iterator[Result]:
     """Run what is not in ``folder`` yet, and yield the results of all cells as they become known.
 
-    Each process takes one data set after the other, so that features are augmented once.
+    Each process takes one data set after the other, so that features are augmented once; or one cell after the other
+    where there are more processes than data sets.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pending = []
@@ -65,6 +66,8 @@ def run_cells(
         else:
             pending.append(cell)
     groups = [list(group) for _, group in groupby(pending, key=lambda cell: cell.dataset)]
+    if processes > len(groups):
+        groups = [[cell] for cell in pending]
     work = functools.partial(_run_group, folder=folder, data_root=data_root, command=command)
     if processes == 1 or len(groups) <= 1:
         for group in groups:

@@ -1,0 +1,115 @@
+"""Every experiment as a command, at its smallest, on the embedded digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdadmm_g.cli import main
+from pdadmm_g.experiments import communication, depth, standins
+from pdadmm_g.experiments.convergence import rises
+from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
+
+
+@pytest.fixture
+def reproduce(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["reproduce", *arguments])
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("experiment", "contents"),
+    [
+        ("convergence", ["digits--pdADMM-G-Q.json", "digits--pdADMM-G.json", "figure.png", "table.md"]),
+        ("depth", None),
+        ("communication", ["bytes.json", "table.md"]),
+    ],
+)
+def test_experiments_leave_json_a_table_and_figures(
+    reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str, contents: list[str] | None
+) -> None:
+    monkeypatch.setitem(depth.SETTINGS, "epochs", 3)
+    monkeypatch.delitem(communication.CASES, "p at 16 bits")
+    monkeypatch.delitem(communication.CASES, "p at 8 bits")
+    monkeypatch.delitem(communication.CASES, "p and q at 16 bits")
+    monkeypatch.delitem(communication.CASES, "p and q at 4 bits")
+    code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
+    assert code == 0
+    folder = Path("results") / f"{experiment}-quick"
+    names = sorted(path.name for path in folder.iterdir())
+    assert contents is None or names == contents
+    table = (folder / "table.md").read_text()
+    assert table in out
+    assert table.startswith("|")
+    assert "digits" in err
+    before = {path.name: path.read_bytes() for path in folder.glob("*.json")}
+    assert reproduce(experiment, "--quick", "--datasets", "digits")[1] == out
+    assert before == {path.name: path.read_bytes() for path in folder.glob("*.json")}
+
+
+def test_speedup(reproduce) -> None:
+    code, out, _ = reproduce("speedup-layers", "--quick", "--workers", "2")
+    assert code == 0
+    assert "| pdADMM-G | 9 | 2 |" in out
+    rows = json.loads(Path("results/speedup-layers-quick/timings.json").read_text())["rows"]
+    assert {row["workers"] for row in rows} == {1, 2}
+
+
+def test_unknown_experiment(reproduce) -> None:
+    code, _, err = reproduce("table-7")
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_tables_show_spread_failures_and_the_paper() -> None:
+    runs = [{"status": "MAX_EPOCHS"}, {"status": "NON_FINITE"}]
+    table = render_paper_table(100, [{"method": "GD", "dataset": "cora", "mean": 0.5, "std": 0.01, "runs": runs}])
+    assert "| GD | 0.500 ± 0.010 (1 failed) [0.730] |" in table
+    assert best_of_paper("cora") == 0.788
+    assert SEEDS == (0, 100, 200, 300, 400)
+
+
+def test_rises() -> None:
+    assert rises([4.0, 2.0, 2.5, 1.0]) == (1, 0.25)
+    assert rises([3.0, 2.0]) == (0, 0.0)
+
+
+def test_stand_ins_are_class_informative_and_leave_the_source_alone(tmp_path: Path, monkeypatch) -> None:
+    raw = tmp_path / "data" / "flickr" / "raw"
+    raw.mkdir(parents=True)
+    labels = {str(node): node % 3 for node in range(90)}
+    (raw / "class_map.json").write_text(json.dumps(labels))
+    monkeypatch.setitem(standins.STANDINS, "flickr", ("flickr", 20, 8.0))
+    root = standins.make("flickr", tmp_path / "data", tmp_path / "made")
+    features = np.load(root / "flickr" / "raw" / "feats.npy")
+    assert features.shape == (90, 20)
+    centres = np.stack([features[label::3].mean(0) for label in range(3)])
+    nearest = ((features[:, None] - centres) ** 2).sum(-1).argmin(1)
+    assert (nearest == np.arange(90) % 3).mean() > 0.95
+    assert sorted(path.name for path in raw.iterdir()) == ["class_map.json"]
+
+
+def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(
+            ["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--epochs", "5", "--weight-decay", "0.5"]
+        )
+    assert not caught.value.code
+    out, _ = capsys.readouterr()
+    assert "trial 2/2: validation" in out
+    assert "weight_decay" not in out
+    from pdadmm_g.config import RunConfig
+
+    config = RunConfig.load("best.yaml")
+    assert (config.layers, config.weight_decay, config.dataset) == (2, 0.5, "digits")
