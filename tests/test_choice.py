@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.choice import WEIGHT_DECAYS, choose_augmentation, choose_weight_decay
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.worker import Worker
 from pdadmm_g.stage import Examples
 
 
@@ -82,6 +84,16 @@ def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
     many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0).weight_decay
     assert many is not None
     assert many / 2 in WEIGHT_DECAYS
+
+
+def test_an_interrupt_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(worker: Worker) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "epoch", interrupted)
+    X, y = torch.randn(20, 3), torch.arange(20) % 2
+    with pytest.raises(KeyboardInterrupt):
+        choose_weight_decay(Examples(X, y), Examples(X, y), 2, ModelConfig(layers=2).resolved(), seed=0)
 
 
 def test_a_graph_model_survives_its_file(tmp_path, tiny_graph: Data) -> None:

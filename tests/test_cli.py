@@ -247,7 +247,18 @@ def test_help_does_not_import_torch() -> None:
 
 def test_interrupt_writes_the_best_model(tmp_path: Path) -> None:
     process = command(
-        "train", "--layers", "2", "--epochs", "100000", "--patience", "none", "--out", "run", cwd=tmp_path
+        "train",
+        "--layers",
+        "2",
+        "--epochs",
+        "100000",
+        "--patience",
+        "none",
+        "--weight-decay",
+        "0.1",
+        "--out",
+        "run",
+        cwd=tmp_path,
     )
     metrics = tmp_path / "run/metrics.jsonl"
     deadline = time.monotonic() + 90
