@@ -38,7 +38,8 @@ def reproduce(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 def test_experiments_leave_json_a_table_and_figures(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str, contents: list[str] | None
 ) -> None:
-    monkeypatch.setitem(depth.SETTINGS, "epochs", 3)
+    for method in list(depth.METHODS):
+        monkeypatch.setitem(depth.METHODS, method, depth.METHODS[method] | {"epochs": 3})
     monkeypatch.delitem(communication.CASES, "p at 16 bits")
     monkeypatch.delitem(communication.CASES, "p at 8 bits")
     monkeypatch.delitem(communication.CASES, "p and q at 16 bits")
