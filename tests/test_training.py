@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -378,3 +379,11 @@ def test_schedule_reaches_the_worker() -> None:
         history = fit(penalty="stall", rho=1e-3, nu=1e-2, epochs=60, patience=None).history
     assert history[0]["rho"] == 1e-3
     assert max(entry["rho"] for entry in history) > 1e-3
+
+
+def test_the_rate_series_is_positive_and_falls() -> None:
+    """c_k is the least movement of an epoch so far: the start, where nothing has moved yet, does not count."""
+    rates = [record["c_k"] for record in fit(stages=(4,), patience=None, rho=0.2).history]
+    assert min(rates) > 0
+    assert all(after <= before for before, after in itertools.pairwise(rates))
+    assert rates[-1] < rates[0]

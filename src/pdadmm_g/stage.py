@@ -114,6 +114,7 @@ class Stage:
             self.worker = self._forward(weights)
             self._best = Best((-math.inf, -math.inf), 0, self.worker.weights())
             objective = self._synchronize_epochs([self._measure([])])[0]["objective"]
+            self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
             # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
             self._scale = max(abs(objective), sizes.nodes * math.log(max(sizes.classes, 2)))
             # The grown network starts as the network of the stage before: it is the first to beat.
