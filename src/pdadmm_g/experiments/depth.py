@@ -104,14 +104,17 @@ def figure(results: Sequence[dict[str, Any]], path: Path) -> None:
     datasets = list(dict.fromkeys(result["dataset"] for result in results))
     canvas, axes = new_figure(1, len(datasets), height=3.4)
     for axis, dataset in zip(axes[0], datasets, strict=True):
-        for method in METHODS:
+        for index, method in enumerate(METHODS):
             points = sorted(
                 (result["depth"], statistics.mean(run["test_accuracy"] for run in result["runs"]))
                 for result in results
                 if (result["dataset"], result["method"]) == (dataset, method)
             )
-            axis.plot(*zip(*points, strict=True), marker="o", label=method)
+            if points:
+                axis.plot(*zip(*points, strict=True), marker="o", label=method, color=f"C{index}")
         axis.set_xscale("log")
+        axis.set_xticks(DEPTHS, [str(depth) for depth in DEPTHS])
+        axis.minorticks_off()
         axis.set_title(dataset)
         axis.set_xlabel("layers")
         axis.set_ylim(0, 1)
