@@ -20,7 +20,17 @@ from pdadmm_g.engine import checkpoint
 from pdadmm_g.engine.launch import WorkerLostError
 from pdadmm_g.runs import train_run
 
-SETTINGS = {"layers": 6, "stages": (3, 6), "hidden": 10, "epochs": 12, "quantize": "pq", "checkpoint_every": 5}
+SETTINGS = {
+    "augment": "average",
+    "weight_decay": 0.1,
+    "rho": 5.0,
+    "layers": 6,
+    "stages": (3, 6),
+    "hidden": 10,
+    "epochs": 12,
+    "quantize": "pq",
+    "checkpoint_every": 5,
+}
 FAULTY = Path(__file__).with_name("faulty_child.py")
 
 
@@ -104,6 +114,7 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.timeout(60)
 def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
+    command += ["--weight-decay", "0.1", "--augment", "average"]
     process = subprocess.Popen(
         [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -132,7 +143,7 @@ def test_resume_refuses_other_settings(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="stop here"):
         train_run(config(out), on_epoch=interrupt)
-    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 0.05"):
+    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
         train_run(config(out, rho=0.5), resume=True)
     (out / "metrics.jsonl").write_text("")
     with pytest.raises(InputError, match="has 0 epochs, the checkpoint was written after 5"):
