@@ -61,7 +61,7 @@ def test_experiments_leave_json_a_table_and_figures(
 def test_speedup(reproduce) -> None:
     code, out, _ = reproduce("speedup-layers", "--quick", "--workers", "2")
     assert code == 0
-    assert "| pdADMM-G | 9 | 2 |" in out
+    assert "| pdADMM-G | 8 | 2 |" in out
     rows = json.loads(Path("results/speedup-layers-quick/timings.json").read_text())["rows"]
     assert {row["workers"] for row in rows} == {1, 2}
 

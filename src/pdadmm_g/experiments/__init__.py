@@ -85,7 +85,7 @@ def _experiment(
     if name == "speedup-layers":
         size, depths, methods, counts = size | {"nodes": 600}, tuple(range(8, 18)), ("pdADMM-G",), [1, counts[-1]]
     if request.quick:
-        size, depths = {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:2]
+        size, depths = {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1]
     repeats = 1 if request.quick else 3
     rows = speedup.run(**place, workers=counts, depths=depths, methods=methods, size=size, repeats=repeats)
     return rows, speedup.render, None
