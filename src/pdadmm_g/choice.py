@@ -46,7 +46,7 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 def choose_augmentation(data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig) -> ModelConfig:
     """``config`` with augment and hops filled in: the best by validation accuracy of logistic regression.
 
-    Simple before complicated: of equally good ones, the first in the order of :data:`HOPS` is taken.
+    Of equally accurate ones, the one with the lower validation loss is taken.
     """
     if config.augment != "auto":
         return config
@@ -65,8 +65,9 @@ def choose_augmentation(data: Data, training: Tensor, validation: Tensor | None,
     return choice
 
 
-def _some(nodes: Tensor) -> Tensor:
-    return nodes[:: -(-len(nodes) // MOST_NODES)]
+def _some(rows: Tensor) -> Tensor:
+    """At most :data:`MOST_NODES` of the rows, evenly spaced."""
+    return rows[:: -(-len(rows) // MOST_NODES)]
 
 
 def _linear_score(X: Tensor, labels: list[Tensor]) -> tuple[float, float]:
@@ -98,7 +99,7 @@ def choose_weight_decay(
         return config
     if validation is None:
         return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
-    some, other = (Examples(*(part[:: -(-len(part) // MOST_NODES)] for part in e)) for e in (training, validation))
+    some, other = (Examples(_some(part.X), _some(part.y)) for part in (training, validation))
     best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
     for weight_decay in WEIGHT_DECAYS:
         pilot = dataclasses.replace(

@@ -61,7 +61,7 @@ def run_cells(
     pending = []
     for cell in cells:
         known = load_cell(folder, cell)
-        if known is not None and set(cell.seeds) <= {run["seed"] for run in known["runs"]}:
+        if known is not None and "mean" in known and set(cell.seeds) <= {run["seed"] for run in known["runs"]}:
             yield known
         else:
             pending.append(cell)
