@@ -61,6 +61,33 @@ def initial_weights(depth: int = 2) -> list[Weights]:
     return [initial_layer(index, shape, depth, seed=0, like=TRAINING.X) for index in range(depth)]
 
 
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_more_features_than_nodes_cost_no_more_than_nodes(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinates in the row space of X take the very steps that the features do from the same function."""
+    generator = torch.Generator().manual_seed(3)
+    training, validation = (
+        Examples(torch.randn(nodes, 40, generator=generator, dtype=torch.float64), torch.arange(nodes) % 3)
+        for nodes in (12, 9)
+    )
+    config = ModelConfig(layers=4, hidden=8, epochs=20, patience=None, weight_decay=0.1, solver=solver)
+    short = train(training, validation, 3, config, seed=0)
+    projector = torch.linalg.qr(training.X.T)[0]
+    projector = projector @ projector.T
+
+    def projected(index: int, *args, **options) -> Weights:
+        layer = initial_layer(index, *args, **options)
+        return layer if index else Weights(layer.W @ projector, layer.b, layer.W0)
+
+    monkeypatch.setattr("pdadmm_g.training._in_row_space", lambda *examples: (*examples, None))
+    monkeypatch.setattr("pdadmm_g.training.initial_layer", projected)
+    full = train(training, validation, 3, config, seed=0)
+    assert short.model.widths == full.model.widths == (40, 8, 8, 8, 3)
+    for name in ("objective", "primal_residual", "val_loss"):
+        ours, theirs = ([record[name] for record in result.history] for result in (short, full))
+        assert ours == pytest.approx(theirs, rel=1e-9)
+    torch.testing.assert_close(short.model(validation.X), full.model(validation.X))
+
+
 def test_growing_does_not_change_the_function() -> None:
     weights = initial_weights()
     deep = redeal(Team(), weights, Plan((2,)), Plan((7,)), widths(6, 8, 3, 7), like=TRAINING.X)

@@ -260,18 +260,18 @@ def digits() -> Data:
 def _random_split(data: Data, *, per_class: int, val: int, test: int | None, seed: int = 100) -> Data:
     """``per_class`` training nodes of each class, then ``test`` and ``val`` nodes of the shuffled remainder.
 
-    The paper's protocol: the generator is seeded anew for each class and once for the remainder. With ``test`` None
-    all that validation leaves over is test.
+    The paper's protocol: the generator is seeded anew for each class and once for the remainder, which is in the order
+    of the nodes. With ``test`` None all that validation leaves over is test.
     """
 
     def shuffle(index: Tensor) -> Tensor:
         return index[torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))]
 
-    classes = [shuffle((data.y == label).nonzero().view(-1)) for label in data.y.unique()]
-    rest = shuffle(torch.cat([members[per_class:] for members in classes]))
+    members = [(data.y == label).nonzero().view(-1) for label in data.y.unique()]
+    training = as_mask(torch.cat([shuffle(nodes)[:per_class] for nodes in members]), data.num_nodes, "train_mask")
+    rest = shuffle((~training).nonzero().view(-1))
     test = len(rest) - val if test is None else test
-    parts = (torch.cat([members[:per_class] for members in classes]), rest[test : test + val], rest[:test])
-    for mask, nodes in zip(MASKS, parts, strict=True):
+    for mask, nodes in zip(MASKS, (training, rest[test : test + val], rest[:test]), strict=True):
         data[mask] = as_mask(nodes, data.num_nodes, mask)
     return data
 

@@ -18,17 +18,24 @@ def widths(features: int, hidden: int, classes: int, depth: int) -> list[int]:
     return [features, *[hidden] * (depth - 1), classes]
 
 
-def initial_layer(index: int, shape: Sequence[int], depth: int, *, seed: int, like: Tensor) -> Weights:
+def initial_layer(
+    index: int, shape: Sequence[int], depth: int, *, seed: int, like: Tensor, basis: Tensor | None = None
+) -> Weights:
     """He-scaled random weights for the first and last layer, the identity for those between.
 
-    Each layer has a random stream of its own, so that a worker need not draw the weights of others.
+    Each layer has a random stream of its own, so that a worker need not draw the weights of others. Where the features
+    are coordinates in a ``basis`` (its columns), the weights of the first layer are drawn for the features themselves.
     """
     out, into = shape[index + 1], shape[index]
+    if index == 0 and basis is not None:
+        into = len(basis)
     if 0 < index < depth - 1:
         W = torch.eye(out).to(like)
     else:
         generator = torch.Generator().manual_seed(2 * seed + (index > 0))
         W = (torch.randn(out, into, generator=generator, dtype=torch.float64) * math.sqrt(2 / into)).to(like)
+        if index == 0 and basis is not None:
+            W = W @ basis
     return Weights(W, W.new_zeros(out), anchor(W, index, depth))
 
 

@@ -65,7 +65,7 @@ def train(
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
-    training, validation = _aligned(training), _aligned(validation)
+    training, validation, basis = _in_row_space(_aligned(training), _aligned(validation))
     sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
@@ -84,7 +84,9 @@ def train(
         if resume is not None and dealt is None:
             weights = []  # the stage restores them
         elif dealt is None:
-            weights = [initial_layer(i, shape, depth, seed=seed, like=like) for i in new.layers(team.rank)]
+            weights = [
+                initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in new.layers(team.rank)
+            ]
         else:
             weights = redeal(team, weights, dealt, new, shape, like=like)
         saved, dealt = (resume if dealt is None else None), new
@@ -107,8 +109,27 @@ def train(
     weights = redeal(team, weights, dealt, everything, shape, like=like)
     if team.rank != 0:
         return None
-    model = GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
+    parameters = [(w.W, w.b) for w in weights]
+    if basis is not None:
+        parameters[0] = (weights[0].W @ basis.T, weights[0].b)
+    model = GAMLP.from_parameters(parameters, config.activation)
     return TrainingResult(model, history, status, dealt)
+
+
+def _in_row_space(
+    training: Examples | None, validation: Examples | None
+) -> tuple[Examples | None, Examples | None, Tensor | None]:
+    """Features as coordinates in an orthonormal basis of the training rows, where that is shorter; and the basis.
+
+    With fewer nodes than features, W_1 enters training through its part in the row space of X only. Training in these
+    coordinates takes the same steps at the cost of as many features as nodes; what W_1 has outside stays zero.
+    """
+    if training is None or len(training.X) >= training.X.shape[1]:
+        return training, validation, None
+    basis, R = torch.linalg.qr(training.X.T)
+    if validation is not None:
+        validation = Examples(validation.X @ basis, validation.y)
+    return Examples(R.T.contiguous(), training.y), validation, basis
 
 
 def _aligned(examples: Examples | None) -> Examples | None:
