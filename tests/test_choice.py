@@ -43,6 +43,13 @@ def test_the_graph_is_used_where_it_helps() -> None:
     assert chosen(planted(homophilous=True)).augment in ("average", "hops")
 
 
+def test_what_all_nodes_share_is_taken_out() -> None:
+    """One large constant feature: unit rows all look the same, centred ones do not."""
+    data = planted(homophilous=True)
+    data.x = torch.cat([data.x, torch.full((data.num_nodes, 1), 300.0)], dim=1)
+    assert chosen(data).normalize == "centered"
+
+
 def test_a_graph_without_a_message_does_no_harm() -> None:
     data = planted(homophilous=False)
     settings = {"row_normalize": False, "layers": 2, "hidden": 16, "epochs": 60, "random_state": 0}
@@ -54,6 +61,8 @@ def test_a_graph_without_a_message_does_no_harm() -> None:
 def test_what_the_user_says_is_not_chosen() -> None:
     data = planted(homophilous=False)
     assert chosen(data, augment="hops").augment == "hops"
+    assert chosen(data, augment="hops").normalize in ("unit", "centered")
+    assert chosen(data, normalize="none").normalize == "none"
     config = chosen(planted(homophilous=True), hops=5)
     assert (config.augment, config.hops) in {("average", 5), ("hops", 4), ("none", 1)}
 

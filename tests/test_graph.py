@@ -112,13 +112,13 @@ def test_centered_features_by_hand() -> None:
 def test_candidates_are_what_the_augmentations_give() -> None:
     data = path_of_four()
     nodes = torch.tensor([2, 0])
-    like = GraphAugment(normalize="unit", teleport=0.1)
+    like = GraphAugment(teleport=0.1)
     candidates = list(graph.candidate_features(data, nodes, (1, 2, 5), like))
     assert [(mode, hops) for mode, hops, _ in candidates] == [
         ("none", 1), ("average", 1), ("average", 2), ("average", 5), ("hops", 4),
     ]  # fmt: skip
     for mode, hops, X in candidates:
-        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).features(data, nodes))
+        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
 
 
 def test_isolated_node_keeps_its_features() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,7 +25,8 @@ from .training import train
 DEFAULT_HOPS, DEFAULT_WEIGHT_DECAY = 8, 0.1
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
-WEIGHT_DECAYS = (0.1, 0.3, 1.0, 3.0)
+NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
+WEIGHT_DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0)
 #: Weight decays of the linear model, per training node.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 #: More nodes of a kind than this are not looked at.
@@ -33,6 +36,7 @@ MOST_NODES = 2000
 def augmentation(config: ModelConfig) -> GraphAugment:
     """The augmentation that ``config`` describes, once it is chosen."""
     assert config.augment != "auto"
+    assert config.normalize != "auto"
     assert config.hops is not None
     return GraphAugment(
         config.augment,
@@ -44,25 +48,38 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 
 
 def choose_augmentation(data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig) -> ModelConfig:
-    """``config`` with augment and hops filled in: the best by validation accuracy of logistic regression.
+    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of logistic regression.
 
     Of equally accurate ones, the one with the lower validation loss is taken.
     """
-    if config.augment != "auto":
+    if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
+        config = dataclasses.replace(config, augment="none", hops=1)
+    if "auto" not in (config.augment, config.normalize):
         return config
-    if data.edge_index is None or data.edge_index.numel() == 0:
-        return dataclasses.replace(config, augment="none", hops=1)
     if validation is None:
-        return dataclasses.replace(config, augment="average", hops=config.hops or DEFAULT_HOPS)
-    rows = [_some(training), _some(validation)]
-    averages = (config.hops,) if config.hops else HOPS
-    augment = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize, normalize=config.normalize)
+        augment = "average" if config.augment == "auto" else config.augment
+        normalize = "centered" if config.normalize == "auto" else config.normalize
+        return dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
+    parts = [_some(training), _some(validation)]
+    labels = [data.y[part] for part in parts]
     best, choice = (-1.0, -math.inf), config
-    for mode, hops, X in candidate_features(data, torch.cat(rows), averages, augment):
-        score = _linear_score(X, [data.y[part] for part in rows])
-        if score > best:
-            best, choice = score, dataclasses.replace(config, augment=mode, hops=hops)
+    for candidate, rows in _candidates(data, torch.cat(parts), config):
+        for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
+            candidate = dataclasses.replace(candidate, normalize=normalize)
+            score = _linear_score(augmentation(candidate).fit_rows(rows), labels)
+            if score > best:
+                best, choice = score, candidate
     return choice
+
+
+def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tuple[ModelConfig, Tensor]]:
+    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
+    like = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize)
+    if config.augment == "auto":
+        for mode, hops, rows in candidate_features(data, nodes, (config.hops,) if config.hops else HOPS, like):
+            yield dataclasses.replace(config, augment=mode, hops=hops), rows
+    else:
+        yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
 
 
 def _some(rows: Tensor) -> Tensor:

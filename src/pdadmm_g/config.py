@@ -49,9 +49,10 @@ class ModelConfig:
     hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]")
     teleport: float = option(0.05, "share of the node's own features in the averaged operator")
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting")
-    normalize: Literal["none", "unit", "centered"] = option(
-        "centered", "augmented features: as they are, each block scaled to unit length, also centred over the nodes"
-    )
+    normalize: Literal["auto", "none", "unit", "centered"] = option(
+        "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
+        "whichever of the last two suits a linear model best on the validation nodes"
+    )  # fmt: skip
     layers: int = option(10, "number of layers, at least 2")
     hidden: int = option(100, "neurons per hidden layer")
     stages: tuple[int, ...] | None = option(

@@ -75,7 +75,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         hops: int | None = None,
         teleport: float = 0.05,
         row_normalize: bool = True,
-        normalize: Literal["none", "unit", "centered"] = "centered",
+        normalize: Literal["auto", "none", "unit", "centered"] = "auto",
         layers: int = 10,
         hidden: int = 100,
         stages: tuple[int, ...] | None = None,
@@ -238,7 +238,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = int(extra["n_features_in"])
             self.status_ = Status[extra["status"]]
             self.config_ = self._config()
-            if self.config_.augment == "auto":
+            if "auto" in (self.config_.augment, self.config_.normalize):
                 raise ValueError("it does not say which augmentation it was trained with")
             self.augmentation_ = augmentation(self.config_) if extra["graph"] else None
             if self.augmentation_ is not None and self.config_.normalize == "centered":
@@ -279,7 +279,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.augmentation_ = None
             self.classes_, encoded = np.unique(labels, return_inverse=True)
             examples = Examples(torch.as_tensor(features, device=device), torch.as_tensor(encoded, device=device))
-            return examples, None, dataclasses.replace(config, augment="none", hops=1)
+            return examples, None, dataclasses.replace(config, augment="none", hops=1, normalize="none")
         data = check_graph(X)
         check_training(data)
         if config.augment != "none":

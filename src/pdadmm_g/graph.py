@@ -111,9 +111,15 @@ class GraphAugment(BaseTransform):
             return self.features(data, nodes)
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
-        rows = self._propagate(data, torch.cat([nodes, sample]))
+        rows = self.propagated(data, torch.cat([nodes, sample]))
         self._learn(rows[len(nodes) :])
         return self._normalized(rows[: len(nodes)])
+
+    def fit_rows(self, rows: Tensor) -> Tensor:
+        """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
+        if self.normalize == "centered":
+            self._learn(rows)
+        return self._normalized(rows.clone())
 
     def _learn(self, rows: Tensor) -> None:
         rows = rows.clone()
@@ -126,7 +132,7 @@ class GraphAugment(BaseTransform):
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
         if self.normalize == "centered" and self.mean is None:
             return self.fit(data, nodes)
-        return self._normalized(self._propagate(data, nodes))
+        return self._normalized(self.propagated(data, nodes))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
@@ -139,7 +145,7 @@ class GraphAugment(BaseTransform):
             _to_unit_length(rows, self.blocks)
         return rows
 
-    def _propagate(self, data: Data, nodes: Tensor | None = None) -> Tensor:
+    def propagated(self, data: Data, nodes: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
         return _propagate(data, nodes, self._operators, self.blocks, self)
 
@@ -171,9 +177,9 @@ class GraphAugment(BaseTransform):
 def candidate_features(
     data: Data, nodes: Tensor, averages: Sequence[int], like: GraphAugment
 ) -> Iterator[tuple[Literal["none", "hops", "average"], int, Tensor]]:
-    """Augmented rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
+    """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
 
-    The features alone, averages over so many powers, and four hop blocks, with everything else as in ``like``.
+    The features alone, averages over so many powers, and four hop blocks, before they are normalised.
     """
     reach = max(3, *averages)
 
@@ -198,11 +204,7 @@ def candidate_features(
     candidates += [("average", k, [k]) for k in averages]
     candidates += [("hops", 4, [f"hop {k}" for k in range(4)])]
     for mode, hops, parts in candidates:
-        augment = GraphAugment(mode, hops, normalize=like.normalize)
-        X = torch.cat([blocks[part] for part in parts], dim=1)
-        if augment.normalize == "centered":
-            augment._learn(X)
-        yield mode, hops, augment._normalized(X[: len(nodes)])
+        yield mode, hops, torch.cat([blocks[part] for part in parts], dim=1)
 
 
 def _propagate(

@@ -84,9 +84,7 @@ def train(
         if resume is not None and dealt is None:
             weights = []  # the stage restores them
         elif dealt is None:
-            weights = [
-                initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in new.layers(team.rank)
-            ]
+            weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in new.layers(team.rank)]
         else:
             weights = redeal(team, weights, dealt, new, shape, like=like)
         saved, dealt = (resume if dealt is None else None), new

@@ -36,12 +36,14 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """What to run. Of several candidate settings, the best on validation with the first seed is taken for all."""
+    """What to run. Of several candidate settings, the best on validation with the first seeds is taken for all."""
 
     method: str
     dataset: str
     candidates: tuple[Settings, ...]
     seeds: tuple[int, ...]
+    #: Candidates are compared by their mean over so many of the seeds.
+    search_seeds: int = 1
 
     @property
     def file(self) -> str:
@@ -115,14 +117,14 @@ def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str) -> R
         "runs": [],
         **provenance(command),
     }
-    for index in range(len(result["search"]), len(cell.candidates) if len(cell.candidates) > 1 else 0):
-        result["search"].append(run_once(cell.dataset, cell.candidates[index], cell.seeds[0], data_root))
-        save(folder / cell.file, result)
     chosen = 0
-    if result["search"]:
+    if len(cell.candidates) > 1:
+        for index in range(len(result["search"]), len(cell.candidates)):
+            seeds = cell.seeds[: cell.search_seeds]
+            result["search"].append([run_once(cell.dataset, cell.candidates[index], seed, data_root) for seed in seeds])
+            save(folder / cell.file, result)
         chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(result["search"][index]))
-        if not result["runs"]:
-            result["runs"].append(result["search"][chosen])
+        result["runs"] = result["runs"] or list(result["search"][chosen])
     result["settings"] = cell.candidates[chosen]
     for seed in cell.seeds:
         if seed not in {run["seed"] for run in result["runs"]}:
@@ -135,8 +137,10 @@ def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str) -> R
     return result
 
 
-def _validation_score(run: Result) -> tuple[float, float]:
-    return (run["val_accuracy"] if run["val_accuracy"] is not None else -1.0, -(run["val_loss"] or 0.0))
+def _validation_score(runs: Sequence[Result]) -> tuple[float, float]:
+    """Mean validation accuracy, then mean validation loss; a failed run counts as knowing nothing."""
+    accuracy = statistics.mean(run["val_accuracy"] or 0.0 for run in runs)
+    return accuracy, -statistics.mean(run["val_loss"] or 0.0 for run in runs)
 
 
 def save(path: Path, result: Result) -> None:
@@ -182,6 +186,7 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None)
         "seconds": round(result.seconds, 3),
         "augment": config.augment,
         "hops": config.hops,
+        "normalize": config.normalize,
         "weight_decay": config.weight_decay,
     }
 
@@ -203,4 +208,5 @@ def examples_of(dataset: str, data_root: str | None, config: ModelConfig) -> tup
         examples = [Examples(rows.clone(), data.y[part]) for rows, part in zip(X, parts, strict=True)]
         _cache[key] = (chosen, examples, int(data.y.max()) + 1)
     chosen, examples, classes = _cache[key]
-    return dataclasses.replace(config, augment=chosen.augment, hops=chosen.hops), examples, classes
+    config = dataclasses.replace(config, augment=chosen.augment, hops=chosen.hops, normalize=chosen.normalize)
+    return config, examples, classes
