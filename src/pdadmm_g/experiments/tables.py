@@ -22,7 +22,8 @@ PAPER_PROTOCOL: Settings = {
 }  # fmt: skip
 #: The free choices of pdADMM-G, made on validation with the first seed: nu, with rho = 5 nu, and the weight decay.
 PENALTIES = tuple(
-    {"nu": nu, "rho": 5 * nu, "weight_decay": weight_decay} for nu in (0.1, 1.0) for weight_decay in (0.1, 1.0, 10.0)
+    {"nu": nu, "rho": 5 * nu, "weight_decay": weight_decay}
+    for nu, weight_decay in ((0.01, 0.01), (0.01, 0.1), (0.1, 1.0), (1.0, 0.1), (10.0, 0.1))
 )
 OPTIMIZERS = {"GD": "gd", "Adadelta": "adadelta", "Adagrad": "adagrad", "Adam": "adam"}
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
