@@ -244,7 +244,7 @@ class Stage:
         rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
         if self.layers:
             zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
-            shares = self.worker.shares()
+            shares = self.worker.measured or self.worker.shares()
             measured = [
                 torch.stack([torch.as_tensor(value) for value in (*move, *share)])
                 for move, share in zip(moves or [zeros] * len(shares), shares, strict=True)

@@ -272,7 +272,7 @@ def test_nan_is_not_hidden_by_the_zero_gradient_rule() -> None:
 
 @given(problems())
 def test_b_step_minimises_phi(problem: Problem) -> None:
-    decrement = b_decrement(problem.r)
+    decrement = b_decrement(problem.r.sum(0), len(problem.r))
     b = problem.b - decrement
     close(autograd(lambda b: problem.phi(b=b), b), torch.zeros_like(b), 1e-9)
     close(problem.r - decrement, problem.residual(b=b))

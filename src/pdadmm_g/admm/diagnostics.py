@@ -35,9 +35,9 @@ def descent_constants(nu: float, rho: float, lipschitz: float) -> tuple[float, f
     return nu / 2 - 2 * nu**2 * lipschitz**2 / rho, rho / 2 - 2 * nu**2 / rho - nu / 2
 
 
-def layer_terms(r: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:
-    r"""The layer's share of the Lagrangian: :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`."""
-    fit = nu / 2 * squared_norm(r)
+def layer_terms(rr: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:
+    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`, from |r|^2."""
+    fit = nu / 2 * rr
     return fit + mu / 2 * squared_norm(W - W0) if mu else fit
 
 

@@ -28,9 +28,23 @@ class Levels:
         rounding = 4 * torch.finfo(values.dtype).eps * values.abs().max()
         self._is_uniform = bool(((values.diff() - step).abs() <= rounding).all())
         self._low, self._step = values[0].item(), step.item()
+        self._zero = self._levels_below_zero()
         # Between neighbouring floats the midpoint rounds onto one of them: each must still be nearest to itself.
         middle = (values[1:] + values[:-1]) / 2
         self._midpoints = torch.where(middle < values[1:], middle, values[:-1])
+
+    def _levels_below_zero(self) -> int | None:
+        """Their number where every level is exactly a whole multiple of the step, else None."""
+        zeros = (self.values == 0).nonzero()
+        if not self._is_uniform or not len(zeros):
+            return None
+        zero = int(zeros)
+        step = (self.values[zero + 1] if zero + 1 < len(self) else -self.values[zero - 1]).item()
+        multiples = (torch.arange(len(self)).to(self.values) - zero) * step
+        if not torch.equal(multiples, self.values):
+            return None
+        self._step = step
+        return zero
 
     @classmethod
     def from_sequence(cls, values: Sequence[float], like: Tensor) -> Levels:
@@ -63,6 +77,8 @@ class Levels:
 
     def index(self, x: Tensor) -> Tensor:
         """Index of the nearest level, entry by entry: rounding for uniform sets, a search otherwise."""
+        if self._zero is not None:
+            return self._multiple(x).add_(self._zero).nan_to_num_(0).long()
         if self._is_uniform:
             guess = ((x - self._low) / self._step).round_().clamp_(0, len(self) - 1)
             return guess.nan_to_num_(0).long()
@@ -70,7 +86,14 @@ class Levels:
 
     def project(self, x: Tensor) -> Tensor:
         r""":math:`\mathrm{Proj}_\Delta(x)`; NaN stays NaN, so that a broken run is never rounded into a sound one."""
+        if self._zero is not None:
+            return self._multiple(x).mul_(self._step)  # the product that made the level: no table to look it up in
         return torch.where(x.isnan(), x, self.values[self.index(x)])
+
+    def _multiple(self, x: Tensor) -> Tensor:
+        """How many steps from zero the nearest level is."""
+        assert self._zero is not None
+        return (x / self._step).round_().clamp_(-self._zero, len(self) - 1 - self._zero)
 
 
 class FloatGrid:

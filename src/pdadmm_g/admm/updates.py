@@ -14,6 +14,8 @@ All functions are pure; where ``out`` is given, the product goes there. A descen
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -34,16 +36,24 @@ class Step(NamedTuple):
     descent: Tensor
 
 
+#: Up to so many values one sum in single precision keeps six digits.
+SHORT = 1 << 16
+
+
 def squared_norm(x: Tensor) -> Tensor:
     """|x|^2 as a 0-d tensor.
 
-    Row by row, since one sum over millions of float32 values loses half the digits.
+    Row by row where there are many values, since one sum over millions in single precision loses half the digits.
     """
+    if x.numel() <= SHORT and not x.is_cuda:
+        return inner(x, x)
     return torch.linalg.vector_norm(x, dim=-1).square().sum()
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
     """<x, y> as a 0-d tensor."""
+    if x.numel() <= SHORT and not x.is_cuda:
+        return torch.dot(x.reshape(-1), y.reshape(-1))
     return (x * y).sum()
 
 
@@ -59,13 +69,16 @@ def p_gradient(rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: flo
     return (p - q_prev).mul_(rho).add_(u_prev).add_(rW, alpha=nu)
 
 
-def p_linearized(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None) -> Step:
+def p_linearized(
+    W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, gg: Tensor | None = None
+) -> Step:
     r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
 
     :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
+    ``gg`` is :math:`\|g\|^2` where it is known.
     """
     gWt = torch.mm(g, W.T, out=out)
-    gg = squared_norm(g)
+    gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
     return Step(g, gWt, inverse_tau, inverse_tau * gg / 2)
 
@@ -79,25 +92,40 @@ def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None =
 
 
 def p_quantized(
-    p: Tensor, W: Tensor, g: Tensor, levels: Levels | FloatGrid, *, nu: float, rho: float, out: Tensor | None = None
+    p: Tensor,
+    W: Tensor,
+    g: Tensor,
+    levels: Levels | FloatGrid,
+    *,
+    nu: float,
+    rho: float,
+    out: Tensor | None = None,
+    gg: Tensor | None = None,
+    each: Callable[..., list[Tensor]] = lambda phase, *tensors: [phase(*tensors)],
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
-    difference may be off the level by a rounding error.
+    difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
     """
-    gg = squared_norm(g)
+    gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(torch.mm(g, W.T, out=out)) + rho * gg)
+    d = torch.empty_like(p)
     while True:
-        d = p - levels.project(torch.addcmul(p, g, inverse_tau, value=-1))
+        dd = torch.stack(each(partial(_quantized_move, levels=levels, length=inverse_tau), d, p, g)).sum()
         dWt = torch.mm(d, W.T, out=out)
-        dd = squared_norm(d)
         majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
         if bool(majorised) or not bool(torch.isfinite(dd)):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
         inverse_tau = inverse_tau / 2
+
+
+def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGrid, length: Tensor) -> Tensor:
+    """p - Proj(p - length g) over d. Returns its squared norm."""
+    torch.sub(p, levels.project(torch.addcmul(p, g, length, value=-1)), out=d)
+    return squared_norm(d)
 
 
 # ---------------------------------------------------------------------------------------------------------------- W
@@ -183,12 +211,13 @@ def W_exact(
 # ------------------------------------------------------------------------------------------------------- b, z, q, u
 
 
-def b_decrement(r: Tensor) -> Tensor:
-    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(r)`, the exact minimiser; r falls by as much.
+def b_decrement(sums: Tensor, nodes: int) -> Tensor:
+    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(r)`, the exact minimiser, from the column sums of r.
 
-    The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of nodes and diverges.
+    r falls by as much. The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of nodes
+    and diverges.
     """
-    return r.mean(0)
+    return sums / nodes
 
 
 def q_step(

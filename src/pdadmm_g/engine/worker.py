@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
-from ..admm.diagnostics import Moves, boundary_terms, layer_terms
-from ..admm.levels import FloatGrid, Levels
+from ..admm.diagnostics import Moves, layer_terms
 from ..admm.risks import Risk
 from ..admm.state import Boundary, Layer, Weights
 from ..admm.updates import (
@@ -26,15 +25,13 @@ from ..admm.updates import (
     b_decrement,
     gram,
     p_exact,
-    p_gradient,
     p_linearized,
     p_quantized,
-    q_step,
     squared_norm,
-    u_step,
 )
+from . import phases
 from .link import Link
-from .rows import by_rows, total
+from .phases import by_rows, total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +94,8 @@ class Worker:
         self.right = right
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
+        #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
+        self.measured: list[Shares] = []
         self._first_gram: Gram | None = None
         self._buffers: dict[int, Tensor] = {}
 
@@ -116,22 +115,26 @@ class Worker:
         sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
         if self.right is not None:
             self.right.expect()
-        moves = []
+        moves, residuals = [], []
         # A layer's p, W, b and z depend on nothing that the other layers change before the q-phase.
         for layer, before, after in sites:
-            p_descent = self._update_p(layer, before)
+            p_descent, sums = self._update_p(layer, before)
             if layer is self.layers[0] and self.left is not None:
                 assert before is not None
                 self.left.send(before.p)
                 self.left.expect()
-            W_descent, b_move = self._update_W_b(layer, before)
-            moves.append((p_descent, W_descent, b_move, self._update_z(layer, after)))
+            W_descent, b_move, z_move, rr = self._update_W_b_z(layer, before, after, sums)
+            moves.append((p_descent, W_descent, b_move, z_move))
+            residuals.append(rr)
         # The last layer first: its neighbour is waiting for q.
-        q_moves = [self._update_q(layer, after) for layer, _, after in reversed(sites)][::-1]
+        ends = [self._update_q(layer, after) for layer, _, after in reversed(sites)][::-1]
+        self.measured = [
+            self._shares(layer, rr, *end[1:]) for layer, rr, end in zip(self.layers, residuals, ends, strict=True)
+        ]
         self.epochs += 1
         if self.epochs % self.refresh_every == 0:
             self.refresh()
-        return [Moves(*move, q) for move, q in zip(moves, q_moves, strict=True)]
+        return [Moves(*move, end[0]) for move, end in zip(moves, ends, strict=True)]
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -139,7 +142,7 @@ class Worker:
             boundary = self.boundaries[0]
             assert boundary is not None
             boundary.q = self.left.receive()
-            by_rows(partial(_u_phase, rho=self.rho), boundary.u, boundary.p, boundary.q)
+            by_rows(partial(phases.dual, rho=self.rho), boundary.u, boundary.p, boundary.q)
 
     def refresh(self) -> None:
         """Recompute every residual, r = p W^T + b - z."""
@@ -149,17 +152,17 @@ class Worker:
 
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
-        nu, mu = self.algorithm.nu, self.algorithm.mu
+        phase = partial(phases.boundary, f=self.algorithm.activation, nu=self.algorithm.nu, rho=self.rho)
         result = []
         for layer, after in zip(self.layers, self.boundaries[1:], strict=True):
-            objective = layer_terms(layer.r, layer.W, layer.W0, nu=nu, mu=mu)
-            gap = output = torch.zeros_like(objective)
-            if after is not None:
-                phase = partial(_shares_phase, f=self.algorithm.activation, nu=nu, rho=self.rho)
-                share, gap, output = total(by_rows(phase, after.p, after.q, after.u, layer.z))
-                objective = objective + share
-            result.append(Shares(objective, gap, output))
+            rr = squared_norm(layer.r)
+            between = rr.new_zeros(3) if after is None else total(by_rows(phase, after.p, after.q, after.u, layer.z))
+            result.append(self._shares(layer, rr, *between))
         return result
+
+    def _shares(self, layer: Layer, rr: Tensor, between: Tensor, gap: Tensor, output: Tensor) -> Shares:
+        own = layer_terms(rr, layer.W, layer.W0, nu=self.algorithm.nu, mu=self.algorithm.mu)
+        return Shares(own + between, gap, output)
 
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
@@ -184,26 +187,30 @@ class Worker:
         assert self.X is not None
         return self.X
 
-    def _update_p(self, layer: Layer, before: Boundary | None) -> Tensor:
+    def _update_p(self, layer: Layer, before: Boundary | None) -> tuple[Tensor, Tensor]:
+        """The descent of the p-step, and the column sums of the residual that it leaves."""
         if before is None:
-            return layer.W.new_zeros(())
+            return layer.W.new_zeros(()), layer.r.sum(0)
         nu, rho = self.algorithm.nu, self.rho
         g = torch.mm(layer.r, layer.W, out=self._scratch(before.p))
         if layer is self.layers[0]:
             self.settle()
-        by_rows(partial(_gradient_phase, nu=nu, rho=rho), g, before.p, before.q, before.u)
+        gg = total(by_rows(partial(phases.gradient, nu=nu, rho=rho), g, before.p, before.q, before.u))
         out = self._scratch(layer.r, slot=1)
         if before.p_levels is not None:
-            step = p_quantized(before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out)
+            step = p_quantized(before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows)
         elif self.algorithm.solver == "exact":
             step = p_exact(layer.W, g, nu=nu, rho=rho, out=out)
         else:
-            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out)
-        by_rows(partial(_move_phase, length=step.length), layer.r, step.product)
-        by_rows(partial(_move_phase, length=step.length, levels=before.p_levels), before.p, step.direction)
-        return step.descent
+            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg)
+        by_rows(partial(phases.move, length=step.length, levels=before.p_levels), before.p, step.direction)
+        sums = total(by_rows(partial(phases.move_and_sum, length=step.length), layer.r, step.product))
+        return step.descent, sums
 
-    def _update_W_b(self, layer: Layer, before: Boundary | None) -> tuple[Tensor, Tensor]:
+    def _update_W_b_z(
+        self, layer: Layer, before: Boundary | None, after: Boundary | None, sums: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Descent of the W-step, |b_new - b|^2, |z_new - z|^2 and |r|^2. ``sums`` are the column sums of r."""
         nu, mu = self.algorithm.nu, self.algorithm.mu
         p, out = self._input(before), self._scratch(layer.r)
         if self.algorithm.solver == "exact":
@@ -215,34 +222,33 @@ class Worker:
         else:
             step = W_linearized(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, out=out)
         layer.W = layer.W - step.length * step.direction
-        by_rows(partial(_move_phase, length=step.length), layer.r, step.product)
-        decrement = b_decrement(layer.r)
+        decrement = b_decrement(sums - step.length * step.product.sum(0), len(layer.r))
         layer.b = layer.b - decrement
-        layer.r -= decrement
-        return step.descent, squared_norm(decrement)
-
-    def _update_z(self, layer: Layer, after: Boundary | None) -> Tensor:
         if after is None:
             assert self.y is not None
-            risk, nu = self.algorithm.risk, self.algorithm.nu
-            m = layer.z + layer.r
-            z_old, layer.z = layer.z, risk.argmin_z(m, self.y, nu, layer.z)
+            m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
+            z_old, layer.z = layer.z, self.algorithm.risk.argmin_z(m, self.y, nu, layer.z)
             torch.sub(m, layer.z, out=layer.r)
-            return squared_norm(layer.z - z_old)
-        return total(by_rows(partial(_z_phase, f=self.algorithm.activation), layer.z, layer.r, after.q))
+            z_move, rr = squared_norm(layer.z - z_old), squared_norm(layer.r)
+        else:
+            f = self.algorithm.activation
+            phase = partial(phases.z_and_residual, length=step.length, decrement=decrement, f=f)
+            z_move, rr = total(by_rows(phase, layer.z, layer.r, step.product, after.q))
+        return step.descent, squared_norm(decrement), z_move, rr
 
     def _update_q(self, layer: Layer, after: Boundary | None) -> Tensor:
+        """|q_new - q|^2, the boundary's share of the Lagrangian, |p - q|^2 and |q|^2."""
         if after is None:
-            return layer.W.new_zeros(())
+            return layer.W.new_zeros(4)
         link = self.right if layer is self.layers[-1] else None
         if link is not None:
             after.p = link.receive()
         nu, f = self.algorithm.nu, self.algorithm.activation
-        phase = partial(_q_phase, f=f, nu=nu, rho=self.rho, levels=after.q_levels)
-        move = total(by_rows(phase, after.q, after.u, after.p, layer.z))
+        phase = partial(phases.q_and_u, f=f, nu=nu, rho=self.rho, levels=after.q_levels)
+        result = total(by_rows(phase, after.q, after.u, after.p, layer.z))
         if link is not None:
             link.send(after.q)
-        return move
+        return result
 
     def _scratch(self, like: Tensor, slot: int = 0) -> Tensor:
         """Memory for a product of the shape of ``like``: one buffer per slot for all layers."""
@@ -250,59 +256,3 @@ class Worker:
         if buffer is None or buffer.numel() < like.numel():
             buffer = self._buffers[slot] = like.new_empty(like.numel())
         return buffer[: like.numel()].view(like.shape)
-
-
-# The steps of admm.updates on a block of rows, with the results written into the state.
-
-
-def _gradient_phase(rW: Tensor, p: Tensor, q: Tensor, u: Tensor, *, nu: float, rho: float) -> None:
-    """The gradient g over the product r W."""
-    rW.copy_(p_gradient(rW, p, q, u, nu=nu, rho=rho))
-
-
-def _move_phase(
-    x: Tensor, direction: Tensor, *, length: Tensor | float, levels: Levels | FloatGrid | None = None
-) -> None:
-    """x - length * direction over x, projected where x is quantized."""
-    x -= length * direction
-    if levels is not None:
-        x.copy_(levels.project(x))
-
-
-def _z_phase(z: Tensor, r: Tensor, q: Tensor, *, f: Activation) -> Tensor:
-    """z and the residual that goes with it. Returns |z_new - z|^2."""
-    m = z + r
-    z_new = f.argmin_z(m, q, z)
-    move = squared_norm(z_new - z)
-    z.copy_(z_new)
-    torch.sub(m, z_new, out=r)
-    return move
-
-
-def _q_phase(
-    q: Tensor,
-    u: Tensor,
-    p: Tensor,
-    z: Tensor,
-    *,
-    f: Activation,
-    nu: float,
-    rho: float,
-    levels: Levels | FloatGrid | None,
-) -> Tensor:
-    """q, then u. Returns |q_new - q|^2."""
-    q_new = q_step(p, u, f(z), nu=nu, rho=rho, levels=levels)
-    move = squared_norm(q_new - q)
-    q.copy_(q_new)
-    _u_phase(u, p, q, rho=rho)
-    return move
-
-
-def _u_phase(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
-    """u of a boundary whose q has come from the left."""
-    u.copy_(u_step(u, p, q, rho=rho))
-
-
-def _shares_phase(p: Tensor, q: Tensor, u: Tensor, z: Tensor, *, f: Activation, nu: float, rho: float) -> Tensor:
-    """Share of the Lagrangian, |p - q|^2 and |q|^2."""
-    return torch.stack([*boundary_terms(p, q, u, f(z), nu=nu, rho=rho), squared_norm(q)])

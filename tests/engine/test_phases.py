@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from pdadmm_g.admm.state import Quantization
-from pdadmm_g.engine import rows
-from pdadmm_g.engine.rows import by_rows, total
+from pdadmm_g.engine import phases
+from pdadmm_g.engine.phases import by_rows, total
 
 
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
 def test_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(rows, "BLOCK", block)
+    monkeypatch.setattr(phases, "BLOCK", block)
     x, y = torch.arange(24.0).view(8, 3), torch.ones(8, 2)
 
     def phase(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def test_an_epoch_does_not_depend_on_the_blocks(
 ) -> None:
     results = []
     for block in (20, 1 << 16):
-        monkeypatch.setattr(rows, "BLOCK", block)
+        monkeypatch.setattr(phases, "BLOCK", block)
         worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
         for _ in range(5):
             moves = worker.epoch()
