@@ -265,15 +265,14 @@ def test_levels_that_cannot_move_are_not_convergence() -> None:
 
 @pytest.mark.parametrize("validation", [VALIDATION, None])
 def test_status_diverged_keeps_the_best_model(monkeypatch: pytest.MonkeyPatch, validation: Examples | None) -> None:
-    """No setting was found that diverges by itself, so p gets a push."""
+    """No setting was found that diverges by itself, so u gets a push."""
     epoch = Worker.epoch
 
     def pushed(worker: Worker) -> object:
-        moves = epoch(worker)
-        if worker.epochs == 12:
+        if worker.epochs == 11:
             for boundary in worker.boundaries[1:-1]:
-                boundary.p = boundary.p + 1e6
-        return moves
+                boundary.u = boundary.u + 1e6
+        return epoch(worker)
 
     monkeypatch.setattr(Worker, "epoch", pushed)
     result = fit(validation)

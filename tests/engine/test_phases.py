@@ -47,6 +47,15 @@ def test_an_epoch_does_not_depend_on_the_blocks(
         torch.testing.assert_close(small, large, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("quantization", [Quantization(), Quantization(p=True, q=True, bits=5)], ids=["plain", "pq5"])
+def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Quantization) -> None:
+    worker = make_chain(quantization=quantization, mu=0.01)
+    for _ in range(3):
+        worker.epoch()
+    measured, expected = (torch.tensor(shares, dtype=torch.float64) for shares in (worker.measured, worker.shares()))
+    torch.testing.assert_close(measured, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_no_two_variables_share_memory(make_chain) -> None:
     worker = make_chain()
     tensors = [tensor for layer in worker.layers for tensor in (layer.z, layer.r)]
