@@ -32,7 +32,7 @@ types: install-dev
 	$(BIN)/mypy
 
 bench: install
-	$(BIN)/python benchmarks/epoch_vs_floor.py
+	$(BIN)/pdadmm-g bench
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -94,7 +94,7 @@ def _settings_option(item: Field[Any], kind: Any) -> Callable[..., Any]:
     if item.default is not None and "[default" not in help_text:
         default = str(item.default).lower() if isinstance(item.default, bool) else item.default
         help_text += f" [default: {default}]"
-    if kind is bool:
+    if kind in (bool, bool | None):
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=help_text)
     return click.option(flag, item.name, default=None, metavar=_metavar(kind), help=help_text)
 
@@ -109,6 +109,58 @@ def _metavar(kind: Any) -> str:
     if origin in (types.UnionType, typing.Union):
         return "|".join(_metavar(option) for option in arguments if option is not type(None))
     return {int: "N", float: "X", str: "TEXT"}[kind]
+
+
+@cli.command()
+@click.option("--nodes", default=2000, show_default=True, help="training nodes")
+@click.option("--features", default=2000, show_default=True, help="augmented features of a node")
+@click.option("--hidden", default=1000, show_default=True, help="neurons per hidden layer")
+@click.option("--layers", default=10, show_default=True, help="number of layers")
+@click.option("--classes", default=10, show_default=True, help="number of classes")
+@click.option("--device", default="cpu", show_default=True, help="torch device: cpu, cuda, ...")
+@click.option(
+    "--threads", type=int, default=lambda: os.cpu_count() or 1, metavar="N", help="compute threads [default: all]"
+)
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16"]), default="fp32", show_default=True)
+@click.option("--compile/--no-compile", default=None, help="fuse elementwise work on a GPU [default: where it pays]")
+@click.option("--methods", metavar="NAME,...", help="only these: floor,linearized,exact,quantized,adam")
+@click.option("--seconds", default=5.0, show_default=True, help="time for each method, after warming up")
+@click.option("--out", metavar="FILE", help="write the figures to this JSON file")
+def bench(methods: str | None, seconds: float, out: str | None, **size: Any) -> None:
+    """Measure one epoch on this machine, as a multiple of the bare matrix products in it.
+
+    \b
+    pdadmm-g bench                                         10 layers of 1000 neurons, 2000 nodes
+    pdadmm-g bench --nodes 140 --features 5732 --hidden 100          Cora's size
+    pdadmm-g bench --device cuda --precision tf32 --nodes 44625 --hidden 4000 --layers 16
+    """
+    import json
+
+    from .bench import METHODS, Size
+    from .bench import bench as run
+    from .estimator import checked_device
+    from .experiments.cells import provenance
+    from .runs import write_atomically
+
+    names = tuple(methods.split(",")) if methods else METHODS
+    for name in names:
+        if name not in METHODS:
+            raise InputError(f"--methods must be among {', '.join(METHODS)}, got {name}")
+    for name in ("nodes", "features", "hidden", "classes", "threads"):
+        if size[name] < 1:
+            raise InputError(f"--{name} must be at least 1, got {size[name]}")
+    if size["layers"] < 2:
+        raise InputError(f"--layers must be at least 2, got {size['layers']}")
+    checked_device(size["device"])
+    rows = []
+    click.echo(f"{'':<12}{'ms':>10}{'x floor':>9}{'peak GiB':>10}")
+    for row in run(Size(**size), names, seconds):
+        rows.append(row)
+        ratio = "-" if row["x_floor"] is None else f"{row['x_floor']:.2f}"
+        click.echo(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}")
+    if out is not None:
+        command = "pdadmm-g bench " + " ".join(f"--{name} {value}" for name, value in size.items() if value is not None)
+        write_atomically(Path(out), json.dumps({**provenance(command), "rows": rows}, indent=1) + "\n")
 
 
 @cli.command()

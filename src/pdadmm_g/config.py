@@ -97,6 +97,13 @@ class ModelConfig:
     wire: Literal["float32", "bf16", "fp16"] = option("float32", "what p and q travel as where they are not quantized")
     timeout: float = option(60.0, "seconds after which a worker that does not answer counts as lost")
     device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
+    precision: Literal["fp32", "tf32", "bf16"] = option(
+        "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
+        "the state and all sums stay in single precision"
+    )  # fmt: skip
+    compile: bool | None = option(
+        None, "fuse the elementwise work on a GPU with torch.compile [default: where tensors are large]"
+    )
 
     def __post_init__(self) -> None:
         for name in ("rho", "nu", "timeout", "learning_rate"):
@@ -137,7 +144,7 @@ class ModelConfig:
             rising = all(a < b for a, b in pairwise(single))
             _require(rising, "levels", "must be sorted and distinct in single precision", _show(self.levels))
         if self.by_gradient:
-            for name in ("quantize", "workers", "penalty"):
+            for name in ("quantize", "workers", "penalty", "precision", "compile"):
                 default = self.__dataclass_fields__[name].default
                 rule = f"has no effect with method {self.method}"
                 _require(getattr(self, name) == default, name, rule, getattr(self, name))

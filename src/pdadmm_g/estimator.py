@@ -32,7 +32,7 @@ from .status import Status
 from .training import train
 
 #: Settings that say how a model is computed, not what it is.
-EXECUTION = ("workers", "threads", "plan", "timeout", "device")
+EXECUTION = ("workers", "threads", "plan", "timeout", "device", "compile")
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
 
@@ -100,6 +100,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         wire: Literal["float32", "bf16", "fp16"] = "float32",
         timeout: float = 60.0,
         device: str = "cpu",
+        precision: Literal["fp32", "tf32", "bf16"] = "fp32",
+        compile: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.method = method
@@ -132,6 +134,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.wire = wire
         self.timeout = timeout
         self.device = device
+        self.precision = precision
+        self.compile = compile
         self.random_state = random_state
 
     def fit(

@@ -26,6 +26,7 @@ from .engine.checkpoint import Checkpoint
 from .engine.codec import codec_for
 from .engine.link import Link, Traffic
 from .engine.plan import Plan
+from .engine.precision import product
 from .engine.team import Team
 from .engine.worker import Algorithm, Shares, Worker
 from .growth import anchor
@@ -104,6 +105,7 @@ class Stage:
             solver=config.solver,
             nu=config.nu,
             mu=config.weight_decay or 0.0,
+            mm=product(config.precision),
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()

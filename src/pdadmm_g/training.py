@@ -18,7 +18,9 @@ from .admm.diagnostics import rho_bound
 from .admm.state import Weights
 from .config import ModelConfig
 from .engine import plan
+from .engine.phases import compiling
 from .engine.plan import Plan
+from .engine.precision import tensor_cores
 from .engine.team import Team
 from .growth import initial_layer, redeal, widths
 from .model import GAMLP
@@ -65,7 +67,7 @@ def train(
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
-    training, validation, basis = _in_row_space(_aligned(training), _aligned(validation))
+    training, validation, basis = in_row_space(_aligned(training), _aligned(validation))
     sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
@@ -89,11 +91,12 @@ def train(
             weights = redeal(team, weights, dealt, new, shape, like=like)
         saved, dealt = (resume if dealt is None else None), new
         try:
-            stage = Stage(
-                number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
-            )
-            status = stage.run(history, on_epoch)
-            stage.close()
+            with tensor_cores(config.precision), compiling(config.compile):
+                stage = Stage(
+                    number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
+                )
+                status = stage.run(history, on_epoch)
+                stage.close()
             weights = stage.best_weights()
         except KeyboardInterrupt:
             if not weights:
@@ -114,7 +117,7 @@ def train(
     return TrainingResult(model, history, status, dealt)
 
 
-def _in_row_space(
+def in_row_space(
     training: Examples | None, validation: Examples | None
 ) -> tuple[Examples | None, Examples | None, Tensor | None]:
     """Features as coordinates in an orthonormal basis of the training rows, where that is shorter; and the basis.

@@ -16,12 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from .levels import FloatGrid, Levels
+
+
+class Product(Protocol):
+    """A matrix product, in whatever precision; it may put the result into ``out`` or not, so take what it returns."""
+
+    def __call__(self, a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
 
 class Step(NamedTuple):
@@ -70,25 +76,32 @@ def p_gradient(rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: flo
 
 
 def p_linearized(
-    W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, gg: Tensor | None = None
+    W: Tensor,
+    g: Tensor,
+    *,
+    nu: float,
+    rho: float,
+    out: Tensor | None = None,
+    gg: Tensor | None = None,
+    mm: Product = torch.mm,
 ) -> Step:
     r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
 
     :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
     ``gg`` is :math:`\|g\|^2` where it is known.
     """
-    gWt = torch.mm(g, W.T, out=out)
+    gWt = mm(g, W.T, out=out)
     gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
     return Step(g, gWt, inverse_tau, inverse_tau * gg / 2)
 
 
-def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None) -> Step:
+def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, mm: Product = torch.mm) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
     hessian = nu * (W.T @ W)
     hessian.diagonal().add_(rho)
     d = _solve_right(g, hessian)
-    return Step(d, torch.mm(d, W.T, out=out), 1.0, inner(g, d) / 2)
+    return Step(d, mm(d, W.T, out=out), 1.0, inner(g, d) / 2)
 
 
 def p_quantized(
@@ -102,6 +115,7 @@ def p_quantized(
     out: Tensor | None = None,
     gg: Tensor | None = None,
     each: Callable[..., list[Tensor]] = lambda phase, *tensors: [phase(*tensors)],
+    mm: Product = torch.mm,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
@@ -111,11 +125,11 @@ def p_quantized(
     difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
     """
     gg = squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * squared_norm(torch.mm(g, W.T, out=out)) + rho * gg)
+    inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.T, out=out)) + rho * gg)
     d = torch.empty_like(p)
     while True:
         dd = torch.stack(each(partial(_quantized_move, levels=levels, length=inverse_tau), d, p, g)).sum()
-        dWt = torch.mm(d, W.T, out=out)
+        dWt = mm(d, W.T, out=out)
         majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
         if bool(majorised) or not bool(torch.isfinite(dd)):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
@@ -131,19 +145,26 @@ def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGr
 # ---------------------------------------------------------------------------------------------------------------- W
 
 
-def W_gradient(r: Tensor, p: Tensor, decay: Tensor | None, *, nu: float, mu: float) -> Tensor:
+def W_gradient(r: Tensor, p: Tensor, decay: Tensor | None, *, nu: float, mu: float, mm: Product = torch.mm) -> Tensor:
     r""":math:`G = \nu r^T p + \mu (W - W^0)`, with ``decay`` = W - W^0 (None when mu = 0)."""
-    if decay is None:
-        return (nu * r).T @ p
-    return torch.addmm(decay, r.T, p, beta=mu, alpha=nu)
+    G = mm(r.T, p).mul_(nu)
+    return G if decay is None else G.add_(decay, alpha=mu)
 
 
 def W_linearized(
-    W: Tensor, W0: Tensor, p: Tensor, r: Tensor, *, nu: float, mu: float, out: Tensor | None = None
+    W: Tensor,
+    W0: Tensor,
+    p: Tensor,
+    r: Tensor,
+    *,
+    nu: float,
+    mu: float,
+    out: Tensor | None = None,
+    mm: Product = torch.mm,
 ) -> Step:
     r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`."""
-    G = W_gradient(r, p, W - W0 if mu else None, nu=nu, mu=mu)
-    pGt = torch.mm(p, G.T, out=out)
+    G = W_gradient(r, p, W - W0 if mu else None, nu=nu, mu=mu, mm=mm)
+    pGt = mm(p, G.T, out=out)
     GG = squared_norm(G)
     inverse_theta = _ratio(GG, nu * squared_norm(pGt) + mu * GG)
     return Step(G, pGt, inverse_theta, inverse_theta * GG / 2)
@@ -184,6 +205,7 @@ def W_exact(
     mu: float,
     factor: Gram | None = None,
     out: Tensor | None = None,
+    mm: Product = torch.mm,
 ) -> Step:
     r"""Ridge regression of :math:`z - b` on p toward the anchor :math:`W^0`.
 
@@ -200,8 +222,8 @@ def W_exact(
         direction = S.T @ p if decay is None else torch.addmm(share * decay, S.T, p)
         product = torch.addcmul(r, S, factor.ridge / nu, value=-1)
     else:
-        direction = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu).T, factor.factor).T
-        product = torch.mm(p, direction.T, out=out)
+        direction = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu, mm=mm).T, factor.factor).T
+        product = mm(p, direction.T, out=out)
     descent = nu * inner(r, product)
     if decay is not None:
         descent = descent + mu * inner(decay, direction)

@@ -7,7 +7,8 @@ the data is. On a CPU a phase runs over blocks of rows that stay in the cache; o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TypeVar
 
@@ -25,6 +26,19 @@ T = TypeVar("T")
 BLOCK = 1 << 16
 #: From so many values on, a phase on a GPU is worth the time that it takes to compile.
 WORTH_COMPILING = 1 << 22
+_compile_from = WORTH_COMPILING
+
+
+@contextmanager
+def compiling(choice: bool | None) -> Iterator[None]:
+    """Compile the phases on a GPU: always, never, or (None) where it pays."""
+    global _compile_from
+    before = _compile_from
+    _compile_from = WORTH_COMPILING if choice is None else 0 if choice else 1 << 62
+    try:
+        yield
+    finally:
+        _compile_from = before
 
 
 def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
@@ -33,7 +47,7 @@ def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
     On a GPU there is one block.
     """
     if tensors[0].is_cuda:
-        return [(_on_gpu(phase) if tensors[0].numel() >= WORTH_COMPILING else phase)(*tensors)]
+        return [(_on_gpu(phase) if tensors[0].numel() >= _compile_from else phase)(*tensors)]
     nodes = len(tensors[0])
     rows = max(1, BLOCK // max(tensor.shape[1] for tensor in tensors))
     if nodes <= rows:

@@ -20,6 +20,7 @@ from ..admm.risks import Risk
 from ..admm.state import Boundary, Layer, Weights
 from ..admm.updates import (
     Gram,
+    Product,
     W_exact,
     W_linearized,
     b_decrement,
@@ -45,6 +46,8 @@ class Algorithm:
     nu: float
     #: Weight decay toward the anchors.
     mu: float
+    #: The product of an epoch's large matrices.
+    mm: Product = torch.mm
 
 
 class Shares(NamedTuple):
@@ -191,18 +194,20 @@ class Worker:
         """The descent of the p-step, and the column sums of the residual that it leaves."""
         if before is None:
             return layer.W.new_zeros(()), layer.r.sum(0)
-        nu, rho = self.algorithm.nu, self.rho
-        g = torch.mm(layer.r, layer.W, out=self._scratch(before.p))
+        nu, rho, mm = self.algorithm.nu, self.rho, self.algorithm.mm
+        g = mm(layer.r, layer.W, out=self._scratch(before.p))
         if layer is self.layers[0]:
             self.settle()
         gg = total(by_rows(partial(phases.gradient, nu=nu, rho=rho), g, before.p, before.q, before.u))
         out = self._scratch(layer.r, slot=1)
         if before.p_levels is not None:
-            step = p_quantized(before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows)
+            step = p_quantized(
+                before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows, mm=mm
+            )
         elif self.algorithm.solver == "exact":
-            step = p_exact(layer.W, g, nu=nu, rho=rho, out=out)
+            step = p_exact(layer.W, g, nu=nu, rho=rho, out=out, mm=mm)
         else:
-            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg)
+            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg, mm=mm)
         by_rows(partial(phases.move, length=step.length, levels=before.p_levels), before.p, step.direction)
         sums = total(by_rows(partial(phases.move_and_sum, length=step.length), layer.r, step.product))
         return step.descent, sums
@@ -211,16 +216,16 @@ class Worker:
         self, layer: Layer, before: Boundary | None, after: Boundary | None, sums: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Descent of the W-step, |b_new - b|^2, |z_new - z|^2 and |r|^2. ``sums`` are the column sums of r."""
-        nu, mu = self.algorithm.nu, self.algorithm.mu
+        nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self.algorithm.mm
         p, out = self._input(before), self._scratch(layer.r)
         if self.algorithm.solver == "exact":
             factor = None
             if before is None:
                 # p_1 = X never changes, so neither does its factor.
                 factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
-            step = W_exact(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out)
+            step = W_exact(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out, mm=mm)
         else:
-            step = W_linearized(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, out=out)
+            step = W_linearized(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, out=out, mm=mm)
         layer.W = layer.W - step.length * step.direction
         decrement = b_decrement(sums - step.length * step.product.sum(0), len(layer.r))
         layer.b = layer.b - decrement

@@ -156,7 +156,11 @@ def provenance(command: str) -> Result:
     return {
         "command": command,
         "date": str(date.today()),
-        "hardware": {"cpu": names[0] if names else platform.processor(), "cores": os.cpu_count()},
+        "hardware": {
+            "cpu": names[0] if names else platform.processor(),
+            "cores": os.cpu_count(),
+            **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
+        },
         "versions": {"pdadmm_g": __version__, "torch": torch.__version__, "python": platform.python_version()},
     }
 
