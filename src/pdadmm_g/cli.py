@@ -322,9 +322,17 @@ EXPERIMENTS = (
 @click.option("--datasets", metavar="NAME,...", help="only these data sets")
 @click.option("--seeds", metavar="N,...", help="these seeds [default: 0,100,200,300,400]")
 @click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
+@click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
 def reproduce(
-    experiment: str, out: str, data_root: str | None, datasets: str | None, seeds: str | None, workers: int, quick: bool
+    experiment: str,
+    out: str,
+    data_root: str | None,
+    datasets: str | None,
+    seeds: str | None,
+    workers: int,
+    device: str,
+    quick: bool,
 ) -> None:
     """Run an experiment of the paper and show our figures beside the paper's.
 
@@ -338,9 +346,11 @@ def reproduce(
     pdadmm-g reproduce speedup-workers --workers 16
     """
     from .config import coerce
+    from .estimator import checked_device
     from .experiments import Request
     from .experiments import reproduce as run_experiment
 
+    checked_device(device)
     names = coerce("datasets", datasets, tuple[str, ...] | None)
     root = data_root or os.environ.get("PDADMM_G_DATA")
     for name in EXPERIMENTS if experiment == "all" else (experiment,):
@@ -352,6 +362,7 @@ def reproduce(
             datasets=names,
             seeds=coerce("seeds", seeds, tuple[int, ...] | None),
             workers=workers,
+            device=device,
             command=command,
             quick=quick,
         )

@@ -25,6 +25,7 @@ class Request:
     datasets: tuple[str, ...] | None
     seeds: tuple[int, ...] | None
     workers: int
+    device: str
     command: str
     quick: bool
 
@@ -53,7 +54,7 @@ def _experiment(
     datasets = request.datasets or (("cora", "citeseer", "pubmed") if request.quick else tables.COMPLETE)
     seeds = request.seeds or ((0,) if request.quick else tables.SEEDS)
     place: dict[str, Any] = {"folder": request.folder, "command": request.command}
-    cells = place | {"data_root": request.data_root, "processes": request.workers}
+    cells = place | {"data_root": request.data_root, "processes": request.workers, "device": request.device}
     if name in ("table-100", "table-500"):
         hidden = int(name.removeprefix("table-"))
         rows = tables.run_paper_table(hidden, datasets, seeds, **cells)

@@ -52,7 +52,7 @@ class Cell:
 
 
 def run_cells(
-    cells: Sequence[Cell], folder: Path, *, data_root: str | None, processes: int, command: str
+    cells: Sequence[Cell], folder: Path, *, data_root: str | None, processes: int, command: str, device: str = "cpu"
 ) -> Iterator[Result]:
     """Run what is not in ``folder`` yet, and yield the results of all cells as they become known.
 
@@ -70,7 +70,7 @@ def run_cells(
     groups = [list(group) for _, group in groupby(pending, key=lambda cell: cell.dataset)]
     if processes > len(groups):
         groups = [[cell] for cell in pending]
-    work = functools.partial(_run_group, folder=folder, data_root=data_root, command=command)
+    work = functools.partial(_run_group, folder=folder, data_root=data_root, command=command, device=device)
     if processes == 1 or len(groups) <= 1:
         for group in groups:
             yield from work(group)
@@ -102,12 +102,14 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _run_group(cells: Iterable[Cell], *, folder: Path, data_root: str | None, command: str) -> list[Result]:
+def _run_group(
+    cells: Iterable[Cell], *, folder: Path, data_root: str | None, command: str, device: str
+) -> list[Result]:
     warnings.filterwarnings("ignore", "rho = ")  # the paper's own settings are outside the theory's condition
-    return [run_cell(cell, folder, data_root, command) for cell in cells]
+    return [run_cell(cell, folder, data_root, command, device) for cell in cells]
 
 
-def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str) -> Result:
+def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str, device: str = "cpu") -> Result:
     """Choose among the candidates, run the seeds that are missing and save after each."""
     result = load_cell(folder, cell) or {
         "method": cell.method,
@@ -117,18 +119,22 @@ def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str) -> R
         "runs": [],
         **provenance(command),
     }
+
+    def train_on(settings: Settings, seed: int) -> Result:
+        return run_once(cell.dataset, settings, seed, data_root, device)
+
     chosen = 0
     if len(cell.candidates) > 1:
         for index in range(len(result["search"]), len(cell.candidates)):
-            seeds = cell.seeds[: cell.search_seeds]
-            result["search"].append([run_once(cell.dataset, cell.candidates[index], seed, data_root) for seed in seeds])
+            runs = [train_on(cell.candidates[index], seed) for seed in cell.seeds[: cell.search_seeds]]
+            result["search"].append(runs)
             save(folder / cell.file, result)
         chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(result["search"][index]))
         result["runs"] = result["runs"] or list(result["search"][chosen])
     result["settings"] = cell.candidates[chosen]
     for seed in cell.seeds:
         if seed not in {run["seed"] for run in result["runs"]}:
-            result["runs"].append(run_once(cell.dataset, cell.candidates[chosen], seed, data_root))
+            result["runs"].append(train_on(cell.candidates[chosen], seed))
             save(folder / cell.file, result)
     accuracies = [run["test_accuracy"] for run in result["runs"]]
     result["mean"] = statistics.mean(accuracies)
@@ -165,10 +171,11 @@ def provenance(command: str) -> Result:
     }
 
 
-def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None) -> Result:
+def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Result:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
-    config = ModelConfig.from_settings(settings).resolved()
+    config = ModelConfig.from_settings(settings | {"device": device}).resolved()
     config, examples, classes = examples_of(dataset, data_root, config)
+    examples = [Examples(part.X.to(device), part.y.to(device)) for part in examples]
     with compute_threads(config.threads):
         if not config.by_gradient:
             config = choose_weight_decay(examples[0], examples[1], classes, config, seed=seed)
@@ -188,6 +195,7 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None)
         "status": result.status.name,
         "epochs": len(result.history),
         "seconds": round(result.seconds, 3),
+        "device": device,
         "augment": config.augment,
         "hops": config.hops,
         "normalize": config.normalize,
