@@ -60,7 +60,7 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     """<x, y> as a 0-d tensor."""
     if x.numel() <= SHORT and not x.is_cuda:
         return torch.dot(x.reshape(-1), y.reshape(-1))
-    return (x * y).sum()
+    return (x * y).sum(-1).sum()
 
 
 # ---------------------------------------------------------------------------------------------------------------- p
@@ -100,7 +100,7 @@ def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None =
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
     hessian = nu * (W.T @ W)
     hessian.diagonal().add_(rho)
-    d = _solve_right(g, hessian)
+    d = _solve_right(g, hessian, mm)
     return Step(d, mm(d, W.T, out=out), 1.0, inner(g, d) / 2)
 
 
@@ -260,9 +260,15 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(denominator == 0, 0.0, numerator / denominator)
 
 
-def _solve_right(B: Tensor, A: Tensor) -> Tensor:
-    """B A^-1 for symmetric positive definite A."""
-    return torch.cholesky_solve(B.T, _cholesky(A)).T
+def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
+    """B A^-1 for symmetric positive definite A.
+
+    On a GPU a product with the inverse is several times faster than two triangular solves of many rows.
+    """
+    factor = _cholesky(A)
+    if B.is_cuda and len(B) > len(A):
+        return mm(B, torch.cholesky_inverse(factor))
+    return torch.cholesky_solve(B.T, factor).T
 
 
 def _cholesky(A: Tensor) -> Tensor:
