@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 import pdadmm_g.graph as graph
+from pdadmm_g.errors import InputError
 from pdadmm_g.graph import GraphAugment, renormalized_adjacency
 
 
@@ -119,6 +121,21 @@ def test_candidates_are_what_the_augmentations_give() -> None:
     ]  # fmt: skip
     for mode, hops, X in candidates:
         torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
+
+
+@pytest.mark.parametrize("mode", ["hops", "average"])
+def test_features_stream_from_file_to_file(tmp_path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(graph, "BLOCK_BYTES", 100)  # one column at a time
+    data = path_of_four()
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    expected = GraphAugment(mode, 3).features(data)
+    on_disk = Data(x=torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r+")), edge_index=data.edge_index)
+    file = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", np.float32, tuple(expected.shape))
+    GraphAugment(mode, 3).features(on_disk, out=torch.from_numpy(file))
+    file.flush()
+    torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npy")), expected)
+    with pytest.raises(InputError, match="out must be of shape"):
+        GraphAugment(mode, 3).features(data, out=torch.empty(4, 1))
 
 
 def test_isolated_node_keeps_its_features() -> None:

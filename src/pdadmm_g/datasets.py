@@ -39,7 +39,7 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
         data = digits()
     elif text in BENCHMARKS:
         root = root or os.environ.get("PDADMM_G_DATA")
-        data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, _cache_folder(cache))
+        data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     elif Path(text).suffix in (".npz", ".pt"):
         data = load_file(Path(text))
     else:
@@ -362,7 +362,8 @@ def raw_files_present(benchmark: Benchmark, root: str | Path | None = None) -> b
     return root is not None and all((Path(root) / benchmark.folder / file).is_file() for file in benchmark.raw_files)
 
 
-def _cache_folder(cache: str | Path | None) -> Path:
+def cache_folder(cache: str | Path | None = None) -> Path:
+    """Where processed and made files go: ``cache``, else ``PDADMM_G_CACHE``, else the user's cache folder."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pdadmm-g"
     return Path(cache or os.environ.get("PDADMM_G_CACHE") or default)
 

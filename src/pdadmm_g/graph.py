@@ -9,17 +9,18 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
-from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from .errors import InputError
 
-#: Bytes that one dense block of feature columns may take during propagation.
-BLOCK_BYTES = 64 * 2**20
+#: Bytes that one dense block of feature columns may take during propagation, and the fewest blocks and columns: three
+#: such blocks are held beside input and output, and a product with fewer columns spends its time on the indices.
+BLOCK_BYTES, BLOCKS, COLUMNS = 256 * 2**20, 8, 16
 
 
 def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -27,17 +28,21 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
 
     Edges are symmetrised, duplicates count once, and given self-loops are dropped, since :math:`A + I` brings its own.
     """
-    edges, _ = remove_self_loops(to_undirected(edge_index, num_nodes=num_nodes))
-    loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
-    degree_plus_one = torch.bincount(edges[0], minlength=num_nodes).to(dtype) + 1
-    scale = degree_plus_one.rsqrt()
-    row, col = coalesce(torch.cat([edges, loops], dim=1), num_nodes=num_nodes)
-    starts = torch.cat([row.new_zeros(1), torch.bincount(row, minlength=num_nodes).cumsum(0)])
+    # 32-bit indices where they suffice: half the memory, and what sparse products are fastest with.
+    kind = np.int32 if 2 * edge_index.shape[1] + num_nodes < 2**31 else np.int64
+    row, col = edge_index.cpu().numpy().astype(kind)
+    ones = np.ones(len(row), dtype=bool)
+    A = scipy.sparse.coo_array((ones, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+    A = A + A.T + scipy.sparse.eye_array(num_nodes, dtype=bool, format="csr")
+    A.sort_indices()
+    degrees_plus_one = np.diff(A.indptr)
+    scale = torch.from_numpy(1 / np.sqrt(degrees_plus_one)).to(dtype).numpy()
+    values = np.repeat(scale, degrees_plus_one)
+    values *= scale[A.indices]
+    starts, columns, weights = (torch.from_numpy(part).to(edge_index.device) for part in (A.indptr, A.indices, values))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
-        return torch.sparse_csr_tensor(
-            starts, col, scale[row] * scale[col], (num_nodes, num_nodes), check_invariants=False
-        )
+        return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
 
 
 class GraphAugment(BaseTransform):
@@ -128,11 +133,18 @@ class GraphAugment(BaseTransform):
         deviation = torch.linalg.vector_norm(rows.sub_(self.mean), dim=0) / len(rows) ** 0.5
         self.scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
 
-    def features(self, data: Data, nodes: Tensor | None = None) -> Tensor:
-        """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
+    def features(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+        """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
+
+        They are written into ``out`` where it is given. With memory maps for ``data.x`` and ``out``, blocks of columns
+        stream from disk to disk, and a graph that does not fit in memory can be augmented (not ``"centered"`` unless
+        the transform is fitted).
+        """
         if self.normalize == "centered" and self.mean is None:
+            if out is not None:
+                raise InputError("fit the transform before it writes centred features into 'out'")
             return self.fit(data, nodes)
-        return self._normalized(self.propagated(data, nodes))
+        return self._normalized(self.propagated(data, nodes, out=out))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
@@ -145,9 +157,9 @@ class GraphAugment(BaseTransform):
             _to_unit_length(rows, self.blocks)
         return rows
 
-    def propagated(self, data: Data, nodes: Tensor | None = None) -> Tensor:
+    def propagated(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
-        return _propagate(data, nodes, self._operators, self.blocks, self)
+        return _propagate(data, nodes, self._operators, self.blocks, self, out)
 
     def _operators(self, A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
         """psi_k(A) H for each block of the output."""
@@ -213,6 +225,7 @@ def _propagate(
     operators: Callable[[Tensor | None, Tensor], Iterator[Tensor]],
     blocks: int,
     like: GraphAugment,
+    out: Tensor | None = None,
 ) -> Tensor:
     """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
 
@@ -224,7 +237,11 @@ def _propagate(
     if like.mode != "none" and data.edge_index is not None:
         A = renormalized_adjacency(data.edge_index.to(device), num_nodes, dtype)
     rows = slice(None) if nodes is None else nodes.to(device)
-    out = torch.empty(num_nodes if nodes is None else len(nodes), blocks * width, dtype=dtype, device=device)
+    shape = (num_nodes if nodes is None else len(nodes), blocks * width)
+    if out is None:
+        out = torch.empty(shape, dtype=dtype, device=device)
+    elif out.shape != shape:
+        raise InputError(f"out must be of shape {shape}, got {tuple(out.shape)}")
     scale = _inverse_row_sums(data.x, dtype) if like.row_normalize else None
     for start, H in _column_blocks(data.x, dtype):
         if scale is not None:
@@ -245,7 +262,7 @@ def _to_unit_length(rows: Tensor, blocks: int) -> None:
 def _column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
     """Consecutive column ranges of ``x`` as fresh dense tensors, each with its first column."""
     num_nodes, width = x.shape
-    step = max(1, BLOCK_BYTES // max(1, num_nodes * dtype.itemsize))
+    step = max(1, min(BLOCK_BYTES // max(1, num_nodes * dtype.itemsize), max(COLUMNS, -(-width // BLOCKS))))
     columns = _to_csc(x) if x.layout != torch.strided else None
     for start in range(0, width, step):
         if columns is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets import cache_folder
 from ..errors import InputError
 from .cells import Cell, run_cells
 
@@ -61,11 +62,11 @@ def _labels(name: str, folder: Path) -> np.ndarray:
 
 
 def run(names: Sequence[str], folder: Path, *, data_root: str | None, **options: Any) -> Iterator[dict[str, Any]]:
-    """pdADMM-G with and without the graph, on stand-in features that are made beside the results."""
+    """pdADMM-G with and without the graph, on stand-in features that are made in the cache folder."""
     if data_root is None:
         raise InputError("stand-ins need the real graphs: pass --data-root or set PDADMM_G_DATA")
     for name in names:
-        root = make(name, Path(data_root), folder / "stand-in-data")
+        root = make(name, Path(data_root), cache_folder() / "stand-ins")
         cells = [
             Cell("features alone", name, (SETTINGS | {"augment": "none"},), (0,)),
             Cell("with the graph", name, (SETTINGS | {"augment": "average", "hops": 8},), (0,)),
