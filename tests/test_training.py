@@ -413,3 +413,14 @@ def test_the_rate_series_is_positive_and_falls() -> None:
     assert min(rates) > 0
     assert all(after <= before for before, after in itertools.pairwise(rates))
     assert rates[-1] < rates[0]
+
+
+def test_rounded_products_train_the_same_network_within_their_precision() -> None:
+    """bfloat16 has 8 bits: the objective agrees to a percent, falls as it must, and the classes are found as well."""
+    settings = {"solver": "linearized", "stages": (4,), "epochs": 60, "patience": None, "nu": 1.0, "rho": 5.0}
+    full, rounded = (fit(None, precision=precision, **settings) for precision in ("fp32", "bf16"))
+    objectives = [[record["objective"] for record in result.history] for result in (full, rounded)]
+    assert objectives[1] != objectives[0]
+    assert objectives[1] == pytest.approx(objectives[0], rel=2e-2)
+    assert all(b <= a * (1 + 1e-3) for a, b in itertools.pairwise(objectives[1]))
+    assert rounded.history[-1]["train_accuracy"] >= full.history[-1]["train_accuracy"] - 0.02
