@@ -30,8 +30,8 @@ from .model import GAMLP
 from .stage import Examples
 from .training import in_row_space
 
-#: Epochs before the clock starts: compilation, and the transient in which p and q rest.
-WARM_UP = 3
+#: Epochs before the clock starts: compilation, recording, and the transient in which p and q rest.
+WARM_UP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,7 @@ def _measure(make: Callable[[Size], Callable[[], object]], size: Size, seconds: 
     """Times of a step over about so many seconds, at least three, and the peak memory in bytes."""
     on_gpu = torch.device(size.device).type == "cuda"
     if on_gpu:
+        torch.compiler.reset()  # what was compiled for other sizes counts toward a limit
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(size.device)
     step = make(size)

@@ -54,6 +54,27 @@ def test_cross_entropy_in_float32_is_near_float64(nu: float) -> None:
     assert objective(single.double()) <= objective(exact) * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("nu", [1e-3, 1e-2, 1.0])
+def test_steps_without_a_look_always_descend_to_the_same_minimum(nu: float) -> None:
+    """For CUDA graphs: wherever they start, a call makes every node better or leaves it, and calls end at the minimum."""
+    risk = RISKS["cross-entropy"]
+    m, y, z = random_problem(1, 200, 7, 20.0)
+    exact = risk.argmin_z(m, y, nu, z)
+    value = risk._node_objective(z, m, y, nu)
+    for _ in range(60):
+        z = risk.argmin_z_blind(m, y, nu, z)
+        value, before = risk._node_objective(z, m, y, nu), value
+        assert bool((value <= before + 1e-9 * (1 + before.abs())).all())
+    torch.testing.assert_close(z, exact, rtol=1e-7, atol=1e-7)
+
+
+def test_a_warm_start_needs_no_look() -> None:
+    risk = RISKS["cross-entropy"]
+    m, y, z = random_problem(2, 200, 7, 3.0)
+    exact = risk.argmin_z(m, y, 1.0, z)
+    torch.testing.assert_close(risk.argmin_z_blind(m, y, 1.0, z), exact, rtol=1e-9, atol=1e-9)
+
+
 def test_values_by_hand() -> None:
     z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), torch.tensor([0, 1])
     two, e = torch.tensor(2.0, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64)

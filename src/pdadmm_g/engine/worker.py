@@ -31,6 +31,7 @@ from ..admm.updates import (
     squared_norm,
 )
 from . import phases
+from .cuda_graph import RecordedEpoch
 from .link import Link
 from .phases import by_rows, total
 
@@ -70,6 +71,8 @@ class Worker:
 
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
     refresh_every = 100
+    #: Epochs before one is recorded as a CUDA graph, where that helps: libraries set themselves up in the first ones.
+    record_after = 3
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        self._recorded: RecordedEpoch | None = None
         self._first_gram: Gram | None = None
         self._buffers: dict[int, Tensor] = {}
 
@@ -115,6 +119,19 @@ class Worker:
         With a link to the left, the q of this epoch is still on its way when the epoch ends; the next p-phase, or
         :meth:`settle`, takes it in.
         """
+        if self.epochs >= self.record_after and RecordedEpoch.suits(self):
+            if self._recorded is None or self._recorded.rho != self.rho:
+                self._recorded = RecordedEpoch(self)
+            moves, self.measured = self._recorded(), self._recorded.measured
+        else:
+            moves = self.run_epoch()
+        self.epochs += 1
+        if self.epochs % self.refresh_every == 0:
+            self.refresh()
+        return moves
+
+    def run_epoch(self) -> list[Moves]:
+        """The phases of :meth:`epoch`, one after the other."""
         sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
         if self.right is not None:
             self.right.expect()
@@ -134,9 +151,6 @@ class Worker:
         self.measured = [
             self._shares(layer, rr, *end[1:]) for layer, rr, end in zip(self.layers, residuals, ends, strict=True)
         ]
-        self.epochs += 1
-        if self.epochs % self.refresh_every == 0:
-            self.refresh()
         return [Moves(*move, end[0]) for move, end in zip(moves, ends, strict=True)]
 
     def settle(self) -> None:
@@ -181,8 +195,10 @@ class Worker:
         return x
 
     def weights(self) -> list[Weights]:
-        """The parameters as they are now; not copied, since the steps of W and b make new tensors."""
-        return [Weights(layer.W, layer.b, layer.W0) for layer in self.layers]
+        """The parameters as they are now; copied only where epochs write over them, since W- and b-steps do not."""
+        if self._recorded is None:
+            return [Weights(layer.W, layer.b, layer.W0) for layer in self.layers]
+        return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
     def _input(self, before: Boundary | None) -> Tensor:
         if before is not None:

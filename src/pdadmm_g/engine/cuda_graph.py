@@ -1,0 +1,48 @@
+"""Small networks on a GPU: an epoch is hundreds of tiny kernels, and launching them takes longer than running them.
+
+A CUDA graph records the launches of one epoch and replays them at once. It needs every tensor in the same place in
+every epoch, and nothing on the way that waits for a result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..admm.diagnostics import Moves
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+
+class RecordedEpoch:
+    """The epoch of a worker as a CUDA graph. Recording changes nothing; each call runs one epoch."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.rho = worker.rho
+        self.graph = torch.cuda.CUDAGraph()
+        for layer in worker.layers:
+            # Others may hold these as the best weights so far, and epochs will write over them.
+            layer.W, layer.b, layer.z = layer.W.clone(), layer.b.clone(), layer.z.clone()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph):
+            before = [(layer.W, layer.b, layer.z) for layer in worker.layers]
+            self.moves = worker.run_epoch()
+            self.measured = worker.measured
+            # The next epoch reads from where this one did.
+            for layer, (W, b, z) in zip(worker.layers, before, strict=True):
+                layer.W, layer.b, layer.z = W.copy_(layer.W), b.copy_(layer.b), z.copy_(layer.z)
+
+    @staticmethod
+    def suits(worker: Worker) -> bool:
+        """One small chain on a GPU, without quantization (which searches for its step) and without solves."""
+        on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
+        alone = worker.left is None and worker.right is None
+        small = all(layer.z.numel() <= 1 << 20 for layer in worker.layers)
+        plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
+        return on_gpu and alone and small and plain and worker.algorithm.solver == "linearized"
+
+    def __call__(self) -> list[Moves]:
+        self.graph.replay()
+        return self.moves
