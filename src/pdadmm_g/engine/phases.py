@@ -46,8 +46,8 @@ def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
 
     On a GPU there is one block.
     """
-    if tensors[0].is_cuda:
-        return [(_on_gpu(phase) if tensors[0].numel() >= _compile_from else phase)(*tensors)]
+    if tensors[0].is_cuda or _compile_from == 0:
+        return [(_fused(phase) if tensors[0].numel() >= _compile_from else phase)(*tensors)]
     nodes = len(tensors[0])
     rows = max(1, BLOCK // max(tensor.shape[1] for tensor in tensors))
     if nodes <= rows:
@@ -55,7 +55,7 @@ def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
     return [phase(*block) for block in zip(*(tensor.split(rows) for tensor in tensors), strict=True)]
 
 
-def _on_gpu(phase: Callable[..., T]) -> Callable[..., T]:
+def _fused(phase: Callable[..., T]) -> Callable[..., T]:
     if isinstance(phase, partial):
         return partial(_compiled(phase.func), *phase.args, **phase.keywords)
     return _compiled(phase)
