@@ -122,7 +122,9 @@ def _metavar(kind: Any) -> str:
     "--threads", type=int, default=lambda: os.cpu_count() or 1, metavar="N", help="compute threads [default: all]"
 )
 @click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16"]), default="fp32", show_default=True)
-@click.option("--compile/--no-compile", default=None, help="fuse elementwise work on a GPU [default: where it pays]")
+@click.option(
+    "--compile/--no-compile", default=None, help="fuse the elementwise work [default: on a GPU, where it pays]"
+)
 @click.option("--methods", metavar="NAME,...", help="only these: floor,linearized,exact,quantized,adam")
 @click.option("--seconds", default=5.0, show_default=True, help="time for each method, after warming up")
 @click.option("--out", metavar="FILE", help="write the figures to this JSON file")

@@ -102,7 +102,7 @@ class ModelConfig:
         "the state and all sums stay in single precision"
     )  # fmt: skip
     compile: bool | None = option(
-        None, "fuse the elementwise work on a GPU with torch.compile [default: where tensors are large]"
+        None, "fuse the elementwise work with torch.compile [default: on a GPU, where tensors are large]"
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -54,6 +56,19 @@ def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Qu
         worker.epoch()
     measured, expected = (torch.tensor(shares, dtype=torch.float64) for shares in (worker.measured, worker.shares()))
     torch.testing.assert_close(measured, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compilation needs a C++ compiler")
+@pytest.mark.timeout(120)
+def test_a_compiled_phase_is_the_same_phase() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(40, 7, generator=generator, dtype=torch.float64) for _ in range(4)]
+    phase = partial(phases.gradient, nu=0.3, rho=0.7)
+    with phases.compiling(True):
+        fused = [tensor.clone() for tensor in tensors]
+        norm = total(by_rows(phase, *fused))
+    torch.testing.assert_close(norm, total(by_rows(phase, *tensors)))
+    torch.testing.assert_close(fused, tensors)
 
 
 def test_no_two_variables_share_memory(make_chain) -> None:

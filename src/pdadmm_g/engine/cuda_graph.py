@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..admm.activations import Smooth
 from ..admm.diagnostics import Moves
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """One small chain on a GPU, without quantization (which searches for its step) and without solves."""
+        """One small chain on a GPU, and no step that looks at values: no solves, no quantization, no smooth activation."""
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None
         small = all(layer.z.numel() <= 1 << 20 for layer in worker.layers)
         plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
-        return on_gpu and alone and small and plain and worker.algorithm.solver == "linearized"
+        plain = (
+            plain and worker.algorithm.solver == "linearized" and not isinstance(worker.algorithm.activation, Smooth)
+        )
+        return on_gpu and alone and small and plain
 
     def __call__(self) -> list[Moves]:
         self.graph.replay()

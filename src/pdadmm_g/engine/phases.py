@@ -1,8 +1,8 @@
 """The elementwise part of an epoch, phase by phase: the steps of :mod:`pdadmm_g.admm`, written into the state.
 
 Each phase reads and writes every tensor once and returns the sums that are needed of it, so that no other pass over
-the data is. On a CPU a phase runs over blocks of rows that stay in the cache; on a GPU it is one kernel
-(``torch.compile``).
+the data is. On a CPU a phase runs over blocks of rows that stay in the cache; compiled, it is one loop, on a GPU one
+kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _compile_from = WORTH_COMPILING
 
 @contextmanager
 def compiling(choice: bool | None) -> Iterator[None]:
-    """Compile the phases on a GPU: always, never, or (None) where it pays."""
+    """Compile the phases: always, never, or (None) on a GPU where it pays."""
     global _compile_from
     before = _compile_from
     _compile_from = WORTH_COMPILING if choice is None else 0 if choice else 1 << 62
@@ -44,7 +44,7 @@ def compiling(choice: bool | None) -> Iterator[None]:
 def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
     """Apply ``phase`` to one block of rows of the tensors after the other; what it returns for each.
 
-    On a GPU there is one block.
+    On a GPU, and where phases are compiled, there is one block.
     """
     if tensors[0].is_cuda or _compile_from == 0:
         return [(_fused(phase) if tensors[0].numel() >= _compile_from else phase)(*tensors)]

@@ -102,6 +102,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        self._runs = 0
         self._recorded: RecordedEpoch | None = None
         self._first_gram: Gram | None = None
         self._buffers: dict[int, Tensor] = {}
@@ -119,7 +120,7 @@ class Worker:
         With a link to the left, the q of this epoch is still on its way when the epoch ends; the next p-phase, or
         :meth:`settle`, takes it in.
         """
-        if self.epochs >= self.record_after and RecordedEpoch.suits(self):
+        if self._runs >= self.record_after and RecordedEpoch.suits(self):
             if self._recorded is None or self._recorded.rho != self.rho:
                 self._recorded = RecordedEpoch(self)
             moves, self.measured = self._recorded(), self._recorded.measured
@@ -132,6 +133,7 @@ class Worker:
 
     def run_epoch(self) -> list[Moves]:
         """The phases of :meth:`epoch`, one after the other."""
+        self._runs += 1
         sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
         if self.right is not None:
             self.right.expect()
