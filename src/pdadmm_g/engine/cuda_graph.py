@@ -37,7 +37,7 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """One small chain on a GPU, and no step that looks at values: no solves, no quantization, no smooth activation."""
+        """One small chain on a GPU, and no step that looks at a value: not exact, quantized or smooth."""
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None
         small = all(layer.z.numel() <= 1 << 20 for layer in worker.layers)
