@@ -10,7 +10,7 @@ import dataclasses
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -130,16 +130,21 @@ def _floor(size: Size) -> Callable[[], None]:
     operands = {pair: (random(size.nodes, pair[0]), random(size.nodes, pair[1]), random(*pair[::-1]))
                 for pair in pairwise(shape)}  # fmt: skip
 
-    def step() -> None:
-        for index, pair in enumerate(pairwise(shape)):
-            p, r, W = operands[pair]
-            if index:
+    return products([(*operands[pair], index > 0) for index, pair in enumerate(pairwise(shape))])
+
+
+def products(layers: Sequence[tuple[Tensor, Tensor, Tensor, bool]]) -> Callable[[], None]:
+    """The matrix products that no epoch of these layers (p, r, W, is p updated?) can avoid, as a function to call."""
+
+    def run() -> None:
+        for p, r, W, updates_p in layers:
+            if updates_p:
                 r @ W
                 p @ W.T
             r.T @ p
             p @ W.T
 
-    return step
+    return run
 
 
 def _adam(size: Size) -> Callable[[], None]:

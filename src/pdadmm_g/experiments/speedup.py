@@ -13,14 +13,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from ..bench import products
 from ..config import ModelConfig
 from ..engine.launch import join, run_workers
 from ..engine.plan import deal, layer_costs
@@ -77,20 +77,6 @@ def timed(team: Team, size: dict[str, int], step: Any) -> dict[str, Any]:
     return {"seconds": statistics.median(times[WARM_UP:])}
 
 
-def floor(layers: Sequence[tuple[Tensor, Tensor, Tensor, bool]]) -> Callable[[], None]:
-    """The matrix products that no epoch of these layers (p, r, W, is p updated?) can avoid, as a function to call."""
-
-    def run() -> None:
-        for p, r, W, updates_p in layers:
-            if updates_p:
-                r @ W
-                p @ W.T
-            r.T @ p
-            p @ W.T
-
-    return run
-
-
 def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
     """r W, g W^T, r^T p and p G^T of every layer of this worker, the first two not for the first layer."""
     shape = widths(size["features"], size["hidden"], CLASSES, depth)
@@ -99,7 +85,7 @@ def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any
     for index in plan.layers(team.rank):
         p, r = torch.randn(size["nodes"], shape[index]), torch.randn(size["nodes"], shape[index + 1])
         layers.append((p, r, torch.randn(shape[index + 1], shape[index]), index > 0))
-    step = floor(layers)
+    step = products(layers)
     result = timed(team, size, step)
     # Without the barriers: how uneven are the cores? A middle worker does the same work as any other.
     start = time.process_time()
