@@ -231,9 +231,11 @@ def assert_refused(code: int, out: str, err: str, *messages: str) -> None:
 
 
 def command(*arguments: str, **options) -> subprocess.Popen[str]:
+    # Started in the background of a shell, the suite itself may ignore interrupts; the command must not inherit that.
     return subprocess.Popen(
         [sys.executable, "-m", "pdadmm_g", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ CASES = {
     for name, (settings, _, _) in QUANTIZED.items()
     if solver == "linearized" or name not in ("pq5", "bf16")
 }
-WORKERS = (1, 2, 3, 4, 5, 10)
+WORKERS = (2, 3, 4, 5, 10)
 
 
 def examples(nodes: int, seed: int) -> Examples:
