@@ -28,7 +28,7 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
 
     Edges are symmetrised, duplicates count once, and given self-loops are dropped, since :math:`A + I` brings its own.
     """
-    # 32-bit indices where they suffice: half the memory, and what sparse products are fastest with.
+    # 32-bit indices where they suffice: half the memory.
     kind = np.int32 if 2 * edge_index.shape[1] + num_nodes < 2**31 else np.int64
     row, col = edge_index.cpu().numpy().astype(kind)
     ones = np.ones(len(row), dtype=bool)

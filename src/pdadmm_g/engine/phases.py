@@ -1,8 +1,8 @@
 """The elementwise part of an epoch, phase by phase: the steps of :mod:`pdadmm_g.admm`, written into the state.
 
-Each phase reads and writes every tensor once and returns the sums that are needed of it, so that no other pass over
-the data is. On a CPU a phase runs over blocks of rows that stay in the cache; compiled, it is one loop, on a GPU one
-kernel.
+Each phase reads and writes every tensor once and returns the sums that are needed of it. What is left outside are the
+norms and column sums of the products, which are known only after them. On a CPU a phase runs over blocks of rows that
+stay in the cache; compiled, it is one loop, on a GPU one kernel.
 """
 
 from __future__ import annotations
