@@ -181,6 +181,15 @@ def test_npz_round_trip(tmp_path: Path, tiny_graph: Data) -> None:
         assert torch.equal(data[name], value), name
 
 
+def test_a_file_is_looked_for_under_the_data_root_too(tmp_path: Path, tiny_graph: Data, monkeypatch) -> None:
+    save_npz(tmp_path / "graph.npz", tiny_graph)
+    assert load_dataset("graph.npz", tmp_path).num_nodes == tiny_graph.num_nodes
+    monkeypatch.setenv("PDADMM_G_DATA", str(tmp_path))
+    assert load_dataset("graph.npz").num_nodes == tiny_graph.num_nodes
+    with pytest.raises(InputError, match="^other.npz: no such file"):
+        load_dataset("other.npz")
+
+
 def test_npz_masks_may_be_indices(tmp_path: Path, tiny_graph: Data) -> None:
     nodes = tiny_graph.train_mask.nonzero().view(-1).numpy()
     data = load_dataset(save_npz(tmp_path / "graph.npz", tiny_graph, train_mask=nodes))

@@ -311,7 +311,7 @@ def datasets(data_root: str | None) -> None:
 
 EXPERIMENTS = (
     "table-100", "table-500", "table-best", "convergence", "depth", "speedup-layers", "speedup-workers",
-    "communication", "stand-ins",
+    "communication", "homophily", "stand-ins",
 )  # fmt: skip
 
 

@@ -32,16 +32,18 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
     Args:
         name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz`` or ``.pt`` file.
         root: A folder with raw benchmark files, only read. Default: the environment variable ``PDADMM_G_DATA``.
+            A file that is not in the working folder is looked for there too.
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
     """
     text = str(name)
+    root = root or os.environ.get("PDADMM_G_DATA")
     if text == "digits":
         data = digits()
     elif text in BENCHMARKS:
-        root = root or os.environ.get("PDADMM_G_DATA")
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     elif Path(text).suffix in (".npz", ".pt"):
-        data = load_file(Path(text))
+        under_root = Path(root or ".", text)
+        data = load_file(under_root if not Path(text).exists() and under_root.exists() else Path(text))
     else:
         known = ", ".join(["digits", *BENCHMARKS])
         raise InputError(f"unknown data set '{text}'; known: {known}, or the path of an .npz or .pt file")

@@ -10,6 +10,7 @@ import pytest
 
 from pdadmm_g.cli import main
 from pdadmm_g.experiments import communication, depth, standins
+from pdadmm_g.experiments import homophily as graphs
 from pdadmm_g.experiments.convergence import rises
 from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
 
@@ -98,6 +99,16 @@ def test_stand_ins_are_class_informative_and_leave_the_source_alone(tmp_path: Pa
     nearest = ((features[:, None] - centres) ** 2).sum(-1).argmin(1)
     assert (nearest == np.arange(90) % 3).mean() > 0.95
     assert sorted(path.name for path in raw.iterdir()) == ["class_map.json"]
+
+
+@pytest.mark.parametrize("homophily", [0.0, 0.4, 1.0])
+def test_made_graphs_have_the_homophily_they_are_named_after(homophily: float) -> None:
+    arrays = graphs.make(homophily)
+    source, target = arrays["edge_index"]
+    assert (arrays["y"][source] == arrays["y"][target]).mean() == pytest.approx(homophily, abs=0.02)
+    assert (np.bincount(arrays["y"][arrays["train_mask"]]) == 20).all()
+    nodes = np.concatenate([arrays[mask] for mask in ("train_mask", "val_mask", "test_mask")])
+    assert len(np.unique(nodes)) == 100 + 500 + 1000
 
 
 def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _experiment(
     name: str, request: Request
 ) -> tuple[Iterator[Row], Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Path], None] | None]:
     """What runs, how its rows become a table, and a figure if there is one."""
-    from . import communication, convergence, depth, speedup, standins, tables
+    from . import communication, convergence, depth, homophily, speedup, standins, tables
 
     datasets = request.datasets or (("cora", "citeseer", "pubmed") if request.quick else tables.COMPLETE)
     seeds = request.seeds or ((0,) if request.quick else tables.SEEDS)
@@ -71,6 +71,9 @@ def _experiment(
         layers = (2, 5, 10) if request.quick else depth.DEPTHS
         rows = depth.run(**place, datasets=chosen, depths=layers, seeds=seeds, data_root=request.data_root)
         return rows, depth.render, depth.figure
+    if name == "homophily":
+        levels = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
+        return homophily.run(seeds=seeds, levels=levels, **cells), homophily.render, None
     if name == "stand-ins":
         rows = standins.run(request.datasets or tuple(standins.STANDINS), **cells)
         return rows, standins.render, None

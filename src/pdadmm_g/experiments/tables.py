@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +57,19 @@ def gradient_cells(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...])
 
 
 def admm_cells(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...]) -> list[Cell]:
-    """pdADMM-G in the paper's protocol."""
-    candidates = tuple(PAPER_PROTOCOL | {"hidden": hidden} | penalties for penalties in PENALTIES)
-    return [Cell("pdADMM-G", dataset, candidates, seeds) for dataset in datasets]
-
-
-def quantized(results: Sequence[Result], seeds: tuple[int, ...]) -> list[Cell]:
-    """pdADMM-G-Q with p and q at 8 bits and everything else as in these results of pdADMM-G."""
-    return [
-        Cell("pdADMM-G-Q", result["dataset"], (result["settings"] | {"quantize": "pq", "bits": 8},), seeds)
-        for result in results
-        if result["method"] == "pdADMM-G"
-    ]
+    """pdADMM-G, and pdADMM-G-Q with p and q at 8 bits, in the paper's protocol; each chooses its penalties."""
+    cells = []
+    for dataset in datasets:
+        for name, extra in (("pdADMM-G", {}), ("pdADMM-G-Q", {"quantize": "pq", "bits": 8})):
+            candidates = tuple(PAPER_PROTOCOL | {"hidden": hidden} | penalties | extra for penalties in PENALTIES)
+            cells.append(Cell(name, dataset, candidates, seeds))
+    return cells
 
 
 def run_paper_table(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
-    """All cells of the table with so many neurons; pdADMM-G-Q takes over what was chosen for pdADMM-G."""
-    own = []
-    for result in run_cells(admm_cells(hidden, datasets, seeds), **options):
-        own.append(result)
-        yield result
-    yield from run_cells(quantized(own, seeds), **options)
-    yield from run_cells(gradient_cells(hidden, datasets, seeds), **options)
+    """All cells of the table with so many neurons."""
+    cells = admm_cells(hidden, datasets, seeds) + gradient_cells(hidden, datasets, seeds)
+    yield from run_cells(sorted(cells, key=lambda cell: datasets.index(cell.dataset)), **options)
 
 
 def run_best_table(datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
@@ -110,7 +101,7 @@ def render_paper_table(hidden: int, results: Sequence[Result]) -> str:
     """Markdown: our mean and spread, the paper's mean below."""
     figures = paper()[f"test_{hidden}"]
     methods = [*OPTIMIZERS, "Adam, tuned", "pdADMM-G", "pdADMM-G-Q"]
-    return _render(results, methods, lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0])
+    return render_methods(results, methods, lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0])
 
 
 def best_of_paper(dataset: str) -> float | None:
@@ -123,16 +114,22 @@ def render_best_table(results: Sequence[Result]) -> str:
     """Markdown: methods in rows, data sets in columns, the best of the paper as a row of its own."""
     methods = ["pdADMM-G default", "pdADMM-G best", "SGC", "S2GC", "SIGN"]
     datasets = list(dict.fromkeys(result["dataset"] for result in results))
-    text = _render(results, methods, lambda dataset, method: None)
+    text = render_methods(results, methods)
     best = [best_of_paper(dataset) for dataset in datasets]
     row = " | ".join("-" if figure is None else f"{figure:.3f}" for figure in best)
     return text + f"| paper, best of its methods and widths | {row} |\n"
 
 
-def _render(results: Sequence[Result], methods: Sequence[str], published: Any) -> str:
+def render_methods(
+    results: Sequence[Result],
+    methods: Sequence[str],
+    published: Callable[[str, str], float | None] = lambda dataset, method: None,
+) -> str:
+    """Markdown: methods in rows, data sets in columns; mean, spread, failures, and what was ``published``."""
     by_cell = {(result["method"], result["dataset"]): result for result in results}
     datasets = list(dict.fromkeys(result["dataset"] for result in results))
-    lines = ["| | " + " | ".join(datasets) + " |", "|---" * (len(datasets) + 1) + "|"]
+    titles = [dataset.removesuffix(".npz") for dataset in datasets]
+    lines = ["| | " + " | ".join(titles) + " |", "|---" * (len(datasets) + 1) + "|"]
     for method in methods:
         entries = []
         for dataset in datasets:
