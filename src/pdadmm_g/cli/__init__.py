@@ -1,0 +1,75 @@
+"""The ``pdadmm-g`` command. Heavy imports happen inside the commands, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..errors import InputError
+from . import experiments, train, use
+from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="pdadmm-g")
+def cli() -> None:
+    """Train deep graph-augmented MLPs without backpropagation, layer by layer (pdADMM-G, pdADMM-G-Q).
+
+    \b
+    pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
+    pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
+    pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    pdadmm-g reproduce table-100 --quick              the paper's experiments
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: every mistake of the user ends in one line and exit code 2."""
+    warnings.showwarning = _warning_printer()
+    try:
+        sys.exit(cli.main(arguments, prog_name="pdadmm-g", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "pdadmm-g --help")
+        sys.exit(0)
+    except (InputError, click.UsageError) as error:
+        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        click.echo(f"error: {' '.join(message.split())}", err=True)
+        sys.exit(EXIT_INPUT)
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        sys.exit(EXIT_INPUT)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        sys.exit(EXIT_INPUT)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+            raise
+        click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)
+        sys.exit(EXIT_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _warning_printer() -> Callable[..., None]:
+    """Shows each warning meant for users once, as one line."""
+    shown = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UserWarning) and str(message) not in shown:
+            shown.add(str(message))
+            click.echo(f"warning: {message}", err=True)
+
+    return show
+
+
+for command in (
+    train.train, use.evaluate, use.predict, train.tune, train.demo,
+    experiments.datasets, experiments.reproduce, experiments.bench,
+):  # fmt: skip
+    cli.add_command(command)
