@@ -65,4 +65,4 @@ def run(
 
 def render(results: Sequence[dict[str, Any]]) -> str:
     """Markdown: methods in rows, graphs in columns."""
-    return render_methods(results, list(METHODS))
+    return render_methods(sorted(results, key=lambda result: result["dataset"]), list(METHODS))

@@ -1,0 +1,69 @@
+"""What TF32 and bfloat16 products cost in accuracy: the objective of a large chain, test accuracy on real data.
+
+    python benchmarks/precision.py --device cuda --data-root raw --out results/performance/precision.json
+
+TF32 exists on a GPU only; on a CPU fp32 and bf16 are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+from pdadmm_g.admm.state import Quantization
+from pdadmm_g.bench import Size, chain
+from pdadmm_g.engine.precision import tensor_cores
+from pdadmm_g.experiments.cells import provenance, run_once
+from pdadmm_g.experiments.convergence import rises
+
+DATASETS = ("cora", "pubmed", "amazon-photo")
+
+
+def objectives(size: Size, epochs: int) -> list[float]:
+    """The Lagrangian at the end of every epoch."""
+    with tensor_cores(size.precision):
+        worker = chain(size, "linearized", Quantization())
+        values = []
+        for _ in range(epochs):
+            worker.epoch()
+            values.append(float(worker.risk()) + sum(float(share.objective) for share in worker.measured))
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data-root", help="folder of raw benchmark files; without it only the objective is compared")
+    parser.add_argument("--nodes", type=int, default=20_000)
+    parser.add_argument("--hidden", type=int, default=500)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seeds", default="0,100,200")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", "rho = ")
+    size = Size(nodes=args.nodes, features=args.hidden, hidden=args.hidden, device=args.device)
+    rows = []
+    for precision in ("fp32", "tf32", "bf16") if args.device != "cpu" else ("fp32", "bf16"):
+        values = objectives(dataclasses.replace(size, precision=precision), args.epochs)
+        count, largest = rises(values)
+        row = {"precision": precision, "objective": values[-1], "rises": count, "largest_rise": largest}
+        for dataset in DATASETS if args.data_root else ():
+            settings = {"precision": precision, "weight_decay": 0.3, "augment": "average", "hops": 8,
+                        "normalize": "centered", "eval_every": 5}  # fmt: skip
+            seeds = [int(seed) for seed in args.seeds.split(",")]
+            runs = [run_once(dataset, settings, seed, args.data_root, args.device) for seed in seeds]
+            row[dataset] = [run["test_accuracy"] for run in runs]
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        command = f"python benchmarks/precision.py --device {args.device} --seeds {args.seeds}"
+        shape = {"nodes": args.nodes, "hidden": args.hidden, "epochs": args.epochs}
+        args.out.write_text(json.dumps({**provenance(command), **shape, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
