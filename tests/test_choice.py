@@ -9,6 +9,7 @@ from pdadmm_g.choice import choose_augmentation, choose_weight_decay
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.stage import Examples
+from pdadmm_g.training import train
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +100,21 @@ def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
     many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0).weight_decay
     assert many is not None
     assert many / 2 in choice.WEIGHT_DECAYS
+
+
+@pytest.mark.parametrize(("stages", "pilot"), [(None, 2), ((5,), 5)])
+def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatch, stages, pilot: int) -> None:
+    depths = set()
+
+    def recorded(*arguments, **keywords):
+        depths.add(arguments[3].stages)
+        return train(*arguments, **keywords)
+
+    monkeypatch.setattr(choice, "train", recorded)
+    X, y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    config = ModelConfig(layers=5, stages=stages, hidden=4).resolved()
+    choose_weight_decay(Examples(X, y), Examples(X, y), 2, config, seed=0)
+    assert depths == {(pilot,)}
 
 
 def test_an_interrupt_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

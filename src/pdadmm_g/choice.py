@@ -1,4 +1,4 @@
-"""What is left to the data: the augmentation that suits a linear model best, the weight decay that suits two layers.
+"""What is left to the data: the augmentation that suits a linear model, the weight decay that suits the first stage.
 
 Both choices look at the training and validation nodes only. Without validation nodes there is nothing to choose by.
 """
@@ -111,17 +111,20 @@ def _linear_score(X: Tensor, labels: list[Tensor]) -> tuple[float, float]:
 def choose_weight_decay(
     training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
 ) -> ModelConfig:
-    """``config`` with the weight decay filled in: the best by validation accuracy of two layers."""
+    """``config`` with the weight decay filled in: the best by validation accuracy of the first stage."""
     if config.weight_decay is not None:
         return config
     if validation is None:
         return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
     some, other = (Examples(_some(part.X), _some(part.y)) for part in (training, validation))
+    assert config.stages is not None
+    depth = config.stages[0]
     best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
     for weight_decay in WEIGHT_DECAYS:
         pilot = dataclasses.replace(
-            config, layers=2, stages=(2,), plan=None, workers=1, weight_decay=weight_decay, eval_every=5, epochs=200
-        )
+            config, layers=depth, stages=(depth,), plan=None, workers=1, weight_decay=weight_decay, eval_every=5,
+            epochs=200,
+        )  # fmt: skip
         result = train(some, other, num_classes, pilot, seed=seed)
         assert result is not None
         if result.status is Status.INTERRUPTED:

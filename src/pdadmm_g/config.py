@@ -67,7 +67,7 @@ class ModelConfig:
     nu: float = option(1.0, "penalty on z = pW+b and q = f(z)")
     weight_decay: float | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
-        "[default: what suits two layers best on the validation nodes; 0 for other methods]"
+        "[default: what suits the first stage best on the validation nodes; 0 for other methods]"
     )  # fmt: skip
     learning_rate: float | None = option(
         None, "step of the other methods [default: 0.1 for gd, 0.01 for sgc and sign, 0.001 for the rest]"

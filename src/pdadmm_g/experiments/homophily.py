@@ -56,13 +56,18 @@ def run(
     graphs.mkdir(parents=True, exist_ok=True)
     cells = []
     for level in levels:
-        path = graphs / f"homophily-{level:g}.npz"
+        path = graphs / _file(level)
         np.savez(path, **make(level))  # type: ignore[arg-type]
         cells += [Cell(method, path.name, (settings,), seeds) for method, settings in METHODS.items()]
     options["data_root"] = str(graphs)
     yield from run_cells(cells, folder, **options)
 
 
+def _file(level: float) -> str:
+    return f"homophily-{level:g}.npz"
+
+
 def render(results: Sequence[dict[str, Any]]) -> str:
     """Markdown: methods in rows, graphs in columns."""
-    return render_methods(sorted(results, key=lambda result: result["dataset"]), list(METHODS))
+    order = [_file(level) for level in HOMOPHILY]
+    return render_methods(sorted(results, key=lambda result: order.index(result["dataset"])), list(METHODS))
