@@ -8,6 +8,7 @@ from pdadmm_g import GAMLPClassifier, choice
 from pdadmm_g.choice import choose_augmentation, choose_weight_decay
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.graph import GraphAugment
 from pdadmm_g.stage import Examples
 from pdadmm_g.training import train
 
@@ -78,6 +79,16 @@ def test_test_labels_play_no_role() -> None:
     assert first.config_ == second.config_
     for a, b in zip(first.model_.parameters(), second.model_.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("settings", [{"augment": "average", "hops": 3, "normalize": "none"}, {}], ids=["set", "auto"])
+def test_settings_of_the_augmentation_reach_it(tiny_graph: Data, settings: dict[str, object]) -> None:
+    options = {"teleport": 0.4, "row_normalize": False}
+    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, weight_decay=0.1, **settings, **options).fit(tiny_graph)
+    assert (clf.augmentation_.teleport, clf.augmentation_.row_normalize) == (0.4, False)
+    if settings:
+        expected = GraphAugment("average", 3, normalize="none", **options).features(tiny_graph)
+        assert torch.equal(clf.augmentation_.features(tiny_graph), expected)
 
 
 def test_without_validation_the_defaults_are_taken() -> None:

@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
+from pdadmm_g.engine.worker import Worker
 
 SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", "--augment", "average", "--weight-decay", "0.1"]
 
@@ -95,6 +96,23 @@ def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: 
     code, _, err = run("evaluate", "run", "--dataset", other)
     assert code == 2
     assert "no labels" in err
+
+
+def test_numerical_failure_has_its_own_exit_code(run, graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best model is kept, and the run counts as finished."""
+    epoch = Worker.epoch
+
+    def poisoned(worker: Worker) -> object:
+        if worker.epochs == 2:
+            worker.layers[0].z[0, 0] = float("nan")
+        return epoch(worker)
+
+    monkeypatch.setattr(Worker, "epoch", poisoned)
+    code, out, _ = run("train", "--dataset", graph_file, "--out", "run", *SMALL)
+    assert code == 3
+    assert out.startswith("NON_FINITE: ")
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "NON_FINITE"
+    assert run("evaluate", "run")[0] == 0
 
 
 def test_pt_file(run, tmp_path: Path, tiny_graph: Data) -> None:

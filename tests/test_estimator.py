@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import io
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -22,6 +26,12 @@ from pdadmm_g.config import ModelConfig
 def small(**settings) -> GAMLPClassifier:
     fixed = {"layers": 3, "hidden": 16, "epochs": 30, "augment": "average", "weight_decay": 0.1, "random_state": 0}
     return GAMLPClassifier(**fixed | settings)
+
+
+def joblib_dumps(estimator: object) -> bytes:
+    buffer = io.BytesIO()
+    joblib.dump(estimator, buffer)
+    return buffer.getvalue()
 
 
 def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
@@ -193,6 +203,47 @@ def test_grid_search_and_clone() -> None:
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
 
 
+def test_grid_search_over_a_pipeline() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = make_pipeline(StandardScaler(), small(layers=2, epochs=10))
+    search = GridSearchCV(model, {"gamlpclassifier__hidden": [1, 8]}, cv=2).fit(X, y)
+    assert search.best_estimator_[-1].model_.widths == (4, search.best_params_["gamlpclassifier__hidden"], 3)
+    assert search.score(X, y) > 0.8
+
+
+def test_parameters_are_kept_as_given_and_checked_when_fitting() -> None:
+    clf = small().set_params(layers=4, rho="6", stages=[2, 4])
+    assert clf.get_params()["rho"] == "6"
+    assert clone(clf).get_params() == clf.get_params()
+    X, y = load_iris(return_X_y=True)
+    assert len(clf.fit(X, y).model_.linears) == 4
+    assert clf.get_params()["stages"] == [2, 4]
+    with pytest.raises(InputError, match=r"layers must be at least 2, got 1"):
+        clf.set_params(layers=1, stages=None).fit(X, y)
+    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
+        clf.set_params(depth=3)
+
+
+@pytest.mark.parametrize("dump", [pickle.dumps, joblib_dumps], ids=["pickle", "joblib"])
+def test_fitted_estimators_can_be_pickled(tiny_graph: Data, dump: Callable[[object], bytes]) -> None:
+    clf = small(epochs=5, normalize="centered").fit(tiny_graph)
+    again = joblib.load(io.BytesIO(dump(clf)))
+    np.testing.assert_array_equal(again.predict_proba(tiny_graph), clf.predict_proba(tiny_graph))
+    assert again.history_ == clf.history_
+    assert again.status_ is clf.status_
+    assert again.get_params() == clf.get_params()
+
+
+def test_order_of_samples_does_not_matter() -> None:
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X).astype(np.float32)
+    expected = small().fit(X, y).predict_proba(X)
+    backwards = small().fit(X[::-1], y[::-1])  # negative strides, which torch does not have
+    np.testing.assert_allclose(backwards.predict_proba(X[::-1])[::-1], expected, atol=1e-3)
+    np.testing.assert_allclose(backwards.predict_proba(X), expected, atol=1e-3)
+
+
 @parametrize_with_checks([GAMLPClassifier(layers=2, hidden=16, epochs=30)])
-def test_scikit_learn_contract(estimator, check) -> None:
+def test_scikit_learn_contract(estimator, check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else the check with array_api_dispatch is skipped
     check(estimator)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.growth import initial_layer, redeal, widths
 from pdadmm_g.penalties import PENALTY_SCHEDULES, BalancePenalty, StallPenalty
-from pdadmm_g.stage import Examples
+from pdadmm_g.stage import Examples, Stage
 from pdadmm_g.training import train
 
 KEYS = {
@@ -218,7 +219,78 @@ def test_without_validation_all_epochs_are_used() -> None:
     assert result.history[-1]["val_accuracy"] is None
 
 
+def test_seconds_of_an_epoch_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which an epoch takes one second and a forward pass a thousand."""
+    clock, epoch, forward_pass = [0.0], Worker.epoch, Worker.forward
+
+    def timed(step, seconds: float):
+        def run(*arguments):
+            clock[0] += seconds
+            return step(*arguments)
+
+        return run
+
+    monkeypatch.setattr(Worker, "epoch", timed(epoch, 1.0))
+    monkeypatch.setattr(Worker, "forward", timed(forward_pass, 1000.0))
+    monkeypatch.setattr("pdadmm_g.stage.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    assert [record["seconds"] for record in fit(patience=None).history] == [1.0] * 30
+    assert clock[0] > 1000
+
+
+def test_residuals_are_those_of_boyd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Primal: |p - q|. Dual: rho |q_new - q_old|. Both over all boundaries."""
+    epoch, expected = Worker.epoch, []
+
+    def watched(worker: Worker) -> object:
+        inner = worker.boundaries[1:-1]
+        before = [boundary.q.clone() for boundary in inner]
+        moves = epoch(worker)
+        dual = torch.cat([(boundary.q - old).flatten() for boundary, old in zip(inner, before, strict=True)])
+        primal = torch.cat([(boundary.p - boundary.q).flatten() for boundary in inner])
+        expected.append((float(primal.norm()), worker.rho * float(dual.norm())))
+        return moves
+
+    monkeypatch.setattr(Worker, "epoch", watched)
+    history = fit(stages=(4,), patience=None).history
+    assert max(dual for _, dual in expected) > 0
+    for entry, (primal, dual) in zip(history, expected, strict=True):
+        assert entry["primal_residual"] == pytest.approx(primal, rel=1e-4)
+        assert entry["dual_residual"] == pytest.approx(dual, rel=1e-4)
+
+
+def test_a_stage_that_only_harms_hands_over_what_it_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = Worker.epoch
+
+    def harmful(worker: Worker) -> object:
+        moves = epoch(worker)
+        if len(worker.layers) == 4:
+            worker.layers[-1].W = -worker.layers[-1].W
+        return moves
+
+    monkeypatch.setattr(Worker, "epoch", harmful)
+    result = fit(epochs=10, patience=10)
+    first, second = ([r["val_accuracy"] for r in result.history if r["stage"] == stage] for stage in (1, 2))
+    assert second[0] < max(first)
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy == pytest.approx(max(*first, *second))
+    assert torch.equal(result.model.linears[1].weight, torch.eye(8))
+
+
 # -------------------------------------------------------------------------------------------------------- status
+
+
+@pytest.mark.parametrize(
+    ("change", "converged"),
+    [({}, True), ({"primal_residual": 3.0}, False), ({"dual_residual": 0.3}, False), ({"descent": 9.0}, False)],
+    ids=["all small", "primal large", "dual large", "descent large"],
+)
+def test_convergence_needs_all_three(change: dict[str, float], converged: bool) -> None:
+    """Limits at tolerance 0.01: 2 for the primal residual, 0.2 for the dual one, 8 for the descent."""
+    small = {"primal_residual": 1.9, "dual_residual": 0.19, "descent": 7.9}
+    scales = {"output_norm": 200.0, "rho": 0.1, "objective": -800.0}
+    stage = SimpleNamespace(config=ModelConfig(tolerance=0.01))
+    assert Stage._converged(stage, {**small, **scales, **change}) is converged
 
 
 def test_every_status_has_a_sentence_of_advice() -> None:

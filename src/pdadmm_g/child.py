@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -24,6 +25,7 @@ from .training import train
 
 def main(folder: Path) -> None:
     """Join the team, train, and, on the first worker, write the result."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides what an interrupt means
     warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
     job = json.loads((folder / "job.json").read_text())
@@ -56,7 +58,14 @@ def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
         return None
     folder = Path(job["folder"])
     resume = checkpoint.latest(folder) if job["resume"] else None
-    return Checkpointing(folder, job["every"], resume, tuple(job["history"]))
+    return Checkpointing(folder, job["settings"], job["every"], resume)
+
+
+def _end_with_parent() -> None:
+    """The process that started us holds the other end of our input: it ends when that process does, however it does."""
+    while os.read(0, 1):
+        pass
+    os._exit(EXIT_PEER_LOST)
 
 
 def _end(message: str, code: int) -> NoReturn:

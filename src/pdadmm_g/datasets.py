@@ -91,15 +91,18 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
             unlabelled = (data[mask] & (data.y < 0)).nonzero()
             if len(unlabelled):
                 raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label (y = -1)")
-    absent = set(data.y[used].unique().tolist()) - set(data.y[data.train_mask].unique().tolist())
+    present = set(data.y[data.train_mask].unique().tolist())
+    absent = set(data.y[used].unique().tolist()) - present
     if absent:
         raise InputError(f"{culprit}: class {min(absent)} has no training node")
+    if len(present) == 1:
+        raise InputError(f"{culprit}: all training nodes are of class {min(present)}: there is nothing to tell apart")
     _warn_overlap(data)
 
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     """A boolean mask over nodes from a boolean mask or a list of node indices."""
-    mask = torch.as_tensor(mask).cpu()
+    mask = as_tensor(mask).cpu()
     if mask.dtype == torch.bool:
         if mask.shape != (num_nodes,):
             raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
@@ -117,6 +120,13 @@ def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
 
 
+def as_tensor(values: Any) -> Tensor:
+    """The values as a tensor; arrays that torch does not take as they are, read-only or backwards, are copied."""
+    if isinstance(values, np.ndarray):
+        values = np.require(values, requirements=["C", "W"])
+    return torch.as_tensor(values)
+
+
 def _check_finite(x: Tensor, culprit: str) -> None:
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
@@ -124,7 +134,8 @@ def _check_finite(x: Tensor, culprit: str) -> None:
         return
     if x.layout == torch.strided:
         # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
-        if bool(torch.linalg.vector_norm(x.detach(), ord=torch.inf) <= LARGEST):
+        # As a Python number: in half precision the limit itself would be infinite.
+        if torch.linalg.vector_norm(x.detach(), ord=torch.inf).item() <= LARGEST:
             return
         rows, values = torch.arange(len(x)), x.detach().abs().amax(1).cpu()
     else:
@@ -156,7 +167,7 @@ def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
 
 
 def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
-    y = torch.as_tensor(y).cpu()
+    y = as_tensor(y).cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if y.shape != (num_nodes,):

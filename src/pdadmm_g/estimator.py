@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from .baselines import train_by_gradient
 from .choice import augmentation, choose_augmentation, choose_weight_decay
 from .config import ModelConfig
-from .datasets import MASKS, as_mask, check_graph, check_training
+from .datasets import MASKS, as_mask, as_tensor, check_graph, check_training
 from .engine.team import Team
 from .errors import InputError
 from .graph import GraphAugment
@@ -282,7 +282,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             check_classification_targets(labels)
             self.augmentation_ = None
             self.classes_, encoded = np.unique(labels, return_inverse=True)
-            examples = Examples(torch.as_tensor(features, device=device), torch.as_tensor(encoded, device=device))
+            examples = Examples(as_tensor(features).to(device), as_tensor(encoded).to(device))
             return examples, None, dataclasses.replace(config, augment="none", hops=1, normalize="none")
         data = check_graph(X)
         check_training(data)
@@ -321,7 +321,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(X, Data):
             if self.augmentation_ is not None:
                 raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
-            yield torch.as_tensor(validate_data(self, X, dtype=np.float32, reset=False))
+            yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False))
             return
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:

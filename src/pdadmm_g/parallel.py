@@ -40,7 +40,7 @@ def train_in_workers(
     The processes are started afresh (not forked), so that this works in a notebook and needs no guard in scripts.
     They get the data from a temporary folder, in files that hold nothing but arrays and JSON.
     """
-    history = list(checkpointing.history) if checkpointing else []
+    history = checkpointing.history if checkpointing else []
 
     def on_event(_: int, event: dict[str, Any]) -> None:
         if "epoch" in event:
@@ -63,9 +63,9 @@ def train_in_workers(
             "checkpointing": checkpointing
             and {
                 "folder": str(checkpointing.folder.resolve()),
+                "settings": checkpointing.settings,
                 "every": checkpointing.every,
                 "resume": checkpointing.resume is not None,
-                "history": checkpointing.history,
             },
         }
         (folder / "job.json").write_text(json.dumps(job))

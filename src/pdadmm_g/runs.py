@@ -58,8 +58,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-            (self.path / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+            # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+            write_atomically(self.path / "config.yaml", config.to_yaml())
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         for record in history:
@@ -97,19 +98,9 @@ class RunFolder:
         self._metrics.close()
         if classifier is not None:
             classifier.save(self.path / "model.safetensors")
-            shutil.rmtree(self.checkpoints, ignore_errors=True)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-
-    def history(self, epochs: int) -> tuple[Record, ...]:
-        """The records of the first ``epochs`` epochs."""
-        path = self.path / "metrics.jsonl"
-        try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:epochs]]
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot read the metrics up to the checkpoint: {error}") from None
-        if len(records) < epochs:
-            raise InputError(f"{path}: has {len(records)} epochs, the checkpoint was written after {epochs}")
-        return tuple(records)
+        if classifier is not None:  # last: a run that is not finished needs its checkpoint whole
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""
@@ -149,7 +140,7 @@ def train_run(
     except InputError:
         _announce(team, go=False)
         raise
-    _announce(team, go=True, epochs=len(checkpointing.history))
+    _announce(team, go=True, resume=checkpointing.resume is not None)
 
     def record_epoch(record: Record) -> None:
         if not folder.started:
@@ -177,20 +168,20 @@ def join_run(config: RunConfig, team: Team) -> bool:
     """What the other members of the team do while the first one is in :func:`train_run`. False if it gave up."""
     config = config.resolved()
     assert config.out is not None
-    go, epochs = team.broadcast(torch.zeros(2, dtype=torch.int64), 0).tolist()
+    go, resume = team.broadcast(torch.zeros(2, dtype=torch.int64), 0).tolist()
     if not go:
         return False
     folder = RunFolder(config.out).checkpoints
-    resume = checkpoint.latest(folder) if epochs else None
-    checkpointing = Checkpointing(folder, config.checkpoint_every, resume, tuple({} for _ in range(epochs)))
+    saved = checkpoint.latest(folder) if resume else None
+    checkpointing = Checkpointing(folder, dataclasses.asdict(config), config.checkpoint_every, saved)
     with compute_threads(config.threads):
         train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
     return True
 
 
-def _announce(team: Team | None, *, go: bool, epochs: int = 0) -> None:
+def _announce(team: Team | None, *, go: bool, resume: bool = False) -> None:
     if team is not None:
-        team.broadcast(torch.tensor([int(go), epochs]), 0)
+        team.broadcast(torch.tensor([int(go), int(resume)]), 0)
 
 
 def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkpointing:
@@ -201,14 +192,13 @@ def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkp
             warnings.warn(
                 f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3
             )
-        return Checkpointing(folder.checkpoints, config.checkpoint_every)
-    before = folder.config()
+        return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every)
+    before = RunConfig.from_settings(saved.meta["settings"])
     for item in dataclasses.fields(RunConfig):
         old, new = getattr(before, item.name), getattr(config, item.name)
         if old != new and item.name not in FREE_TO_CHANGE:
             raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}")
-    history = folder.history(saved.meta["total_epochs"])
-    return Checkpointing(folder.checkpoints, config.checkpoint_every, saved, history)
+    return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every, saved)
 
 
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
@@ -237,11 +227,14 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
 
 
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
-    """For each worker its layers in the last stage, and what it did over the whole run."""
+    """For each worker its layers in the last stage, and what it did in all epochs that it took part in.
+
+    A run may have been resumed with another number of workers.
+    """
     records = [record["workers"] for record in classifier.history_]
     names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
     return [
-        {"layers": layers, **{name: sum(workers[rank][name] for workers in records) for name in names}}
+        {"layers": layers, **{name: sum(part[rank][name] for part in records if rank < len(part)) for name in names}}
         for rank, layers in enumerate(classifier.plan_)
     ]
 

@@ -54,12 +54,17 @@ class Sizes(NamedTuple):
 
 
 class Checkpointing(NamedTuple):
-    """Where and how often checkpoints are written, and the one to go on from with the history up to it."""
+    """Where and how often checkpoints are written, the run's ``settings`` to put in, and the one to go on from."""
 
     folder: Path
+    settings: dict[str, Any]
     every: int | None = None
     resume: Checkpoint | None = None
-    history: tuple[Record, ...] = ()
+
+    @property
+    def history(self) -> list[Record]:
+        """The records of the epochs up to the checkpoint to go on from."""
+        return list(self.resume.meta["history"]) if self.resume else []
 
 
 class Best(NamedTuple):
@@ -142,7 +147,7 @@ class Stage:
                 if status is not None:
                     return status
                 self._adapt_penalty(records)
-                self._maybe_checkpoint(epoch, len(history))
+                self._maybe_checkpoint(epoch, history)
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         return Status.MAX_EPOCHS
@@ -381,9 +386,12 @@ class Stage:
 
     # Checkpoints
 
-    def _maybe_checkpoint(self, epoch: int, total: int) -> None:
-        """Write a checkpoint if one is due. ``epoch`` counts within the stage, ``total`` from the start."""
-        target = self.checkpointing
+    def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
+        """Write a checkpoint if one is due. ``epoch`` counts within the stage.
+
+        It holds the settings and the history too: whoever writes those to the run folder may have been killed.
+        """
+        target, total = self.checkpointing, len(history)
         if target is None or target.every is None or total % target.every:
             return
         self.worker.settle()
@@ -407,6 +415,8 @@ class Stage:
                 "best_epoch": self._best.epoch,
                 "scale": self._scale,
                 "rate": self._rate,
+                "settings": target.settings,
+                "history": history,
             }
             checkpoint.commit(target.folder, total, meta)
         self.team.barrier()

@@ -17,7 +17,7 @@ from .admm.activations import ACTIVATIONS
 from .admm.diagnostics import rho_bound
 from .admm.state import Weights
 from .config import ModelConfig
-from .engine import plan
+from .engine import checkpoint, plan
 from .engine.phases import compiling
 from .engine.plan import Plan
 from .engine.precision import tensor_cores
@@ -74,7 +74,9 @@ def train(
     config = dataclasses.replace(config, weight_decay=float(decay))
     assert config.stages is not None
     resume = checkpointing.resume if checkpointing else None
-    history = list(checkpointing.history) if checkpointing else []
+    history = checkpointing.history if checkpointing else []
+    if checkpointing is not None and resume is None and team.rank == 0:
+        checkpoint.clear(checkpointing.folder)
     status = Status.MAX_EPOCHS
     dealt: Plan | None = None
     weights: list[Weights] = []

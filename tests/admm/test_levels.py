@@ -41,6 +41,14 @@ def test_calibrated_levels_cover_the_activations_and_keep_zero(bits: int, low: f
         torch.testing.assert_close((delta.project(x) - x).abs(), nearest(delta.values, x), rtol=0, atol=1e-2 * step)
 
 
+@pytest.mark.parametrize(("bits", "top"), [(1, 2.0), (2, 2.0), (3, 3.0), (4, 3.0), (8, 3.0)])
+def test_calibrated_levels_leave_room_to_grow(bits: int, top: float) -> None:
+    """Half of the range more, except on so few levels that resolution is worth more."""
+    delta = Levels.calibrated(torch.tensor([0.0, 0.5, 2.0]), bits)
+    assert float(delta.values[0]) == 0.0
+    assert float(delta.values[-1]) == pytest.approx(top)
+
+
 def test_calibration_of_a_dead_layer_is_harmless() -> None:
     delta = Levels.calibrated(torch.zeros(10, 3), bits=4)
     assert torch.equal(delta.project(torch.zeros(5)), torch.zeros(5))

@@ -145,3 +145,17 @@ def test_descent_constants_are_positive_exactly_above_the_bound(nu: float, lipsc
     bound = rho_bound(nu, lipschitz)
     assert min(descent_constants(nu, 1.001 * bound, lipschitz)) > 0
     assert min(descent_constants(nu, 0.999 * bound, lipschitz)) < 0
+
+
+def test_residuals_are_refreshed(make_chain) -> None:
+    """Every so many epochs r is recomputed, whatever it has become."""
+    worker = make_chain()
+    worker.refresh_every = 3
+    for _ in range(2):
+        worker.epoch()
+    for layer in worker.layers:
+        layer.r += 1e-3
+    worker.epoch()
+    inputs = [worker.X, *(boundary.p for boundary in worker.boundaries[1:-1])]
+    for layer, p in zip(worker.layers, inputs, strict=True):
+        torch.testing.assert_close(layer.r, p @ layer.W.T + layer.b - layer.z, rtol=0, atol=1e-12)

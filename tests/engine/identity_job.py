@@ -65,7 +65,7 @@ for name, settings in json.loads((folder / "cases.json").read_text()).items():
             Examples(data["X_train"], data["y_train"]) if first else None,
             Examples(data["X_val"], data["y_val"]) if first else None,
             4, ModelConfig.from_settings(settings), seed=0, team=team,
-            checkpointing=Checkpointing(folder / name / str(active), every=20),
+            checkpointing=Checkpointing(folder / name / str(active), {}, every=20),
         )  # fmt: skip
         check_duals()
         if result is not None:

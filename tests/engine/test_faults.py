@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pdadmm_g import InputError, parallel
+from pdadmm_g import InputError, parallel, runs
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine import checkpoint
 from pdadmm_g.engine.launch import WorkerLostError
-from pdadmm_g.runs import train_run
+from pdadmm_g.runs import RunFolder, train_run
 
 SETTINGS = {
     "augment": "average",
@@ -134,20 +134,94 @@ def wait_for(condition, seconds: float) -> None:
 # ------------------------------------------------------------------------------------------------------- resuming
 
 
-def test_resume_refuses_other_settings(tmp_path: Path) -> None:
-    out = tmp_path / "run"
+def interrupted_run(out: Path, epoch: int = 7, **changes: object) -> None:
+    """A run that ended without a word while it noted this epoch."""
 
     def interrupt(record) -> None:
-        if record["epoch"] == 7:
+        if record["epoch"] == epoch:
             raise RuntimeError("stop here")
 
     with pytest.raises(RuntimeError, match="stop here"):
-        train_run(config(out), on_epoch=interrupt)
+        train_run(config(out, **changes), on_epoch=interrupt)
+
+
+def test_resume_refuses_other_settings(tmp_path: Path) -> None:
+    interrupted_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
+        train_run(config(tmp_path / "run", rho=0.5), resume=True)
+
+
+def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: bytes) -> None:
+    """The workers may have written a checkpoint when whoever notes the epochs is killed before noting even one."""
+    out = tmp_path / "run"
+    interrupted_run(out)
+    for path in out.glob("*.*"):
+        path.unlink()
     with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
         train_run(config(out, rho=0.5), resume=True)
-    (out / "metrics.jsonl").write_text("")
-    with pytest.raises(InputError, match="has 0 epochs, the checkpoint was written after 5"):
-        train_run(config(out), resume=True)
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in metrics] == list(range(1, 25))
+
+
+@pytest.mark.timeout(60)
+def test_resume_with_more_workers(tmp_path: Path, undisturbed: bytes) -> None:
+    interrupted_run(tmp_path / "run")
+    summary = train_run(config(tmp_path / "run", workers=2), resume=True)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+    assert len(summary["workers"]) == 2
+    assert all(worker["compute_seconds"] > 0 for worker in summary["workers"])
+
+
+def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    interrupted_run(out)
+    assert checkpoint.latest(out / "checkpoints") is not None
+    interrupted_run(out, epoch=3, rho=6.0)
+    assert checkpoint.latest(out / "checkpoints") is None
+
+
+def test_run_is_finished_before_its_checkpoints_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half removed, a checkpoint could not be resumed from."""
+    out = tmp_path / "run"
+
+    def killed(path: Path, **_: object) -> None:
+        raise RuntimeError(f"killed at {path.name}")
+
+    monkeypatch.setattr(runs.shutil, "rmtree", killed)
+    with pytest.raises(RuntimeError, match="killed at checkpoints"):
+        train_run(config(out, checkpoint_every=None))
+    assert RunFolder(out).finished
+
+
+def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path, _: str) -> None:
+        raise RuntimeError(f"killed at {path.name}")
+
+    monkeypatch.setattr(runs, "write_atomically", killed)
+    with pytest.raises(RuntimeError, match=r"killed at config\.yaml"):
+        RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
+    assert (tmp_path / "run/metrics.jsonl").exists()
+    RunFolder(tmp_path / "run").check_free(overwrite=False)
+
+
+@pytest.mark.timeout(60)
+def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"config": {}}))
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    worker = subprocess.Popen(
+        [*parallel.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert worker.stdin is not None
+        worker.stdin.close()
+        assert worker.wait(timeout=45) == 4
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: bytes) -> None:

@@ -70,7 +70,7 @@ def parallel_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
 def test_every_variable_is_the_same_bit_for_bit(parallel_runs, tmp_path: Path, case: str) -> None:
     config = ModelConfig.from_settings(CASES[case])
     serial = train(
-        TRAINING, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, every=20)
+        TRAINING, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=20)
     )  # fmt: skip
     folder, histories = parallel_runs
     reference = [load_file(str(path)) for path in sorted(tmp_path.glob("epoch-00000020/layer-*"))]

@@ -57,6 +57,13 @@ def latest(folder: Path) -> Checkpoint | None:
     return Checkpoint(found[0], meta)
 
 
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run: one that starts anew must not be resumed from them."""
+    for path in folder.glob("epoch-*"):
+        (path / META).unlink(missing_ok=True)  # first, so that none is valid and half removed
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
     """Write one layer of the checkpoint of ``epoch``, safely on disk when this returns."""
     path = _epoch_folder(folder, epoch)

@@ -188,7 +188,7 @@ def run_workers(
                 process = subprocess.Popen(
                     command,
                     env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,  # nothing is written to it: it ends when this process does
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
@@ -216,6 +216,8 @@ def run_workers(
                 process.kill()
         for process in processes:
             process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def _read_events(rank: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
