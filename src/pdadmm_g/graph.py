@@ -118,13 +118,13 @@ class GraphAugment(BaseTransform):
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
         rows = self.propagated(data, torch.cat([nodes, sample]))
         self._learn(rows[len(nodes) :])
-        return self._normalized(rows[: len(nodes)])
+        return self.normalized(rows[: len(nodes)])
 
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
             self._learn(rows)
-        return self._normalized(rows.clone())
+        return self.normalized(rows.clone())
 
     def _learn(self, rows: Tensor) -> None:
         rows = rows.clone()
@@ -144,10 +144,10 @@ class GraphAugment(BaseTransform):
             if out is not None:
                 raise InputError("fit the transform before it writes centred features into 'out'")
             return self.fit(data, nodes)
-        return self._normalized(self.propagated(data, nodes, out=out))
+        return self.normalized(self.propagated(data, nodes, out=out))
 
-    def _normalized(self, rows: Tensor) -> Tensor:
-        """Overwrites ``rows``."""
+    def normalized(self, rows: Tensor) -> Tensor:
+        """The propagated ``rows`` as the model takes them. Overwrites ``rows``."""
         if self.normalize != "none":
             _to_unit_length(rows, self.blocks)
         if self.normalize == "centered":

@@ -1,7 +1,8 @@
-"""Progress of a training run: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a training run: a bar on a terminal, plain lines elsewhere; and the time left of longer work."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rich.console import Console
@@ -66,3 +67,31 @@ class Progress:
         elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
+
+
+class TimeLeft:
+    """About how long the rest of some pieces of work takes, by the time of those that are done."""
+
+    #: Pieces that are done within so many seconds of the start were there already, and tell nothing.
+    instant = 1.0
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.start = time.monotonic()
+
+    def after(self, done: int, total: int) -> str:
+        """What to add to a line of progress when so many are done."""
+        seconds = time.monotonic() - self.start
+        if seconds < self.instant:
+            self.known = done
+        if done in (self.known, total):
+            return ""
+        return f"; about {duration(seconds / (done - self.known) * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cells import Cell, Result, Settings, run_cells
+from .cells import Cell, Result, Settings
 
 #: The data sets that have everything; Flickr and ogbn-arxiv run with the same command where their features are.
 COMPLETE = (
@@ -66,13 +66,13 @@ def admm_cells(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...]) -> 
     return cells
 
 
-def run_paper_table(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
+def paper_cells(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...]) -> list[Cell]:
     """All cells of the table with so many neurons."""
     cells = admm_cells(hidden, datasets, seeds) + gradient_cells(hidden, datasets, seeds)
-    yield from run_cells(sorted(cells, key=lambda cell: datasets.index(cell.dataset)), **options)
+    return sorted(cells, key=lambda cell: datasets.index(cell.dataset))
 
 
-def run_best_table(datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
+def best_cells(datasets: Sequence[str], seeds: tuple[int, ...]) -> list[Cell]:
     """The default of the library, our best by search, and the reference rows SGC and SIGN, on the same splits."""
     own = {"eval_every": 5}
     unit = {"normalize": "unit", "epochs": 300, "patience": 100}
@@ -94,7 +94,7 @@ def run_best_table(datasets: Sequence[str], seeds: tuple[int, ...], **options: A
         cells.append(Cell("pdADMM-G best", dataset, tried, seeds, search_seeds=2))
         for name, candidates in (("SGC", sgc), ("S2GC", s2gc), ("SIGN", sign)):
             cells.append(Cell(name, dataset, candidates, seeds))
-    yield from run_cells(cells, **options)
+    return cells
 
 
 def render_paper_table(hidden: int, results: Sequence[Result]) -> str:
