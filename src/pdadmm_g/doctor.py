@@ -26,6 +26,11 @@ class Check:
     remedy: str = ""
 
 
+#: What is trained on one worker and on two, by settings.
+SELF_TESTS: dict[str, dict[str, Any]] = {"self-test": {}, "self-test, 8 bits": {"quantize": "pq"}}
+REPORT = "please report this with the whole output of 'pdadmm-g doctor --json'"
+
+
 def diagnose() -> Iterator[Check]:
     """All checks, each as soon as it is known."""
     for check in (_python, _packages, _cpu, _gpus, _backends, _compiler, _data, _cache, _self_test):
@@ -34,7 +39,8 @@ def diagnose() -> Iterator[Check]:
         except Exception as error:  # whatever is broken is what the user came to learn
             reason = (str(error).splitlines() or [""])[0]
             name = check.__name__.strip("_").replace("_", "-")
-            yield Check(name, "FAILED", f"{type(error).__name__}: {reason}", "install again: pip install pdadmm-g")
+            remedy = "pip install --force-reinstall pdadmm-g" if isinstance(error, (ImportError, OSError)) else REPORT
+            yield Check(name, "FAILED", f"{type(error).__name__}: {reason}", remedy)
 
 
 def _python() -> Iterator[Check]:
@@ -134,15 +140,14 @@ def _self_test() -> Iterator[Check]:
         "layers": 4, "hidden": 8, "stages": (4,), "epochs": 10, "augment": "average", "hops": 2, "normalize": "unit",
         "weight_decay": 0.1, "random_state": 0,
     }  # fmt: skip
-    for name, quantized in (("self-test", {}), ("self-test, 8 bits", {"quantize": "pq"})):
-        models = [GAMLPClassifier(**settings | quantized, workers=workers).fit(data) for workers in (1, 2)]
+    for name, own in SELF_TESTS.items():
+        models = [GAMLPClassifier(**settings | own, workers=workers).fit(data) for workers in (1, 2)]
         pairs = zip(*(model.model_.parameters() for model in models), strict=True)
-        remedy = "please report this with the whole output of 'pdadmm-g doctor --json'"
         accuracy = models[0].score(data, data.train_mask)
         if not all(torch.equal(one, two) for one, two in pairs):
-            yield Check(name, "FAILED", "two workers give other weights than one", remedy)
+            yield Check(name, "FAILED", "two workers give other weights than one", REPORT)
         elif accuracy < 0.9:
-            yield Check(name, "FAILED", f"accuracy {accuracy:.2f} on a graph that is easy to learn", remedy)
+            yield Check(name, "FAILED", f"accuracy {accuracy:.2f} on a graph that is easy to learn", REPORT)
         else:
             yield Check(name, "ok", "two workers give the weights of one, bit for bit")
 

@@ -238,7 +238,8 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
 
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     """For each worker its layers in the last stage, and what it did over the whole run."""
-    records = [record["workers"] for record in classifier.history_]
+    # The methods to compare with train without workers.
+    records = [record["workers"] for record in classifier.history_ if record["workers"]]
     names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
     return [
         {"layers": layers, **{name: sum(workers[rank][name] for workers in records) for name in names}}

@@ -33,6 +33,5 @@ def doctor(output: Output) -> int:
     healthy = all(check.state != "FAILED" for check in checks)
     output.result({"healthy": healthy, "checks": [dataclasses.asdict(check) for check in checks]})
     if not healthy:
-        failed = ", ".join(check.name for check in checks if check.state == "FAILED")
-        click.echo(f"error: failed: {failed}", err=True)
+        output.error("failed: " + ", ".join(check.name for check in checks if check.state == "FAILED"))
     return 0 if healthy else EXIT_FAILURE

@@ -31,6 +31,10 @@ class Output:
         if not self.quiet:
             click.echo(text, err=True)
 
+    def error(self, text: str) -> None:
+        """A line about what failed, printed in every mode."""
+        click.echo(f"error: {text}", err=True)
+
     def result(self, value: dict[str, Any]) -> None:
         """The whole result, for scripts: call it once."""
         if self.json:

@@ -11,6 +11,7 @@ import click
 
 from ..config import RunConfig
 from ..errors import InputError
+from ..status import Status
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
@@ -47,7 +48,6 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.team import PeerLostError
     from ..progress import Progress
     from ..runs import join_run, train_run
-    from ..status import Status
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
@@ -77,7 +77,11 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 
 def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> None:
     output.result(summary | {"out": out})
-    output.say(f"{summary['status']}: {summary['advice']}")
+    ending = f"{summary['status']}: {summary['advice']}"
+    if Status[summary["status"]].is_failure:
+        output.error(ending)
+    else:
+        output.say(ending)
     output.say(
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
