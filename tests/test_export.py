@@ -70,6 +70,8 @@ def test_torch_export_on_real_data(tmp_path: Path, fitted: GAMLPClassifier, digi
     assert torch.equal(program(rows), fitted._logits(digits))
     assert torch.equal(rows, before)  # the program normalises a copy
     assert program(rows[:1]).shape == (1, 10)
+    assert program.to(torch.float64)(rows.double()).dtype == torch.float64  # all that it holds moves with it
+    assert {"mean", "scale"} <= set(program.state_dict())
     assert json.loads(extra["pdadmm_g.json"])["features"] == 64
 
 

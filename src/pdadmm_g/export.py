@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from . import __version__
 from .errors import InputError
 from .estimator import GAMLPClassifier
-from .graph import GraphAugment
+from .graph import GraphAugment, normalized
 from .model import GAMLP
 
 #: Formats with the ending of their files.
@@ -47,10 +47,16 @@ class Program(nn.Module):
         super().__init__()
         self.model = model or classifier.model_
         # A model of a plain matrix takes it as it is.
-        self.augmentation = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+        fitted = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+        self.normalize, self.blocks = fitted.normalize, fitted.blocks
+        # Buffers, which move to a GPU with the weights.
+        self.mean: Tensor | None
+        self.scale: Tensor | None
+        self.register_buffer("mean", fitted.mean)
+        self.register_buffer("scale", fitted.scale)
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.model(self.augmentation.normalized(rows.clone()))
+        return self.model(normalized(rows.clone(), self.normalize, self.blocks, self.mean, self.scale))
 
 
 def description(classifier: GAMLPClassifier) -> dict[str, Any]:
@@ -165,7 +171,7 @@ def _write_onnx(classifier: GAMLPClassifier, file: Path, int8: bool) -> None:
     if size > ONNX_BYTES:
         raise InputError(f"the model is too large for one ONNX file ({size / 2**30:.1f} GiB); use torch-export")
     graph = _OnnxGraph(onnx)
-    graph.normalize(program.augmentation)
+    graph.normalize(program)
     graph.network(program.model, int8)
     model = graph.model(program.model.widths, description(classifier) | {"int8": int8})
     onnx.checker.check_model(model)
@@ -216,16 +222,16 @@ class _OnnxGraph:
         self.constants.setdefault(name, self.onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
-    def normalize(self, fitted: GraphAugment) -> None:
-        """:meth:`GraphAugment.normalized`."""
-        if fitted.normalize != "none":
-            self._unit_length(fitted.blocks)
-        if fitted.normalize == "centered":
-            assert fitted.mean is not None
-            assert fitted.scale is not None
-            self.apply("Sub", self.value, self.constant("mean", fitted.mean.numpy()))
-            self.apply("Div", self.value, self.constant("scale", fitted.scale.numpy()))
-            self._unit_length(fitted.blocks)
+    def normalize(self, program: Program) -> None:
+        """:func:`pdadmm_g.graph.normalized`."""
+        if program.normalize != "none":
+            self._unit_length(program.blocks)
+        if program.normalize == "centered":
+            assert program.mean is not None
+            assert program.scale is not None
+            self.apply("Sub", self.value, self.constant("mean", program.mean.numpy()))
+            self.apply("Div", self.value, self.constant("scale", program.scale.numpy()))
+            self._unit_length(program.blocks)
 
     def _unit_length(self, blocks: int) -> None:
         # A zero in the shape of a reshape keeps that dimension, -1 takes the rest.

@@ -118,13 +118,13 @@ class GraphAugment(BaseTransform):
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
         rows = self.propagated(data, torch.cat([nodes, sample]))
         self._learn(rows[len(nodes) :])
-        return self.normalized(rows[: len(nodes)])
+        return self._normalized(rows[: len(nodes)])
 
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
             self._learn(rows)
-        return self.normalized(rows.clone())
+        return self._normalized(rows.clone())
 
     def _learn(self, rows: Tensor) -> None:
         rows = rows.clone()
@@ -144,18 +144,11 @@ class GraphAugment(BaseTransform):
             if out is not None:
                 raise InputError("fit the transform before it writes centred features into 'out'")
             return self.fit(data, nodes)
-        return self.normalized(self.propagated(data, nodes, out=out))
+        return self._normalized(self.propagated(data, nodes, out=out))
 
-    def normalized(self, rows: Tensor) -> Tensor:
-        """The propagated ``rows`` as the model takes them. Overwrites ``rows``."""
-        if self.normalize != "none":
-            _to_unit_length(rows, self.blocks)
-        if self.normalize == "centered":
-            assert self.mean is not None
-            assert self.scale is not None
-            rows.sub_(self.mean).div_(self.scale)
-            _to_unit_length(rows, self.blocks)
-        return rows
+    def _normalized(self, rows: Tensor) -> Tensor:
+        """Overwrites ``rows``."""
+        return normalized(rows, self.normalize, self.blocks, self.mean, self.scale)
 
     def propagated(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
@@ -250,6 +243,18 @@ def _propagate(
         for block, operated in enumerate(operators(A, H)):
             out[:, block * width + start : block * width + stop] = operated[rows]
     return out
+
+
+def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
+    """The propagated ``rows`` as the network takes them, see :class:`GraphAugment`. Overwrites ``rows``."""
+    if normalize != "none":
+        _to_unit_length(rows, blocks)
+    if normalize == "centered":
+        assert mean is not None
+        assert scale is not None
+        rows.sub_(mean).div_(scale)
+        _to_unit_length(rows, blocks)
+    return rows
 
 
 def _to_unit_length(rows: Tensor, blocks: int) -> None:

@@ -28,6 +28,7 @@ class Progress:
         self._bar: RichProgress | None = None
         self._stage_start = 0
         self._stage = 1
+        self._time_left = TimeLeft()
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -53,6 +54,7 @@ class Progress:
         """Show the record of an epoch that just ended."""
         if record["stage"] != self._stage:
             self._stage, self._stage_start = record["stage"], record["epoch"] - 1
+            self._time_left = TimeLeft()
         epoch = record["epoch"] - self._stage_start
         depth = self.stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layers"
@@ -66,6 +68,7 @@ class Progress:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
         elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
+            figures += self._time_left.after(epoch, self.epochs, of="the stage")
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
 
 
@@ -79,14 +82,15 @@ class TimeLeft:
         self.known = 0
         self.start = time.monotonic()
 
-    def after(self, done: int, total: int) -> str:
-        """What to add to a line of progress when so many are done."""
+    def after(self, done: int, total: int, of: str = "") -> str:
+        """What to add to a line of progress when so many are done, ``of`` something."""
         seconds = time.monotonic() - self.start
         if seconds < self.instant:
             self.known = done
         if done in (self.known, total):
             return ""
-        return f"; about {duration(seconds / (done - self.known) * (total - done))} left"
+        left = duration(seconds / (done - self.known) * (total - done))
+        return f"; about {left} left" + (f" of {of}" if of else "")
 
 
 def duration(seconds: float) -> str:

@@ -144,7 +144,9 @@ def _row_line(row: dict[str, Any]) -> str:
     "--compile/--no-compile", default=None, help="fuse the elementwise work [default: on a GPU, where it pays]"
 )
 @click.option("--methods", metavar="NAME,...", help="only these: floor,linearized,exact,quantized,adam")
-@click.option("--seconds", default=5.0, show_default=True, metavar="X", help="for each method, after warming up")
+@click.option(
+    "--seconds", default=5.0, show_default=True, metavar="X", help="seconds for each method, after warming up"
+)
 @click.option("--out", metavar="FILE", help="write the figures to this JSON file")
 @output_options
 def bench(methods: str | None, seconds: float, out: str | None, output: Output, **size: Any) -> None:

@@ -15,7 +15,9 @@ FORMATS = ("safetensors", "torch-export", "onnx")
 @click.command(name="export", short_help="Write the model as safetensors, torch.export or ONNX.")
 @click.argument("run", shell_complete=words((), then="dir"))
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="onnx", show_default=True, help="kind of file")
-@click.option("--out", metavar="FILE", help="file to write [default: the run's name with the format's ending, here]")
+@click.option(
+    "--out", metavar="FILE", help="file to write [default: RUN's name with the format's ending, in this folder]"
+)
 @click.option("--int8", is_flag=True, help="weights as 8-bit integers, a quarter of the size (onnx only)")
 @output_options
 def export(run: str, kind: str, out: str | None, int8: bool, output: Output) -> None:
