@@ -135,12 +135,13 @@ def test_a_model_of_a_plain_matrix(tmp_path: Path, tiny_graph: Data, format: str
 # --------------------------------------------------------------------------------------------- nothing half-written
 
 
+@pytest.mark.parametrize("value", [1.0, float("nan")])
 def test_a_file_that_differs_is_not_written(
-    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     path = tmp_path / "model.onnx"
     path.write_text("before")
-    monkeypatch.setattr(module, "_read_onnx", lambda file: lambda rows: torch.ones(len(rows), 2))
+    monkeypatch.setattr(module, "_read_onnx", lambda file: lambda rows: torch.full((len(rows), 2), value))
     with pytest.raises(InputError, match=r"model\.onnx: not written: its logits differ"):
         export(tiny, path, "onnx")
     assert path.read_text() == "before"
@@ -152,6 +153,8 @@ def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier) -> None:
         export(tiny, tmp_path / "model", "pickle")
     with pytest.raises(InputError, match="int8 weights are for format onnx"):
         export(tiny, tmp_path / "model", "safetensors", int8=True)
+    with pytest.raises(InputError, match=r"model: torch reads programs from files that end in \.pt2 only"):
+        export(tiny, tmp_path / "model", "torch-export")
     with pytest.raises(InputError, match="cannot write"):
         export(tiny, tmp_path / "no" / "model.onnx", "onnx")
     with pytest.raises(InputError, match="is not a file"):

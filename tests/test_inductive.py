@@ -124,3 +124,14 @@ def test_the_command_needs_neither_labels_nor_masks(
     rows = list(csv.DictReader(Path("preds.csv").read_text().splitlines()))
     assert [int(row["label"]) for row in rows] == [*tiny_graph.y.tolist(), 0, 1]
     assert [int(row["label"]) for row in rows] == classifier.predict(bigger).tolist()
+
+
+def test_the_lines_of_the_guide(tiny_graph: Data) -> None:
+    guide = Path(__file__).parents[1] / "docs" / "guides" / "new-nodes.md"
+    lines = guide.read_text().split("```python\n")[1].split("```")[0].replace("(random_state=0)", "(**settings)")
+    scope = {
+        "data": tiny_graph, "settings": SETTINGS, "new_features": tiny_graph.x[[0, 19]],
+        "new_edges": torch.tensor([[20, 21], [1, 18]]),
+    }  # fmt: skip
+    exec(lines, scope)
+    assert scope["clf"].predict(scope["grown"], [20, 21]).tolist() == [0, 1]

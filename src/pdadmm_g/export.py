@@ -89,6 +89,8 @@ def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: 
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format}")
     if int8 and format != "onnx":
         raise InputError(f"int8 weights are for format onnx, not for {format}")
+    if format == "torch-export" and Path(path).suffix != ".pt2":
+        raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]
     reference = Program(classifier, _rounded(classifier.model_) if int8 else None).eval()
     with torch.no_grad(), _new_file(Path(path)) as file:
@@ -100,11 +102,10 @@ def _compared(reference: Program, exported: Callable[[Tensor], Tensor], path: Pa
     width = reference.model.widths[0]
     rows = torch.randn(8, width, generator=torch.Generator().manual_seed(0))
     rows[0] = 0  # a node without features
-    worst = 0.0
-    for part in (rows, rows[1:2]):
-        ours, theirs = reference(part), exported(part)
-        worst = max(worst, float((ours - theirs).abs().max() / ours.abs().max().clamp(min=1e-30)))
-    if not worst <= TOLERANCE:
+    pairs = [(reference(part), exported(part)) for part in (rows, rows[1:2])]
+    differences = [(ours - theirs).abs().max() / ours.abs().max().clamp(min=1e-30) for ours, theirs in pairs]
+    worst = float(torch.stack(differences).max())
+    if not worst <= TOLERANCE:  # NaN is no better
         raise InputError(f"{path}: not written: its logits differ from ours by {worst:.1g} of the largest")
     return worst
 

@@ -183,6 +183,6 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
         output.say(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}")
     command = "pdadmm-g bench " + " ".join(f"--{name} {value}" for name, value in size.items() if value is not None)
     figures = {**provenance(command), "rows": rows}
-    output.result(figures)
     if out is not None:
         write_atomically(Path(out), json.dumps(figures, indent=1) + "\n")
+    output.result(figures)
