@@ -189,14 +189,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = len(result.history)
         return self
 
-    def predict(self, X: Data | ArrayLike, nodes: Tensor | None = None) -> NDArray[Any]:
-        """The most probable label of every row, or of ``nodes`` (indices, all by default) of a graph."""
+    def predict(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:
+        """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
+
+        The graph may be another than that of ``fit``, with new nodes and edges; it needs neither labels nor masks.
+        """
         best = self._logits(X, nodes).argmax(1).numpy()
         return self.classes_[best]
 
-    def predict_proba(self, X: Data | ArrayLike) -> NDArray[Any]:
-        """The probability of each class, in the order of ``classes_``, for every node or row."""
-        return torch.softmax(self._logits(X), dim=1).numpy()
+    def predict_proba(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
+        return torch.softmax(self._logits(X, nodes), dim=1).numpy()
 
     def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy. For a graph, ``y`` is the mask (or indices) of the nodes to score, by default its test mask."""
@@ -307,7 +310,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
 
     @torch.no_grad()
-    def _logits(self, X: Data | ArrayLike, nodes: Tensor | None = None) -> Tensor:
+    def _logits(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
         check_is_fitted(self, "model_")
         device = checked_device(self.device)
         model = self.model_.to(device)
@@ -316,11 +319,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         finally:
             model.cpu()
 
-    def _feature_chunks(self, X: Data | ArrayLike, nodes: Tensor | None) -> Iterator[Tensor]:
+    def _feature_chunks(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None) -> Iterator[Tensor]:
         """The model's input for ``nodes`` (all by default), a chunk of nodes at a time."""
         if not isinstance(X, Data):
             if self.augmentation_ is not None:
                 raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
+            if nodes is not None:
+                raise InputError("nodes are of a graph: select the rows of a matrix yourself")
             yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False))
             return
         data = check_graph(X)
@@ -329,10 +334,24 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if self.augmentation_ is not None and self.augmentation_.mode != "none":
             self._require_edges(data)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        nodes = torch.arange(data.num_nodes) if nodes is None else nodes
+        index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
         chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))
-        for part in nodes.split(chunk):
+        for part in index.split(chunk):
             yield fitted.features(data, part)
+
+
+def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:
+    """Node numbers in the order given, from numbers or a boolean mask."""
+    given = torch.as_tensor(nodes).cpu()
+    if given.dtype == torch.bool:
+        return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
+    if given.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
+        raise InputError("nodes must be booleans or a list of node indices")
+    if int(given.min()) < 0 or int(given.max()) >= num_nodes:
+        raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
+    return given.long()
 
 
 @contextmanager

@@ -148,14 +148,7 @@ class GraphAugment(BaseTransform):
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
-        if self.normalize != "none":
-            _to_unit_length(rows, self.blocks)
-        if self.normalize == "centered":
-            assert self.mean is not None
-            assert self.scale is not None
-            rows.sub_(self.mean).div_(self.scale)
-            _to_unit_length(rows, self.blocks)
-        return rows
+        return normalized(rows, self.normalize, self.blocks, self.mean, self.scale)
 
     def propagated(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
@@ -250,6 +243,18 @@ def _propagate(
         for block, operated in enumerate(operators(A, H)):
             out[:, block * width + start : block * width + stop] = operated[rows]
     return out
+
+
+def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
+    """The propagated ``rows`` as the network takes them, see :class:`GraphAugment`. Overwrites ``rows``."""
+    if normalize != "none":
+        _to_unit_length(rows, blocks)
+    if normalize == "centered":
+        assert mean is not None
+        assert scale is not None
+        rows.sub_(mean).div_(scale)
+        _to_unit_length(rows, blocks)
+    return rows
 
 
 def _to_unit_length(rows: Tensor, blocks: int) -> None:

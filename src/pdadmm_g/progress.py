@@ -1,7 +1,8 @@
-"""Progress of a training run: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a training run: a bar on a terminal, plain lines elsewhere; and the time left of longer work."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +28,7 @@ class Progress:
         self._bar: RichProgress | None = None
         self._stage_start = 0
         self._stage = 1
+        self._time_left = TimeLeft()
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -52,6 +54,7 @@ class Progress:
         """Show the record of an epoch that just ended."""
         if record["stage"] != self._stage:
             self._stage, self._stage_start = record["stage"], record["epoch"] - 1
+            self._time_left = TimeLeft()
         epoch = record["epoch"] - self._stage_start
         depth = self.stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layers"
@@ -65,4 +68,34 @@ class Progress:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
         elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
+            figures += self._time_left.after(epoch, self.epochs, of="the stage")
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
+
+
+class TimeLeft:
+    """About how long the rest of some pieces of work takes, by the time of those that are done."""
+
+    #: Pieces that are done within so many seconds of the start were there already, and tell nothing.
+    instant = 1.0
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.start = time.monotonic()
+
+    def after(self, done: int, total: int, of: str = "") -> str:
+        """What to add to a line of progress when so many are done, ``of`` something."""
+        seconds = time.monotonic() - self.start
+        if seconds < self.instant:
+            self.known = done
+        if done in (self.known, total):
+            return ""
+        left = duration(seconds / (done - self.known) * (total - done))
+        return f"; about {left} left" + (f" of {of}" if of else "")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

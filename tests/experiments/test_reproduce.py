@@ -53,15 +53,18 @@ def test_experiments_leave_json_a_table_and_figures(
     table = (folder / "table.md").read_text()
     assert table in out
     assert table.startswith("|")
-    assert "digits" in err
+    # One line of progress per row of the experiment, which counts to the end.
+    lines = [line for line in err.splitlines() if "digits" in line]
+    assert [line.split()[0] for line in lines] == [f"{done}/{len(lines)}" for done in range(1, len(lines) + 1)]
     before = {path.name: path.read_bytes() for path in folder.glob("*.json")}
     assert reproduce(experiment, "--quick", "--datasets", "digits")[1] == out
     assert before == {path.name: path.read_bytes() for path in folder.glob("*.json")}
 
 
 def test_speedup(reproduce) -> None:
-    code, out, _ = reproduce("speedup-layers", "--quick", "--workers", "2")
+    code, out, err = reproduce("speedup-layers", "--quick", "--workers", "2")
     assert code == 0
+    assert [line.split()[0] for line in err.splitlines()] == ["1/2", "2/2"]
     assert "| pdADMM-G | 8 | 2 |" in out
     rows = json.loads(Path("results/speedup-layers-quick/timings.json").read_text())["rows"]
     assert {row["workers"] for row in rows} == {1, 2}
@@ -118,9 +121,10 @@ def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> 
             ["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--epochs", "5", "--weight-decay", "0.5"]
         )
     assert not caught.value.code
-    out, _ = capsys.readouterr()
-    assert "trial 2/2: validation" in out
-    assert "weight_decay" not in out
+    out, err = capsys.readouterr()
+    assert out == "best settings written to best.yaml; next: pdadmm-g train --config best.yaml\n"
+    assert "trial 2/2: validation" in err
+    assert "weight_decay" not in err
     from pdadmm_g.config import RunConfig
 
     config = RunConfig.load("best.yaml")

@@ -10,8 +10,12 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from . import experiments, soak, train, use
+from . import experiments, train, use
+from .completion import completion
+from .doctor import doctor
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
+from .export import export
+from .soak import soak
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -23,7 +27,13 @@ def cli() -> None:
     pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
     pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    pdadmm-g export runs/cora-0 --format onnx         the model for other programs
     pdadmm-g reproduce table-100 --quick              the paper's experiments
+    pdadmm-g doctor                                   is everything here that is needed?
+    pdadmm-g COMMAND --help                           every option, its default and examples
+
+    Exit codes: 0 success; 2 wrong input, one line says what; 3 numerical failure, the best model was kept, or a failed
+    check of doctor; 4 a worker was lost; 130 interrupted.
     """
 
 
@@ -70,6 +80,7 @@ def _warning_printer() -> Callable[..., None]:
 
 for command in (
     train.train, use.evaluate, use.predict, train.tune, train.demo,
-    experiments.datasets, experiments.reproduce, experiments.bench, soak.soak,
+    experiments.datasets, experiments.reproduce, experiments.bench,
+    export, doctor, soak, completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..errors import InputError
+from .completion import words
+from .output import Output, output_options
 
 
-@click.command()
-@click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
-def datasets(data_root: str | None) -> None:
+@click.command(short_help="List the data sets known by name.")
+@click.option(
+    "--data-root",
+    metavar="TEXT",
+    help="folder of raw benchmark files [default: $PDADMM_G_DATA]",
+    shell_complete=words((), then="dir"),
+)
+@output_options
+def datasets(data_root: str | None, output: Output) -> None:
     """List the data sets known by name, and whether their raw files are under the data root."""
     from ..datasets import BENCHMARKS, raw_files_present
 
-    click.echo(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
-    click.echo(f"{'digits':<18}{1797:>8}{64:>10}{10:>9}  embedded")
+    rows = [{"name": "digits", "nodes": 1797, "features": 64, "classes": 10, "files": "embedded"}]
     for name, benchmark in BENCHMARKS.items():
-        state = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
-        click.echo(f"{name:<18}{benchmark.nodes:>8}{benchmark.features:>10}{benchmark.classes:>9}  {state}")
+        files = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
+        sizes = {"nodes": benchmark.nodes, "features": benchmark.features, "classes": benchmark.classes}
+        rows.append({"name": name, **sizes, "files": files})
+    output.say(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
+    for row in rows:
+        output.say("{name:<18}{nodes:>8}{features:>10}{classes:>9}  {files}".format(**row))
+    output.result({"datasets": rows})
 
 
 EXPERIMENTS = (
@@ -30,8 +43,8 @@ EXPERIMENTS = (
 )  # fmt: skip
 
 
-@click.command()
-@click.argument("experiment", type=click.Choice([*EXPERIMENTS, "all"]))
+@click.command(short_help="Run an experiment of the paper.")
+@click.argument("experiment", type=click.Choice([*EXPERIMENTS, "all"]), metavar="EXPERIMENT")
 @click.option(
     "--out", default="results", show_default=True, metavar="DIR", help="folder with one folder per experiment"
 )
@@ -41,6 +54,7 @@ EXPERIMENTS = (
 @click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
 @click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
+@output_options
 def reproduce(
     experiment: str,
     out: str,
@@ -50,8 +64,12 @@ def reproduce(
     workers: int,
     device: str,
     quick: bool,
+    output: Output,
 ) -> None:
     """Run an experiment of the paper and show our figures beside the paper's.
+
+    EXPERIMENT is table-100, table-500, table-best, convergence, depth, speedup-layers, speedup-workers, communication,
+    homophily, stand-ins or all.
 
     Results go to OUT/EXPERIMENT: one JSON file per cell, table.md and PNG figures. A cell that is there is not run
     again: call the command once more to go on after an interruption. stand-ins trains on the real graphs of Flickr and
@@ -70,6 +88,7 @@ def reproduce(
     checked_device(device)
     names = coerce("datasets", datasets, tuple[str, ...] | None)
     root = data_root or os.environ.get("PDADMM_G_DATA")
+    written = []
     for name in EXPERIMENTS if experiment == "all" else (experiment,):
         options = [f"--datasets {datasets}"] * bool(datasets) + [f"--seeds {seeds}"] * bool(seeds)
         command = " ".join(["pdadmm-g reproduce", name, *options, *(["--quick"] if quick else [])])
@@ -83,8 +102,22 @@ def reproduce(
             command=command,
             quick=quick,
         )
-        click.echo(run_experiment(name, request, lambda row: click.echo(_row_line(row), err=True)))
-        click.echo(f"written to {request.folder}")
+        output.say(run_experiment(name, request, _progress(output)))
+        output.say(f"written to {request.folder}")
+        written.append(str(request.folder))
+    output.result({"folders": written})
+
+
+def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:
+    """Shows each cell as it becomes known, how many there are and the time left."""
+    from ..progress import TimeLeft
+
+    time_left = TimeLeft()
+
+    def show(row: dict[str, Any], done: int, total: int) -> None:
+        output.progress(f"{done}/{total}  {_row_line(row)}{time_left.after(done, total)}")
+
+    return show
 
 
 def _row_line(row: dict[str, Any]) -> str:
@@ -95,24 +128,28 @@ def _row_line(row: dict[str, Any]) -> str:
     return "  ".join([*what, *figures])
 
 
-@click.command()
-@click.option("--nodes", default=2000, show_default=True, help="training nodes")
-@click.option("--features", default=2000, show_default=True, help="augmented features of a node")
-@click.option("--hidden", default=1000, show_default=True, help="neurons per hidden layer")
-@click.option("--layers", default=10, show_default=True, help="number of layers")
-@click.option("--classes", default=10, show_default=True, help="number of classes")
+@click.command(short_help="Measure how fast this machine trains.")
+@click.option("--nodes", default=2000, show_default=True, metavar="N", help="training nodes")
+@click.option("--features", default=2000, show_default=True, metavar="N", help="augmented features of a node")
+@click.option("--hidden", default=1000, show_default=True, metavar="N", help="neurons per hidden layer")
+@click.option("--layers", default=10, show_default=True, metavar="N", help="number of layers")
+@click.option("--classes", default=10, show_default=True, metavar="N", help="number of classes")
 @click.option("--device", default="cpu", show_default=True, help="torch device: cpu, cuda, ...")
 @click.option(
     "--threads", type=int, default=lambda: os.cpu_count() or 1, metavar="N", help="compute threads [default: all]"
 )
-@click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16"]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16"]), default="fp32", show_default=True,
+              help="factors of the large products")  # fmt: skip
 @click.option(
     "--compile/--no-compile", default=None, help="fuse the elementwise work [default: on a GPU, where it pays]"
 )
 @click.option("--methods", metavar="NAME,...", help="only these: floor,linearized,exact,quantized,adam")
-@click.option("--seconds", default=5.0, show_default=True, help="time for each method, after warming up")
+@click.option(
+    "--seconds", default=5.0, show_default=True, metavar="X", help="seconds for each method, after warming up"
+)
 @click.option("--out", metavar="FILE", help="write the figures to this JSON file")
-def bench(methods: str | None, seconds: float, out: str | None, **size: Any) -> None:
+@output_options
+def bench(methods: str | None, seconds: float, out: str | None, output: Output, **size: Any) -> None:
     """Measure one epoch on this machine, as a multiple of the bare matrix products in it.
 
     \b
@@ -139,11 +176,13 @@ def bench(methods: str | None, seconds: float, out: str | None, **size: Any) -> 
         raise InputError(f"--layers must be at least 2, got {size['layers']}")
     checked_device(size["device"])
     rows = []
-    click.echo(f"{'':<12}{'ms':>10}{'x floor':>9}{'peak GiB':>10}")
+    output.say(f"{'':<12}{'ms':>10}{'x floor':>9}{'peak GiB':>10}")
     for row in run(Size(**size), names, seconds):
         rows.append(row)
         ratio = "-" if row["x_floor"] is None else f"{row['x_floor']:.2f}"
-        click.echo(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}")
+        output.say(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}")
+    command = "pdadmm-g bench " + " ".join(f"--{name} {value}" for name, value in size.items() if value is not None)
+    figures = {**provenance(command), "rows": rows}
     if out is not None:
-        command = "pdadmm-g bench " + " ".join(f"--{name} {value}" for name, value in size.items() if value is not None)
-        write_atomically(Path(out), json.dumps({**provenance(command), "rows": rows}, indent=1) + "\n")
+        write_atomically(Path(out), json.dumps(figures, indent=1) + "\n")
+    output.result(figures)

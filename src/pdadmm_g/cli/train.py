@@ -11,17 +11,20 @@ import click
 
 from ..config import RunConfig
 from ..errors import InputError
+from ..status import Status
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
-from .options import settings_options
+from .options import SettingsCommand, settings_options
+from .output import Output, output_options
 from .text import percent
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
 @click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
 @click.option("--resume", is_flag=True, help="go on from the run folder's last checkpoint")
 @settings_options
-def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any) -> int:
+@output_options
+def train(config_file: str | None, overwrite: bool, resume: bool, output: Output, **options: Any) -> int:
     """Train a model and write a run folder.
 
     The folder holds config.yaml, metrics.jsonl (one line per epoch), summary.json and model.safetensors.
@@ -31,6 +34,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
     pdadmm-g train --dataset cora --data-root raw --layers 2
     pdadmm-g train --dataset mygraph.npz --quantize pq --bits 4
     pdadmm-g train --config run.yaml --seed 1 --out runs/second
+    pdadmm-g train --quiet --json > summary.json                for scripts: the summary and nothing else
     pdadmm-g train --dataset cora --workers 4 --checkpoint-every 10
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
@@ -44,7 +48,6 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
     from ..engine.team import PeerLostError
     from ..progress import Progress
     from ..runs import join_run, train_run
-    from ..status import Status
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
@@ -52,7 +55,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
             went_well = join_run(config, team)
             team.leave()
             return 0 if went_well else EXIT_INPUT
-        with Progress(config) as progress:
+        with Progress(config, console=output.console()) as progress:
             # After a restart by torchrun, going on is what is wanted.
             resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
             summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
@@ -65,33 +68,40 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
             sys.stderr.flush()
             os._exit(EXIT_PEER_LOST)  # not through exit handlers, which would wait for the lost worker
         return EXIT_PEER_LOST
-    _print_summary(summary, config.out)
+    _print_summary(summary, config.out, output)
     status = Status[summary["status"]]
     if status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if status.is_failure else 0
 
 
-def _print_summary(summary: dict[str, Any], out: str | None) -> None:
-    click.echo(f"{summary['status']}: {summary['advice']}")
-    click.echo(
+def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> None:
+    output.result(summary | {"out": out})
+    ending = f"{summary['status']}: {summary['advice']}"
+    if Status[summary["status"]].is_failure:
+        output.error(ending)
+    else:
+        output.say(ending)
+    output.say(
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
     )
-    click.echo(
+    output.say(
         f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs in "
         f"{summary['seconds']:.1f} s; written to {out}"
     )
     if len(summary["workers"]) > 1:
         layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
-        click.echo(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
+        output.say(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
 
 
-@click.command()
+@click.command(cls=SettingsCommand, short_help="Search good settings at random.")
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings to start from")
 @click.option("--budget", default=20, show_default=True, metavar="N", help="number of trials")
 @settings_options
-def tune(config_file: str | None, budget: int, **options: Any) -> None:
+@click.option("--out", metavar="FILE", help="YAML file for the best settings [default: best.yaml]")
+@output_options
+def tune(config_file: str | None, budget: int, output: Output, **options: Any) -> None:
     """Search hyperparameters at random, judged on the validation nodes only; the test nodes are never looked at.
 
     Settings given on the command line or in the file stay as they are, the others of the search space are drawn. The
@@ -107,20 +117,28 @@ def tune(config_file: str | None, budget: int, **options: Any) -> None:
     if budget < 1:
         raise InputError(f"budget must be at least 1, got {budget}")
 
+    from ..progress import TimeLeft
     from ..runs import write_atomically
     from ..tune import search
 
+    time_left = TimeLeft()
+    found: dict[str, Any] = {}
+
     def show(trial: int, settings: dict[str, Any], accuracy: float, best: bool) -> None:
+        if best:
+            found.update(trial=trial, val_accuracy=accuracy)
         text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                          for name, value in settings.items())  # fmt: skip
-        click.echo(f"trial {trial}/{budget}: validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}")
+        figures = f"validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}"
+        output.progress(f"trial {trial}/{budget}: {figures}{time_left.after(trial, budget)}")
 
     best = search(config, given=set(overrides), budget=budget, on_trial=show)
     write_atomically(out, best.to_yaml())
-    click.echo(f"best settings written to {out}; next: pdadmm-g train --config {out}")
+    output.say(f"best settings written to {out}; next: pdadmm-g train --config {out}")
+    output.result({**found, "trials": budget, "file": str(out)})
 
 
-@click.command()
+@click.command(short_help="A few seconds on real data.")
 @click.option("--out", default="runs/demo", show_default=True, metavar="DIR", help="folder for the three runs")
 def demo(out: str) -> int:
     """A few seconds on real data: what the graph brings, and what 8-bit quantization costs."""

@@ -9,15 +9,22 @@ from typing import Any
 import click
 
 from ..errors import InputError
+from .completion import DATASETS, words
+from .output import Output, output_options
 from .text import percent
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of the commands that apply a finished run to a data set."""
     for decorate in (
-        click.argument("run"),
+        click.argument("run", shell_complete=words((), then="dir")),
         click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: the run's]"),
-        click.option("--dataset", metavar="TEXT", help="apply the model to this data set [default: the run's]"),
+        click.option(
+            "--dataset",
+            metavar="TEXT",
+            help="apply the model to this data set, by name or an .npz or .pt file [default: the run's]",
+            shell_complete=words(DATASETS, then="file"),
+        ),
     ):
         command = decorate(command)
     return command
@@ -36,10 +43,19 @@ def _load_run(run: str, dataset: str | None, data_root: str | None) -> tuple[Any
     return classifier, load_dataset(dataset, data_root)
 
 
-@click.command()
+@click.command(short_help="Print the accuracy of a run.")
 @data_options
-def evaluate(run: str, dataset: str | None, data_root: str | None) -> None:
-    """Print the accuracy of the run folder RUN on the training, validation and test nodes."""
+@output_options
+def evaluate(run: str, dataset: str | None, data_root: str | None, output: Output) -> None:
+    """Print the accuracy (0 to 1) of the run folder RUN on the training, validation and test nodes.
+
+    Where the data set has no masks, the accuracy is that on all labelled nodes.
+
+    \b
+    pdadmm-g evaluate runs/cora-0
+    pdadmm-g evaluate runs/cora-0 --dataset other.npz
+    pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
+    """
     from ..runs import accuracies
 
     classifier, data = _load_run(run, dataset, data_root)
@@ -49,14 +65,24 @@ def evaluate(run: str, dataset: str | None, data_root: str | None) -> None:
     if not any(accuracy is not None for accuracy in results.values()):
         results["accuracy"] = classifier.score(data, data.y >= 0)
     for name, accuracy in results.items():
-        click.echo(f"{name.replace('_', ' ')}: {percent(accuracy)}")
+        output.say(f"{name.replace('_', ' ')}: {percent(accuracy)}")
+    output.result(results)
 
 
-@click.command()
+@click.command(short_help="Write a label for every node.")
 @data_options
 @click.option("--out", required=True, metavar="FILE", help="CSV file to write")
-def predict(run: str, dataset: str | None, data_root: str | None, out: str) -> None:
-    """Write node, predicted label and its probability for every node, with the model of the run folder RUN."""
+@output_options
+def predict(run: str, dataset: str | None, data_root: str | None, out: str, output: Output) -> None:
+    """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
+
+    The graph may be another than that of training, with new nodes and edges; its features must be the same ones. It
+    needs neither labels nor masks (docs/guides/new-nodes.md).
+
+    \b
+    pdadmm-g predict runs/cora-0 --out preds.csv
+    pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
+    """
     from ..runs import write_atomically
 
     classifier, data = _load_run(run, dataset, data_root)
@@ -65,4 +91,5 @@ def predict(run: str, dataset: str | None, data_root: str | None, out: str) -> N
     labels, confidence = classifier.classes_[best], probabilities.max(1)
     rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
     write_atomically(Path(out), "\n".join(["node,label,probability", *rows]) + "\n")
-    click.echo(f"{len(rows)} predictions written to {out}")
+    output.say(f"{len(rows)} predictions written to {out}")
+    output.result({"predictions": len(rows), "file": out})

@@ -30,14 +30,17 @@ class Request:
     quick: bool
 
 
-def reproduce(name: str, request: Request, on_row: Callable[[Row], None]) -> str:
-    """Run one experiment, calling ``on_row`` with each result; write and return its table."""
-    run, render, figure = _experiment(name, request)
+def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], None]) -> str:
+    """Run one experiment; write and return its table.
+
+    ``on_row`` is called with each result, how many there are so far and how many there will be.
+    """
+    total, run, render, figure = _experiment(name, request)
     request.folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for row in run:
         rows.append(row)
-        on_row(row)
+        on_row(row, len(rows), total)
     table = render(rows)
     write_atomically(request.folder / "table.md", table)
     if figure is not None:
@@ -47,9 +50,10 @@ def reproduce(name: str, request: Request, on_row: Callable[[Row], None]) -> str
 
 def _experiment(
     name: str, request: Request
-) -> tuple[Iterator[Row], Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Path], None] | None]:
-    """What runs, how its rows become a table, and a figure if there is one."""
+) -> tuple[int, Iterator[Row], Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Path], None] | None]:
+    """The number of rows, what yields them, how they become a table, and a figure if there is one."""
     from . import communication, convergence, depth, homophily, speedup, standins, tables
+    from .cells import run_cells
 
     datasets = request.datasets or (("cora", "citeseer", "pubmed") if request.quick else tables.COMPLETE)
     seeds = request.seeds or ((0,) if request.quick else tables.SEEDS)
@@ -58,30 +62,33 @@ def _experiment(
     if name in ("table-100", "table-500"):
         hidden = int(name.removeprefix("table-"))
         rows = tables.run_paper_table(hidden, datasets, seeds, **cells)
-        return rows, lambda rows: tables.render_paper_table(hidden, rows), None
+        total = len(datasets) * len(tables.PAPER_METHODS)
+        return total, rows, lambda rows: tables.render_paper_table(hidden, rows), None
     if name == "table-best":
-        return tables.run_best_table(datasets, seeds, **cells), tables.render_best_table, None
+        table = tables.best_cells(datasets, seeds)
+        return len(table), run_cells(table, **cells), tables.render_best_table, None
     if name == "convergence":
         small: dict[str, Any] = {"hidden": 100} if request.quick else {}
         chosen = request.datasets or (("cora", "pubmed") if request.quick else convergence.DATASETS)
         rows = convergence.run(**place, datasets=chosen, data_root=request.data_root, **small)
-        return rows, convergence.render, convergence.figure
+        return len(chosen) * len(convergence.ALGORITHMS), rows, convergence.render, convergence.figure
     if name == "depth":
         chosen = request.datasets or (("cora",) if request.quick else depth.DATASETS)
         layers = (2, 5, 10) if request.quick else depth.DEPTHS
         rows = depth.run(**place, datasets=chosen, depths=layers, seeds=seeds, data_root=request.data_root)
-        return rows, depth.render, depth.figure
+        return len(chosen) * len(layers) * len(depth.METHODS), rows, depth.render, depth.figure
     if name == "homophily":
         levels = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
-        return homophily.run(seeds=seeds, levels=levels, **cells), homophily.render, None
+        rows = homophily.run(seeds=seeds, levels=levels, **cells)
+        return len(levels) * len(homophily.METHODS), rows, homophily.render, None
     if name == "stand-ins":
-        rows = standins.run(request.datasets or tuple(standins.STANDINS), **cells)
-        return rows, standins.render, None
+        chosen = request.datasets or tuple(standins.STANDINS)
+        return len(chosen) * len(standins.INPUTS), standins.run(chosen, **cells), standins.render, None
     if name == "communication":
         scale: dict[str, Any] = {"workers": 2, "epochs": 5, "hidden": 100} if request.quick else {}
         chosen = request.datasets or (("citeseer",) if request.quick else communication.DATASETS)
         rows = communication.run(**place, datasets=chosen, seeds=seeds, data_root=request.data_root, **scale)
-        return rows, communication.render, None
+        return len(chosen) * len(communication.CASES), rows, communication.render, None
     size = {"nodes": 5000, "features": 1000, "hidden": 1000, "epochs": 3}
     counts = [count for count in (1, 2, 4, 8, 16) if count <= max(2, request.workers)]
     depths: tuple[int, ...] = (16,)
@@ -92,4 +99,4 @@ def _experiment(
         size, depths = {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1]
     repeats = 1 if request.quick else 3
     rows = speedup.run(**place, workers=counts, depths=depths, methods=methods, size=size, repeats=repeats)
-    return rows, speedup.render, None
+    return repeats * len(counts) * len(depths) * len(methods), rows, speedup.render, None

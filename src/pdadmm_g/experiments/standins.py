@@ -26,6 +26,10 @@ SETTINGS: dict[str, Any] = {
     "layers": 10, "hidden": 100, "solver": "linearized", "epochs": 40, "patience": 40, "eval_every": 20,
     "weight_decay": 1.0, "row_normalize": False, "normalize": "unit", "threads": 2,
 }  # fmt: skip
+INPUTS: dict[str, dict[str, Any]] = {
+    "features alone": {"augment": "none"},
+    "with the graph": {"augment": "hops", "hops": 4},
+}
 
 
 def make(name: str, data_root: Path, out: Path) -> Path:
@@ -67,10 +71,7 @@ def run(names: Sequence[str], folder: Path, *, data_root: str | None, **options:
         raise InputError("stand-ins need the real graphs: pass --data-root or set PDADMM_G_DATA")
     for name in names:
         root = make(name, Path(data_root), cache_folder() / "stand-ins")
-        cells = [
-            Cell("features alone", name, (SETTINGS | {"augment": "none"},), (0,)),
-            Cell("with the graph", name, (SETTINGS | {"augment": "hops", "hops": 4},), (0,)),
-        ]
+        cells = [Cell(method, name, (SETTINGS | settings,), (0,)) for method, settings in INPUTS.items()]
         yield from run_cells(cells, folder, data_root=str(root), **options)
 
 

@@ -26,6 +26,8 @@ PENALTIES = tuple(
     for nu, weight_decay in ((0.01, 0.01), (0.01, 0.1), (0.1, 1.0), (1.0, 0.1), (10.0, 0.1))
 )
 OPTIMIZERS = {"GD": "gd", "Adadelta": "adadelta", "Adagrad": "adagrad", "Adam": "adam"}
+#: The rows of the paper's tables.
+PAPER_METHODS = (*OPTIMIZERS, "Adam, tuned", "pdADMM-G", "pdADMM-G-Q")
 LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 #: What is tried for our own best, with two seeds.
 OWN_CANDIDATES = tuple(
@@ -81,7 +83,7 @@ def run_paper_table(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...]
     yield from run_cells(gradient_cells(hidden, datasets, seeds), **options)
 
 
-def run_best_table(datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
+def best_cells(datasets: Sequence[str], seeds: tuple[int, ...]) -> list[Cell]:
     """The default of the library, our best by search, and the reference rows SGC and SIGN, on the same splits."""
     own = {"eval_every": 5}
     unit = {"normalize": "unit", "epochs": 300, "patience": 100}
@@ -103,14 +105,15 @@ def run_best_table(datasets: Sequence[str], seeds: tuple[int, ...], **options: A
         cells.append(Cell("pdADMM-G best", dataset, tried, seeds, search_seeds=2))
         for name, candidates in (("SGC", sgc), ("S2GC", s2gc), ("SIGN", sign)):
             cells.append(Cell(name, dataset, candidates, seeds))
-    yield from run_cells(cells, **options)
+    return cells
 
 
 def render_paper_table(hidden: int, results: Sequence[Result]) -> str:
     """Markdown: our mean and spread, the paper's mean below."""
     figures = paper()[f"test_{hidden}"]
-    methods = [*OPTIMIZERS, "Adam, tuned", "pdADMM-G", "pdADMM-G-Q"]
-    return render_methods(results, methods, lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0])
+    return render_methods(
+        results, PAPER_METHODS, lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0]
+    )
 
 
 def best_of_paper(dataset: str) -> float | None:
