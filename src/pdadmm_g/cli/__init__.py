@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from . import experiments, train, use
+from . import experiments, report, train, use
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
 
 
@@ -70,6 +70,6 @@ def _warning_printer() -> Callable[..., None]:
 
 for command in (
     train.train, use.evaluate, use.predict, train.tune, train.demo,
-    experiments.datasets, experiments.reproduce, experiments.bench,
+    experiments.datasets, experiments.reproduce, experiments.bench, report.report,
 ):  # fmt: skip
     cli.add_command(command)
