@@ -438,6 +438,19 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
 
 
+def test_zeros_are_gaps_on_a_log_scale(page: Any, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    lines = [json.dumps(record(epoch, 1, 1, primal_residual=abs(epoch - 5))) for epoch in range(1, 11)]
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+    chrome = page(path)
+    curve = find(chrome, "#residuals .curve:not(.second)")
+    assert (curve.get_attribute("d").count("M"), curve.get_attribute("d").count("L")) == (2, 7)
+    assert "Gaps: zero or less" in find(chrome, "#residuals .note").text
+    find(chrome, "#residuals button[value=linear]").click()
+    assert find(chrome, "#residuals .curve:not(.second)").get_attribute("d").count("L") == 9
+    assert "Gaps" not in find(chrome, "#residuals .note").text
+
+
 def test_themes(page: Any, tmp_path: Path) -> None:
     def background() -> str:
         return str(chrome.execute_script("return getComputedStyle(document.body).backgroundColor"))

@@ -164,16 +164,19 @@
     const height = 300, box = { left: 54, right: width - 18, top: 22, bottom: height - 42 };
     const selected = shown().filter((run) => figure.keys.some(([key]) => run.series[key]));
     const curves = [];
+    let dropped = false;
     for (const run of selected) {
       figure.keys.forEach(([key, name], rank) => {
         const series = run.series[key];
         if (!series) return;
-        let points = series.epoch.map((epoch, i) => [along(run, epoch), series.value[i], epoch]);
+        let points = series.epoch.map((epoch, i) => [along(run, epoch), series.value[i], epoch, i]);
         if (figure.scale === "log") points = points.filter((point) => point[1] > 0);
+        dropped ||= points.length < series.epoch.length;
         if (points.length) curves.push({ run, name, rank, points });
       });
     }
     figure.curves = curves;
+    figure.hint(figure.note + (dropped ? " Gaps: zero or less." : ""));
     if (!curves.length) {
       const why = selected.length ? "no positive values to show on a log scale" : "all runs with this figure are hidden";
       svg.append(text(width / 2, height / 2, why, { "text-anchor": "middle" }));
@@ -199,7 +202,8 @@
         svg.append(s("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 3.5, class: "dot", "data-run": run.name, style: { fill: run.colour } }));
         continue;
       }
-      const path = points.map((point, i) => `${i ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("");
+      const joined = (i) => i > 0 && points[i][3] === points[i - 1][3] + 1;
+      const path = points.map((point, i) => `${joined(i) ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("");
       svg.append(s("path", { d: path, class: rank ? "curve second" : "curve", "data-run": run.name, style: { stroke: run.colour } }));
     }
     const cursor = line(0, box.top, 0, box.bottom, "cursor");
