@@ -191,6 +191,7 @@ class RunConfig(ModelConfig):
     seed: int = option(0, "seed of the initial weights")
     out: str | None = option(None, "run folder [default: runs/DATASET-SEED]")
     checkpoint_every: int | None = option(None, "write a checkpoint every so many epochs, from which --resume goes on")
+    tensorboard: bool = option(False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,7 +215,7 @@ class RunConfig(ModelConfig):
     @classmethod
     def load(cls, path: str | Path | None, overrides: dict[str, Any] | None = None) -> RunConfig:
         """Read a YAML file of settings (none if ``path`` is None), then apply ``overrides`` on top."""
-        settings = {} if path is None else _read_yaml(Path(path))
+        settings = {} if path is None else read_yaml(Path(path))
         types_by_name = typing.get_type_hints(cls)
         for name in settings:
             if name not in types_by_name:
@@ -277,7 +278,8 @@ def _number(name: str, value: Any, kind: type) -> int | float:
     return number
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings of a file as they stand there, names with underscores."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import platform
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,7 +14,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
+from torch import Tensor
 from torch_geometric.data import Data
 
 from . import __version__
@@ -24,11 +29,14 @@ from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
+from .events import EventLog, require_tensorboard
 from .stage import Checkpointing, Record
 from .status import Status
 from .training import train
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
+#: A confusion matrix of more classes than this would outgrow the rest of the summary.
+MAX_CONFUSION = 200
 
 
 class RunFolder:
@@ -40,7 +48,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
+        self.events = self.path / "tensorboard"
         self._metrics: IO[str] | None = None
+        self._event_log: EventLog | None = None
 
     @property
     def finished(self) -> bool:
@@ -58,9 +68,11 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.events, ignore_errors=True)
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())
+            self._event_log = EventLog(self.events) if config.tensorboard else None
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         for record in history:
@@ -83,7 +95,7 @@ class RunFolder:
         return self._metrics is not None
 
     def append(self, record: Record) -> None:
-        """One line of metrics, readable by others at once."""
+        """One line of metrics, readable by others at once, and its scalars for TensorBoard where that is wanted."""
         assert self._metrics is not None
         # JSON has no NaN or infinity.
         plain = {
@@ -91,14 +103,20 @@ class RunFolder:
             for name, value in record.items()
         }
         print(json.dumps(plain, allow_nan=False), file=self._metrics, flush=True)
+        if self._event_log is not None:
+            self._event_log.append(plain)
 
     def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
         """Write the model, if there is one, then the summary that marks the run as finished."""
         assert self._metrics is not None
         self._metrics.close()
+        if self._event_log is not None:
+            self._event_log.close()
         if classifier is not None:
             classifier.save(self.path / "model.safetensors")
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
+        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
+        write_atomically(self.path / "summary.json", text + "\n")
         if classifier is not None:  # last: a run that is not finished needs its checkpoint whole
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -114,7 +132,7 @@ class RunFolder:
 
 
 #: Settings that may differ between a run and its resumption: they do not change the trained weights.
-FREE_TO_CHANGE = ("workers", "plan", "timeout", "out", "data_root", "checkpoint_every")
+FREE_TO_CHANGE = ("workers", "plan", "timeout", "out", "data_root", "checkpoint_every", "tensorboard")
 
 
 def train_run(
@@ -137,6 +155,8 @@ def train_run(
         checkpointing = _checkpointing(folder, config, resume)
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)
+        if config.tensorboard:
+            require_tensorboard()
     except InputError:
         _announce(team, go=False)
         raise
@@ -203,10 +223,11 @@ def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkp
 
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json."""
+    predicted = _predictions(classifier, data)
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
-        **accuracies(classifier, data),
+        **_accuracies(data, predicted),
         "dataset": config.dataset,
         "seed": config.seed,
         "method": config.method,
@@ -223,32 +244,64 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
             "torch": torch.__version__,
         },
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "confusion": confusion(data, predicted, classifier.classes_),
     }
 
 
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     """For each worker its layers in the last stage, and what it did in all epochs that it took part in.
 
-    A run may have been resumed with another number of workers.
+    Empty for methods without workers; and a resumed run may have had another number of them before.
     """
     records = [record["workers"] for record in classifier.history_]
     names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
     return [
-        {"layers": layers, **{name: sum(part[rank][name] for part in records if rank < len(part)) for name in names}}
+        {"layers": layers, **{name: sum(workers[rank][name] for workers in own) for name in names}}
         for rank, layers in enumerate(classifier.plan_)
+        if (own := [workers for workers in records if rank < len(workers)])
     ]
 
 
 def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | None]:
     """Accuracy on each of the three masks, None where the data set has none."""
-    present = [mask for mask in MASKS if mask in data and bool(data[mask].any())]
-    nodes = torch.stack([data[mask] for mask in present]).any(0).nonzero().view(-1) if present else None
-    result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
-    if nodes is not None:
-        right = torch.zeros(data.num_nodes, dtype=torch.float64)
-        right[nodes] = torch.as_tensor(classifier.predict(data, nodes) == data.y[nodes].numpy(), dtype=torch.float64)
-        result |= {mask.replace("_mask", "_accuracy"): float(right[data[mask]].mean()) for mask in present}
+    return _accuracies(data, _predictions(classifier, data))
+
+
+def _present(data: Data) -> list[str]:
+    return [mask for mask in MASKS if mask in data and bool(data[mask].any())]
+
+
+def _predictions(classifier: GAMLPClassifier, data: Data) -> Tensor:
+    """The predicted label of every node that is in a mask; those of the others are not computed and -1."""
+    result = torch.full((data.num_nodes,), -1)
+    if masks := _present(data):
+        nodes = torch.stack([data[mask] for mask in masks]).any(0).nonzero().view(-1)
+        result[nodes] = torch.as_tensor(classifier.predict(data, nodes))
     return result
+
+
+def _accuracies(data: Data, predicted: Tensor) -> dict[str, float | None]:
+    result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
+    for mask in _present(data):
+        nodes = data[mask]
+        result[mask.replace("_mask", "_accuracy")] = float((predicted[nodes] == data.y[nodes]).double().mean())
+    return result
+
+
+def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str, Any] | None:
+    """How often each class (rows) was taken for each class (columns) on the test nodes, or else on validation.
+
+    None without such nodes, or with so many classes that nobody could read it.
+    """
+    for mask in ("test_mask", "val_mask"):
+        if mask in data and bool((nodes := data[mask] & (data.y >= 0)).any()):
+            true = data.y[nodes].numpy()
+            names = np.union1d(classes, true)
+            if len(names) > MAX_CONFUSION:
+                return None
+            counts = confusion_matrix(true, predicted[nodes].numpy(), labels=names)
+            return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
+    return None
 
 
 def write_atomically(path: Path, text: str) -> None:

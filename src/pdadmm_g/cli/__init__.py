@@ -15,6 +15,7 @@ from .completion import completion
 from .doctor import doctor
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
 from .export import export
+from .report import report
 from .soak import soak
 
 
@@ -81,6 +82,6 @@ def _warning_printer() -> Callable[..., None]:
 for command in (
     train.train, use.evaluate, use.predict, train.tune, train.demo,
     experiments.datasets, experiments.reproduce, experiments.bench,
-    export, doctor, soak, completion,
+    report, export, doctor, soak, completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -1,0 +1,238 @@
+"""Run folders as plain records, small enough to embed in a page however long the runs were."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Any
+
+from ..config import RunConfig, read_yaml
+from ..errors import InputError
+from ..status import Status
+
+#: Most points of a curve, and most bars of a worker's timeline.
+MAX_POINTS, MAX_BARS = 1500, 96
+#: What is drawn over the epochs.
+SERIES = (
+    "train_accuracy", "val_accuracy", "train_loss", "val_loss", "objective", "risk",
+    "primal_residual", "dual_residual", "rho",
+)  # fmt: skip
+WORKER_SERIES = ("compute_seconds", "pack_seconds", "wait_seconds", "bytes_p", "bytes_q")
+#: Depth of the methods that do not grow to ``layers``.
+FIXED_DEPTH = {"sgc": 1, "sign": 2}
+UNFINISHED = "UNFINISHED"
+UNFINISHED_ADVICE = "There is no summary yet: the run is still going on, or it was killed."
+
+Run = dict[str, Any]
+Record = dict[str, Any]
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Each run folder as a record, under the shortest name that tells it from the others."""
+    return [read_run(path, name) for path, name in zip(paths, names_of(paths), strict=True)]
+
+
+def read_run(path: Path, name: str) -> Run:
+    """One run folder, finished or not."""
+    if not path.is_dir():
+        raise InputError(f"{path}: no such run folder")
+    for file in ("config.yaml", "metrics.jsonl"):
+        if not (path / file).is_file():
+            raise InputError(f"{path}: not a run folder: it has no {file}")
+    config = read_yaml(path / "config.yaml")
+    records = _read_metrics(path / "metrics.jsonl")
+    summary = _read_summary(path / "summary.json")
+    status = str(summary.get("status", UNFINISHED))
+    return {
+        "name": name,
+        "path": str(path),
+        "status": status,
+        "failed": status in Status.__members__ and Status[status].is_failure,
+        "advice": ". ".join(str(summary[key]) for key in ("message", "advice") if summary.get(key))
+        or (UNFINISHED_ADVICE if status == UNFINISHED else ""),
+        "facts": _facts(config, records, summary),
+        "config": {key: _text(value) for key, value in config.items()},
+        "changed": _changed(config),
+        "series": {key: _series(records, key) for key in SERIES},
+        "clock": _clock(records),
+        "stages": _stages(config, records),
+        "timeline": _timeline(records),
+        "confusion": _confusion(summary.get("confusion")),
+    }
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """For each folder the shortest end of its path that no other one has."""
+    parts = [path.resolve().parts for path in paths]
+    names = []
+    for own in parts:
+        depth = next(
+            (depth for depth in range(1, len(own)) if sum(other[-depth:] == own[-depth:] for other in parts) == 1), 1
+        )
+        names.append("/".join(own[-depth:]))
+    return names
+
+
+def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS) -> tuple[list[int], list[float]]:
+    """At most ``most`` points of a curve: its ends, and the lowest and highest of each stretch between."""
+    if len(values) <= most:
+        return list(epochs), list(values)
+    last = len(values) - 1
+    stretches = (most - 2) // 2
+    kept = {0, last}
+    for number in range(stretches):
+        stretch = range(1 + number * (last - 1) // stretches, 1 + (number + 1) * (last - 1) // stretches)
+        kept |= {min(stretch, key=values.__getitem__), max(stretch, key=values.__getitem__)}
+    order = sorted(kept)
+    return [epochs[place] for place in order], [values[place] for place in order]
+
+
+def _read_metrics(path: Path) -> list[Record]:
+    """The epochs of a run. The last line may be cut off: it is being written."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the metrics: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            records.append({**record, "epoch": int(record["epoch"]), "stage": int(record["stage"])})
+        except (ValueError, TypeError, KeyError, OverflowError):
+            if number < len(lines):
+                raise InputError(f"{path}: line {number} is not a record of an epoch") from None
+    return records
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    """The summary, empty while there is none."""
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read the summary: {error}") from None
+    if not isinstance(summary, dict):
+        raise InputError(f"{path}: not the summary of a run")
+    return summary
+
+
+def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any]) -> dict[str, Any]:
+    """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
+    keys = (
+        "dataset", "method", "seed", "test_accuracy", "val_accuracy", "train_accuracy", "layers", "parameters",
+        "epochs", "seconds", "bytes_sent", "finished",
+    )  # fmt: skip
+    known = {
+        "epochs": len(records),
+        "seconds": sum(_numbers(records, "seconds")),
+        "bytes_sent": sum(_numbers(records, "bytes_sent")),
+    }
+    facts = {key: summary.get(key, known.get(key, config.get(key))) for key in keys}
+    facts = {key: value if isinstance(value, str) or _is_number(value) else None for key, value in facts.items()}
+    versions = _mapping(summary.get("versions"))
+    return facts | {"versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+
+
+def _numbers(records: Iterable[Record], key: str) -> Iterable[float]:
+    return (record[key] for record in records if _is_number(record.get(key)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _changed(config: dict[str, Any]) -> list[str]:
+    """The settings that are not at their default."""
+    fields = RunConfig.__dataclass_fields__
+    return [
+        key
+        for key, value in config.items()
+        if key in fields and fields[key].default != (tuple(value) if isinstance(value, list) else value)
+    ]
+
+
+def _rounded(value: float) -> float:
+    """Six digits: more cannot be seen, and would be most of the page."""
+    return float(f"{value:.6g}")
+
+
+def _series(records: list[Record], key: str) -> dict[str, list[Any]] | None:
+    """A curve over the epochs that have a value, None if there is none."""
+    points = [(record["epoch"], record[key]) for record in records if _is_number(record.get(key))]
+    if not points:
+        return None
+    epochs, values = thin([epoch for epoch, _ in points], [value for _, value in points])
+    return {"epoch": epochs, "value": [_rounded(value) for value in values]}
+
+
+def _clock(records: list[Record]) -> dict[str, list[Any]]:
+    """Seconds of training at the end of some epochs, evenly spread; between them time is nearly linear."""
+    elapsed = list(accumulate(record["seconds"] if _is_number(record.get("seconds")) else 0.0 for record in records))
+    step = max(1, math.ceil(len(records) / 400))
+    places = sorted({*range(0, len(records), step), len(records) - 1}) if records else []
+    return {
+        "epoch": [records[place]["epoch"] for place in places],
+        "seconds": [_rounded(elapsed[place]) for place in places],
+    }
+
+
+def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any]]:
+    """For each stage its first epoch, its depth and the layers of each worker."""
+    stages = []
+    for stage, group in groupby(records, key=lambda record: record["stage"]):
+        first = next(group)
+        layers = [int(worker.get("layers", 0)) for worker in _workers(first)]
+        depths = config.get("stages") or [config.get("layers")]
+        planned = FIXED_DEPTH.get(str(config.get("method")), depths[min(stage, len(depths)) - 1])
+        stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
+    return stages
+
+
+def _workers(record: Record) -> list[dict[str, Any]]:
+    workers = record.get("workers")
+    return [_mapping(worker) for worker in workers] if isinstance(workers, list) else []
+
+
+def _timeline(records: list[Record]) -> dict[str, Any] | None:
+    """What each worker did per epoch, averaged over stretches of epochs; None without workers."""
+    count = max((len(_workers(record)) for record in records), default=0)
+    if not count:
+        return None
+    bars = min(MAX_BARS, len(records))
+    ends = [(bar + 1) * len(records) // bars for bar in range(bars)]
+    stretches = [records[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    workers = []
+    for rank in range(count):
+        parts = [[rows[rank] for record in stretch if rank < len(rows := _workers(record))] for stretch in stretches]
+        workers.append(
+            {key: [_rounded(sum(_numbers(part, key)) / max(1, len(part))) for part in parts] for key in WORKER_SERIES}
+        )
+    return {"edges": [records[0]["epoch"] - 1, *(records[end - 1]["epoch"] for end in ends)], "workers": workers}
+
+
+def _confusion(value: Any) -> dict[str, Any] | None:
+    """The confusion matrix of a summary if it has a sound one."""
+    table = _mapping(value)
+    classes, counts = table.get("classes"), table.get("counts")
+    if not isinstance(classes, list) or not isinstance(counts, list) or len(classes) != len(counts):
+        return None
+    sound = all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_number, row)) for row in counts)
+    if not sound or not classes:
+        return None
+    return {"nodes": str(table.get("nodes")), "classes": [str(name) for name in classes], "counts": counts}

@@ -1,0 +1,52 @@
+"""The page: template, style, script and the runs as JSON, all in one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.resources import files
+from string import Template
+
+from .. import __version__
+from .collect import Run
+
+#: Colours of the runs. Any two differ by 29 CIELAB units or more, also as seen with protanopia or deuteranopia (23 with
+#: tritanopia), and each has a contrast of at least 3 to the background it is for.
+LIGHT = ("#1799ea", "#b58813", "#4d29a2", "#16765b", "#7b3a0a", "#470f3a")
+DARK = ("#3a80f1", "#edc40c", "#cab7fc", "#c4fcef", "#cc7b3e", "#f23290")
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The whole page. It loads nothing and runs no script but its own, which its security policy enforces."""
+    source = files(__package__)
+    style = Template(source.joinpath("page.css").read_text(encoding="utf-8")).substitute(
+        light=_variables(LIGHT), dark=_variables(DARK)
+    )
+    script = source.joinpath("page.js").read_text(encoding="utf-8")
+    written = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return Template(source.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape("pdadmm-g: " + ", ".join(run["name"] for run in runs)),
+        style=style,
+        script=script,
+        script_hash=_hash(script),
+        data=embedded({"runs": runs, "written": written, "version": __version__, "colours": len(LIGHT)}),
+    )
+
+
+def embedded(data: object) -> str:
+    """JSON that stays data inside a script element, whatever text is in it."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _variables(colours: Sequence[str]) -> str:
+    return " ".join(f"--run-{place}: {colour};" for place, colour in enumerate(colours))
+
+
+def _hash(script: str) -> str:
+    """What the security policy calls the one script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
