@@ -195,10 +195,12 @@ def _clock(records: list[Record]) -> dict[str, list[Any]]:
 def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
     stages = []
+    depths = config.get("stages")
+    if not isinstance(depths, list) or not depths:
+        depths = [config.get("layers")]
     for stage, group in groupby(records, key=lambda record: record["stage"]):
         first = next(group)
-        layers = [int(worker.get("layers", 0)) for worker in _workers(first)]
-        depths = config.get("stages") or [config.get("layers")]
+        layers = [int(sum(_numbers([worker], "layers"))) for worker in _workers(first)]
         planned = FIXED_DEPTH.get(str(config.get("method")), depths[min(stage, len(depths)) - 1])
         stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
     return stages
