@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
             checkpointing=_checkpointing(job["checkpointing"]),
         )  # fmt: skip
         if result is not None:
-            extra = {"status": result.status.name, "plan": result.plan.counts}
+            extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
             result.model.cpu().save(folder / "result.safetensors", extra)
         team.leave()
     except PeerLostError as error:

@@ -50,6 +50,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
         history_: One dict per epoch, with the keys of ``metrics.jsonl``.
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
+        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         classes_: The labels, in the order of the model's outputs.
         augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
@@ -60,6 +61,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     model_: GAMLP
     history_: list[Record]
     status_: Status
+    message_: str
     classes_: NDArray[Any]
     augmentation_: GraphAugment | None
     n_features_in_: int
@@ -184,6 +186,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
+        self.message_ = result.message
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
         self.n_iter_ = len(result.history)

@@ -78,4 +78,4 @@ def train_in_workers(
             on_event=on_event,
         )
         model, extra, _ = GAMLP.load(folder / "result.safetensors")
-    return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])))
+    return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])

@@ -216,6 +216,7 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
+        "message": classifier.message_,
         **accuracies(classifier, data),
         "dataset": config.dataset,
         "seed": config.seed,

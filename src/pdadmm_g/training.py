@@ -37,6 +37,8 @@ class TrainingResult:
     status: Status
     #: The layers of each worker in the last stage.
     plan: Plan
+    #: What went wrong, when and where; empty unless the status is a failure.
+    message: str = ""
     #: Seconds spent in epochs, evaluation not counted.
     seconds: float = field(init=False)
 
@@ -75,7 +77,7 @@ def train(
     assert config.stages is not None
     resume = checkpointing.resume if checkpointing else None
     history = list(checkpointing.history) if checkpointing else []
-    status = Status.MAX_EPOCHS
+    status, message = Status.MAX_EPOCHS, ""
     dealt: Plan | None = None
     weights: list[Weights] = []
     for number, depth in enumerate(config.stages, start=1):
@@ -97,6 +99,7 @@ def train(
                 )
                 status = stage.run(history, on_epoch)
                 stage.close()
+                message = stage.message
             weights = stage.best_weights()
         except KeyboardInterrupt:
             if not weights:
@@ -114,7 +117,7 @@ def train(
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
-    return TrainingResult(model, history, status, dealt)
+    return TrainingResult(model, history, status, dealt, message)
 
 
 def in_row_space(

@@ -73,7 +73,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, **options: Any
 
 
 def _print_summary(summary: dict[str, Any], out: str | None) -> None:
-    click.echo(f"{summary['status']}: {summary['advice']}")
+    message = f"{summary['message']}. " if summary["message"] else ""
+    click.echo(f"{summary['status']}: {message}{summary['advice']}")
     click.echo(
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
