@@ -242,6 +242,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
             self.model_ = model.eval()
             self.classes_ = np.asarray(extra["classes"])
+            if self.classes_.ndim != 1 or len(set(extra["classes"])) != len(self.classes_):
+                raise ValueError("its classes are not a list of different labels")
             self.n_features_in_ = int(extra["n_features_in"])
             self.status_ = Status[extra["status"]]
             self.config_ = self._config()
@@ -250,11 +252,19 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.augmentation_ = augmentation(self.config_) if extra["graph"] else None
             if self.augmentation_ is not None and self.config_.normalize == "centered":
                 self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
+                if not tensors["mean"].shape == tensors["scale"].shape == (model.widths[0],):
+                    raise ValueError("its column means do not fit its layers")
+                if not bool((tensors["scale"] > 0).all()):
+                    raise ValueError("its column scales are not positive")
             self.history_ = []
             blocks = self.augmentation_.blocks if self.augmentation_ else 1
+            if model.activation != self.config_.activation:
+                raise ValueError("its activation is not that of its settings")
             if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
                 raise ValueError("its layers do not fit its description")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except KeyError as error:
+            raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
         return self
 

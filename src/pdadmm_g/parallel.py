@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from .config import ModelConfig
 from .engine.launch import run_workers
 from .engine.plan import Plan
+from .errors import InputError
 from .model import GAMLP
 from .stage import Checkpointing, Examples, Record
 from .status import Status
@@ -47,6 +48,8 @@ def train_in_workers(
             history.append(event["epoch"])
             if on_epoch is not None:
                 on_epoch(event["epoch"])
+        elif "error" in event:
+            raise InputError(event["error"])
         elif "warning" in event:
             warnings.warn(event["warning"], stacklevel=2)
 

@@ -24,6 +24,7 @@ from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
+from .files import read_text
 from .stage import Checkpointing, Record
 from .status import Status
 from .training import train
@@ -103,10 +104,14 @@ class RunFolder:
     def history(self, epochs: int) -> tuple[Record, ...]:
         """The records of the first ``epochs`` epochs."""
         path = self.path / "metrics.jsonl"
+        lines = read_text(path, "the metrics up to the checkpoint", largest=1 << 32).splitlines()[:epochs]
         try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:epochs]]
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot read the metrics up to the checkpoint: {error}") from None
+            records = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            raise InputError(f"{path}: cannot read the metrics up to the checkpoint: not JSON lines") from None
+        for number, record in enumerate(records, start=1):
+            if not _is_record(record, number):
+                raise InputError(f"{path}: line {number} is not the record of epoch {number}")
         if len(records) < epochs:
             raise InputError(f"{path}: has {len(records)} epochs, the checkpoint was written after {epochs}")
         return tuple(records)
@@ -120,6 +125,24 @@ class RunFolder:
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         return GAMLPClassifier.load(self.path / "model.safetensors")
+
+
+#: What a worker did in one epoch.
+WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
+
+
+def _is_record(record: Any, epoch: int) -> bool:
+    """Is it a line of metrics, as far as anything of ours reads it again?"""
+    try:
+        json.dumps(record, allow_nan=False)
+    except ValueError:
+        return False
+    if not isinstance(record, dict) or record.get("epoch") != epoch or not isinstance(record.get("workers"), list):
+        return False
+    figures = [record.get("seconds"), record.get("bytes_sent")]
+    for worker in record["workers"]:
+        figures += [worker.get(name) for name in WORKER_FIGURES] if isinstance(worker, dict) else [None]
+    return all(isinstance(figure, (int, float)) and abs(figure) < 1e18 for figure in figures)
 
 
 #: Settings that may differ between a run and its resumption: they do not change the trained weights.
@@ -240,11 +263,15 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     """For each worker its layers in the last stage, and what it did over the whole run."""
     records = [record["workers"] for record in classifier.history_]
-    names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
     return [
-        {"layers": layers, **{name: sum(workers[rank][name] for workers in records) for name in names}}
+        {"layers": layers, **{name: _total(records, rank, name) for name in WORKER_FIGURES}}
         for rank, layers in enumerate(classifier.plan_)
     ]
+
+
+def _total(records: list[list[dict[str, Any]]], rank: int, name: str) -> float:
+    """A run may have had fewer workers before it was resumed."""
+    return sum(workers[rank][name] for workers in records if rank < len(workers))
 
 
 def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | None]:
@@ -271,3 +298,5 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror}") from None
+    except ValueError:  # a name with a null byte, or text that has no UTF-8
+        raise InputError(f"{path}: cannot write: the name or the text is not valid") from None

@@ -29,7 +29,8 @@ from .engine.plan import Plan
 from .engine.precision import product
 from .engine.team import Team
 from .engine.worker import Algorithm, Culprit, Shares, Worker
-from .growth import anchor
+from .errors import InputError
+from .growth import anchor, widths
 from .penalties import PENALTY_SCHEDULES
 from .status import Status
 
@@ -459,9 +460,15 @@ class Stage:
     def _restore(self, saved: Checkpoint) -> None:
         """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
         meta, q = saved.meta, quantization(self.config)
+        if tuple(meta["sizes"]) != tuple(self.sizes) or meta["depth"] != self.plan.depth:
+            sizes = "nodes, validation nodes, features and classes"
+            raise InputError(
+                f"{saved.folder}: was written for {meta['sizes']} {sizes}, the data have {list(self.sizes)}; "
+                f"{checkpoint.REMEDY}"
+            )
         depth, device = self.plan.depth, self.like.device
         around = range(max(self.layers.start - 1, 0), min(self.layers.stop + 1, depth)) if self.layers else range(0)
-        tensors = {index: saved.layer(index, device) for index in around}
+        tensors = {index: saved.layer(index, device, self._shapes(index)) for index in around}
         layers, best = [], []
         boundaries: list[Boundary | None] = []
         for index in self.layers:
@@ -478,10 +485,28 @@ class Stage:
         self.worker = self._worker(layers, boundaries)
         self.worker.rho = meta["rho"]
         self.worker.epochs = meta["worker_epochs"]
-        vars(self.schedule).update(meta["schedule"])
+        known = vars(self.schedule)
+        if known.keys() != meta["schedule"].keys() or any(
+            not isinstance(value, (int, float, type(None))) for value in meta["schedule"].values()
+        ):
+            raise InputError(f"{saved.folder}: has the state of another penalty schedule; {checkpoint.REMEDY}")
+        known.update(meta["schedule"])
         self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
         self._scale, self._rate = meta["scale"], meta["rate"]
         self._first_epoch = meta["epoch"] + 1
+
+    def _shapes(self, index: int) -> dict[str, tuple[int, ...]]:
+        """What the checkpoint of a layer holds."""
+        shape = widths(self.sizes.features, self.config.hidden, self.sizes.classes, self.plan.depth)
+        into, out, nodes = shape[index], shape[index + 1], self.sizes.nodes
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
+        shapes |= dict.fromkeys(("b", "best_b"), (out,))
+        shapes |= dict.fromkeys(("z", "r"), (nodes, out))
+        if index:
+            shapes["p"] = (nodes, into)
+        if index < self.plan.depth - 1:
+            shapes |= dict.fromkeys(("q", "u"), (nodes, out))
+        return shapes
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.

@@ -22,6 +22,7 @@ from .engine.phases import compiling
 from .engine.plan import Plan
 from .engine.precision import tensor_cores
 from .engine.team import Team
+from .errors import InputError
 from .growth import initial_layer, redeal, widths
 from .model import GAMLP
 from .stage import Checkpointing, Examples, Record, Sizes, Stage
@@ -77,6 +78,8 @@ def train(
     assert config.stages is not None
     resume = checkpointing.resume if checkpointing else None
     history = list(checkpointing.history) if checkpointing else []
+    if resume is not None and resume.meta["stage"] > len(config.stages):
+        raise InputError(f"{resume.folder}: is of stage {resume.meta['stage']}, the run has {len(config.stages)}")
     status, message = Status.MAX_EPOCHS, ""
     dealt: Plan | None = None
     weights: list[Weights] = []

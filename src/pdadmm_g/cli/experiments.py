@@ -15,12 +15,15 @@ from ..errors import InputError
 @click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
 def datasets(data_root: str | None) -> None:
     """List the data sets known by name, and whether their raw files are under the data root."""
-    from ..datasets import BENCHMARKS, raw_files_present
+    from ..datasets import BENCHMARKS, missing_raw_files
 
     click.echo(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
     click.echo(f"{'digits':<18}{1797:>8}{64:>10}{10:>9}  embedded")
     for name, benchmark in BENCHMARKS.items():
-        state = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
+        missing = missing_raw_files(benchmark, data_root)
+        state = "found" if not missing else f"not found: {benchmark.folder}/"
+        if 0 < len(missing) < len(benchmark.raw_files):
+            state = f"missing: {', '.join(missing)}"
         click.echo(f"{name:<18}{benchmark.nodes:>8}{benchmark.features:>10}{benchmark.classes:>9}  {state}")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..datasets import check_name
 from ..runs import write_atomically
 
 Row = dict[str, Any]
@@ -32,6 +33,8 @@ class Request:
 
 def reproduce(name: str, request: Request, on_row: Callable[[Row], None]) -> str:
     """Run one experiment, calling ``on_row`` with each result; write and return its table."""
+    for dataset in request.datasets or ():
+        check_name(dataset)
     run, render, figure = _experiment(name, request)
     request.folder.mkdir(parents=True, exist_ok=True)
     rows = []
