@@ -172,7 +172,7 @@ BAD_GRAPHS = {
     "infinity": ({"x": np.where(np.arange(100).reshape(20, 5) == 99, np.inf, 0.0)}, "first in row 19"),
     "labels_missing": ({"y": None}, "labels 'y' are missing"),
     "labels_fractional": ({"y": np.linspace(0, 1, 20)}, "labels must be integers"),
-    "labels_text": ({"y": np.array(["a"] * 20)}, "cannot read as .npz arrays"),
+    "labels_text": ({"y": np.array(["a"] * 20)}, "'y' must be an array of numbers, not text"),
     "empty_mask": ({"train_mask": np.zeros(20, dtype=bool)}, "train_mask is empty"),
     "class_without_nodes": ({"train_mask": np.array([0, 1])}, "class 1 has no training node"),
     "features_missing": ({"x": None}, "features 'x' are missing"),

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import InputError, load_dataset
-from pdadmm_g.datasets import BENCHMARKS, MASKS, as_mask, check_graph, check_training, raw_files_present
+from pdadmm_g.datasets import BENCHMARKS, MASKS, as_mask, check_graph, check_training, missing_raw_files
 
 
 def test_digits() -> None:
@@ -160,10 +160,10 @@ def test_missing_root_is_named(tmp_path: Path) -> None:
         load_dataset("cora", tmp_path / "nowhere")
 
 
-def test_raw_files_present(tmp_path: Path) -> None:
-    assert not raw_files_present(BENCHMARKS["flickr"], tmp_path)
+def test_missing_raw_files(tmp_path: Path) -> None:
+    assert "flickr/raw/feats.npy" in missing_raw_files(BENCHMARKS["flickr"], tmp_path)
     write_flickr(tmp_path)
-    assert raw_files_present(BENCHMARKS["flickr"], tmp_path)
+    assert missing_raw_files(BENCHMARKS["flickr"], tmp_path) == []
 
 
 # ---------------------------------------------------------------------------------------------------- own files

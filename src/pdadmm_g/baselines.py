@@ -57,7 +57,8 @@ def train_by_gradient(
         status = _run_stage(model, stage, training, validation, config, history, on_epoch)
         if status.is_failure or status is Status.INTERRUPTED:
             break
-    return TrainingResult(model, history, status, Plan((len(model.linears),)))
+    message = f"epoch {len(history)}, the loss" if status.is_failure else ""
+    return TrainingResult(model, history, status, Plan((len(model.linears),)), message)
 
 
 def _grown(model: GAMLP, depth: int) -> GAMLP:

@@ -19,6 +19,7 @@ from .config import ModelConfig
 from .engine import checkpoint
 from .engine.launch import EXIT_PEER_LOST, join
 from .engine.team import PeerLostError
+from .errors import InputError
 from .stage import Checkpointing, Examples
 from .training import train
 
@@ -26,7 +27,8 @@ from .training import train
 def main(folder: Path) -> None:
     """Join the team, train, and, on the first worker, write the result."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started us decides what an interrupt means
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
     warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
     job = json.loads((folder / "job.json").read_text())
     config = ModelConfig.from_settings(job["config"])
@@ -44,9 +46,12 @@ def main(folder: Path) -> None:
             checkpointing=_checkpointing(job["checkpointing"]),
         )  # fmt: skip
         if result is not None:
-            extra = {"status": result.status.name, "plan": result.plan.counts}
+            extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
             result.model.cpu().save(folder / "result.safetensors", extra)
         team.leave()
+    except InputError as error:
+        _tell({"error": str(error)})
+        _end(f"error: {error}", 1)
     except PeerLostError as error:
         _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
     except Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import reprlib
 import struct
 import types
 import typing
@@ -21,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from .errors import InputError
+from .files import read_text
 
 Config = TypeVar("Config", bound="ModelConfig")
 
@@ -124,25 +126,21 @@ class ModelConfig:
         _require(self.layers <= 10**4, "layers", "must be at most 10000", self.layers)
         if self.stages is not None:
             rising = all(a < b for a, b in pairwise(self.stages))
-            _require(bool(self.stages) and rising, "stages", "must be increasing", _show(self.stages))
-            _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", _show(self.stages))
-            _require(
-                self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", _show(self.stages)
-            )
+            _require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
+            _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
+            _require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
         if self.plan is not None:
             fits = len(self.plan) == self.workers and sum(self.plan) == self.layers and min(self.plan) >= 1
             rule = f"must give each of {self.workers} workers at least one of {self.layers} layers"
-            _require(fits, "plan", rule, _show(self.plan))
-        _require(
-            self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", _show(self.levels)
-        )
+            _require(fits, "plan", rule, self.plan)
+        _require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         _require(self.bits is None or 1 <= self.bits <= 16, "bits", "must be between 1 and 16", self.bits)
         if isinstance(self.levels, tuple):
-            _require(len(self.levels) >= 2, "levels", "needs at least two values", _show(self.levels))
-            _require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", _show(self.levels))
+            _require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
+            _require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", self.levels)
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
             rising = all(a < b for a, b in pairwise(single))
-            _require(rising, "levels", "must be sorted and distinct in single precision", _show(self.levels))
+            _require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
         if self.by_gradient:
             for name in ("quantize", "workers", "penalty", "precision", "compile"):
                 default = self.__dataclass_fields__[name].default
@@ -152,7 +150,7 @@ class ModelConfig:
             _require(self.learning_rate is None, "learning_rate", "has no effect with pdadmm-g", self.learning_rate)
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
-            _require(not useless, name, "has no effect without quantize p or pq", _show(getattr(self, name)))
+            _require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))
 
     @property
     def by_gradient(self) -> bool:
@@ -195,6 +193,9 @@ class RunConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("dataset", "data_root", "out"):
+            value = getattr(self, name)
+            _require(value is None or "\0" not in value, name, "must not contain a null byte", value)
         _require(0 <= self.seed < 2**62, "seed", "must be between 0 and 2^62", self.seed)
         every = self.checkpoint_every
         if every is not None:
@@ -238,7 +239,7 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
     """``value``, from YAML or the command line, as the annotated type ``kind``; raises InputError if it is not one."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        if type(None) in arguments and (value is None or str(value).lower() == "none"):
+        if type(None) in arguments and (value is None or (isinstance(value, str) and value.lower() == "none")):
             return None
         failures = []
         for option in arguments:
@@ -272,7 +273,7 @@ def _number(name: str, value: Any, kind: type) -> int | float:
         number = kind(value)
         whole = kind is not int or float(number) == float(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{name} must be {wanted}, got {str(value)[:40]!r}") from None
+        raise InputError(f"{name} must be {wanted}, got {_show(value)}") from None
     _require(math.isfinite(number), name, "must be finite", value)
     _require(whole, name, f"must be {wanted}", value)
     return number
@@ -280,17 +281,33 @@ def _number(name: str, value: Any, kind: type) -> int | float:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a file as they stand there, names with underscores."""
+    text = read_text(path, "the configuration")
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        settings = yaml.load(text, _UniqueKeys)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from None
     if settings is None:
         return {}
     if not isinstance(settings, dict):
         raise InputError(f"{path}: expected 'setting: value' lines")
-    return {str(name).replace("-", "_"): value for name, value in settings.items()}
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = str(name).replace("-", "_")
+        if key in result:
+            raise InputError(f"{path}: setting '{key}' is there twice")
+        result[key] = value
+    return result
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Plain values only, and no key twice: of two values for one setting neither is what was meant for sure."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
@@ -300,10 +317,18 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def _show(value: Any) -> Any:
-    return ",".join(f"{item:g}" for item in value) if isinstance(value, tuple) else value
+def _show(value: Any) -> str:
+    """A short text of a value that may be long, deep or without end."""
+    if isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value[:20]):
+        return ",".join(f"{item:g}" for item in value[:20]) + (",..." if len(value) > 20 else "")
+    if isinstance(value, str):
+        return value if len(value) <= 60 else f"{value[:60]}..."
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to write out numbers of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _require(holds: bool, name: str, rule: str, value: Any) -> None:
     if not holds:
-        raise InputError(f"{name} {rule}, got {value}")
+        raise InputError(f"{name} {rule}, got {_show(value)}")

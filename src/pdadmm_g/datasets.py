@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import io
+import math
 import os
 import shutil
 import sys
@@ -36,18 +38,23 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
     """
     text = str(name)
+    check_name(text)
     root = root or os.environ.get("PDADMM_G_DATA")
     if text == "digits":
         data = digits()
     elif text in BENCHMARKS:
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
-    elif Path(text).suffix in (".npz", ".pt"):
+    else:
         under_root = Path(root or ".", text)
         data = load_file(under_root if not Path(text).exists() and under_root.exists() else Path(text))
-    else:
-        known = ", ".join(["digits", *BENCHMARKS])
-        raise InputError(f"unknown data set '{text}'; known: {known}, or the path of an .npz or .pt file")
     return check_graph(data, culprit=text)
+
+
+def check_name(name: str) -> None:
+    """Raise :class:`InputError` unless ``name`` can be the name of a data set."""
+    if name != "digits" and name not in BENCHMARKS and Path(name).suffix not in (".npz", ".pt"):
+        known = ", ".join(["digits", *BENCHMARKS])
+        raise InputError(f"unknown data set '{name}'; known: {known}, or the path of an .npz or .pt file")
 
 
 # ------------------------------------------------------------------------------------------------------------ checks
@@ -65,6 +72,10 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
     _check_finite(x, culprit)
     num_nodes = x.shape[0]
+    if "num_nodes" in data:
+        if not isinstance(data["num_nodes"], int) or data["num_nodes"] != num_nodes:
+            raise InputError(f"{culprit}: 'num_nodes' contradicts the {num_nodes} rows of 'x'; leave it out")
+        del data["num_nodes"]
     if data.edge_index is not None:
         data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
     data.x = x.detach()
@@ -102,7 +113,7 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     """A boolean mask over nodes from a boolean mask or a list of node indices."""
-    mask = as_tensor(mask).cpu()
+    mask = as_tensor(mask, f"{culprit} must be booleans or a list of node indices").cpu()
     if mask.dtype == torch.bool:
         if mask.shape != (num_nodes,):
             raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
@@ -120,11 +131,26 @@ def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
 
 
-def as_tensor(values: Any) -> Tensor:
-    """The values as a tensor; arrays that torch does not take as they are, read-only or backwards, are copied."""
-    if isinstance(values, np.ndarray):
-        values = np.require(values, requirements=["C", "W"])
-    return torch.as_tensor(values)
+def as_tensor(values: Any, rule: str) -> Tensor:
+    """A dense tensor of whatever was given, or an :class:`InputError` with the rule that it breaks."""
+    try:
+        if isinstance(values, np.ndarray):
+            values = _native(values)
+        tensor = torch.as_tensor(values)
+        return (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InputError(f"{rule}, not {kind}") from None
+
+
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same numbers as torch takes them: in native byte order, writable, integers signed where they fit."""
+    array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) >= 2**63:
+            raise OverflowError
+        return array.astype(np.int64)
+    return array
 
 
 def _check_finite(x: Tensor, culprit: str) -> None:
@@ -156,7 +182,9 @@ LARGEST = 1e15
 def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
     if not isinstance(edge_index, Tensor) or edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise InputError(f"{culprit}: edge_index must have shape (2, edges)")
-    if edge_index.is_floating_point() or edge_index.dtype == torch.bool:
+    if edge_index.layout != torch.strided:
+        raise InputError(f"{culprit}: edge_index must be dense, a list of pairs of nodes")
+    if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise InputError(f"{culprit}: edge_index must hold integers, not {edge_index.dtype}")
     edge_index = edge_index.long()
     if edge_index.numel():
@@ -167,7 +195,7 @@ def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
 
 
 def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
-    y = as_tensor(y).cpu()
+    y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if y.shape != (num_nodes,):
@@ -215,12 +243,57 @@ def load_file(path: Path) -> Data:
 
 
 def _load_npz(path: Path) -> Data:
-    known = {"x", "edge_index", "y", *MASKS}
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return Data(**{name: torch.as_tensor(archive[name]) for name in archive.files if name in known})
-    except (ValueError, TypeError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise InputError(f"{path}: cannot read as .npz arrays: {_first_line(error)}") from None
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            arrays = {}
+            for name in ("x", "edge_index", "y", *MASKS):
+                member = f"{name}.npy"
+                if names.count(member) > 1:
+                    raise InputError(f"{path}: holds '{name}' twice")
+                if member in names:
+                    arrays[name] = _read_member(archive, member, f"{path}: '{name}'")
+            return Data(**arrays)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot read as .npz arrays: not such an archive, or a damaged one") from None
+
+
+#: Deflate packs a byte into no less than 1/1032 of one.
+DEFLATE_RATIO = 1032
+
+
+def _read_member(archive: zipfile.ZipFile, member: str, culprit: str) -> Tensor:
+    """One array of an ``.npz``. Its size is checked against the bytes that are there before memory is taken for it."""
+    info = archive.getinfo(member)
+    damaged = InputError(f"{culprit} cannot be read as an array: damaged, or of another kind")
+    packed = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}.get(info.compress_type, 0)
+    if info.file_size > packed * info.compress_size + DEFLATE_RATIO:
+        raise InputError(f"{culprit} claims more bytes than the file can hold")
+    try:
+        with archive.open(info) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+            shape, _, dtype = read(file)
+            size = file.tell() + math.prod(shape) * dtype.itemsize
+    except Exception:  # numpy's parser raises many kinds on a hostile header
+        raise damaged from None
+    if dtype.kind not in "biufc":
+        kind = {"U": "text", "S": "text", "O": "Python objects"}.get(dtype.kind, str(dtype))
+        raise InputError(f"{culprit} must be an array of numbers, not {kind}")
+    if size != info.file_size or min(shape, default=0) < 0:
+        raise InputError(f"{culprit} has a header of shape {shape}, which does not fit its {info.file_size} bytes")
+    try:
+        with archive.open(info) as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+    except MemoryError:
+        raise InputError(f"{culprit} does not fit in memory") from None
+    except Exception:
+        raise damaged from None
+    return as_tensor(array, f"{culprit} must be an array of numbers")
 
 
 def _only_graphs() -> AbstractContextManager[None]:
@@ -237,8 +310,12 @@ def _load_pt(path: Path) -> Data:
     try:
         with _only_graphs():
             data = torch.load(path, map_location="cpu", weights_only=True)
+        if isinstance(data, Data):
+            data = Data.from_dict(data.to_dict())  # fails here, if ever, where the record is incomplete
     except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
-        raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {_first_line(error)}") from None
+        memory = isinstance(error, MemoryError) or "allocate" in str(error)
+        reason = "it does not fit in memory" if memory else "damaged, or it holds more than tensors"
+        raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {reason}") from None
     if not isinstance(data, Data):
         raise InputError(f"{path}: holds a {type(data).__name__}, expected a torch_geometric Data")
     return data
@@ -369,10 +446,11 @@ BENCHMARKS: dict[str, Benchmark] = {
 }  # fmt: skip
 
 
-def raw_files_present(benchmark: Benchmark, root: str | Path | None = None) -> bool:
-    """Are all raw files of the benchmark under the data root?"""
+def missing_raw_files(benchmark: Benchmark, root: str | Path | None = None) -> list[str]:
+    """The raw files of the benchmark that are not under the data root, by their path below it."""
     root = root or os.environ.get("PDADMM_G_DATA")
-    return root is not None and all((Path(root) / benchmark.folder / file).is_file() for file in benchmark.raw_files)
+    files = [f"{benchmark.folder}/{file}" for file in benchmark.raw_files]
+    return [file for file in files if root is None or not (Path(root) / file).is_file()]
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
@@ -395,7 +473,10 @@ def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Dat
     else:
         folder = cache / "downloaded" / benchmark.folder
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # the libraries talk; our standard output is for results
+        # The libraries talk. What they say of a download is worth seeing, but not on our standard output.
+        downloads = not all((folder / file).exists() for file in benchmark.raw_files)
+        talk = sys.stderr if downloads else io.StringIO()
+        with contextlib.redirect_stdout(talk), contextlib.redirect_stderr(talk):
             return benchmark.load(folder)
     except InputError:
         raise

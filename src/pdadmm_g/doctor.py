@@ -106,14 +106,14 @@ def _compiler() -> Iterator[Check]:
 
 
 def _data() -> Iterator[Check]:
-    from .datasets import BENCHMARKS, raw_files_present
+    from .datasets import BENCHMARKS, missing_raw_files
 
     root = os.environ.get("PDADMM_G_DATA")
     remedy = "set $PDADMM_G_DATA to a folder of raw files, else they are downloaded"
     if not root or not Path(root).is_dir():
         yield Check("data root", "missing", f"{root}: no such folder" if root else "$PDADMM_G_DATA is not set", remedy)
         return
-    found = [name for name, benchmark in BENCHMARKS.items() if raw_files_present(benchmark, root)]
+    found = [name for name, benchmark in BENCHMARKS.items() if not missing_raw_files(benchmark, root)]
     yield Check("data root", "ok", f"{root}: {', '.join(found) or 'no benchmark'}")
 
 

@@ -1,5 +1,14 @@
 """The one exception for mistakes that the user can mend."""
 
+#: Characters of a message; what a hostile file makes longer is cut out of its middle.
+LONGEST = 500
+
 
 class InputError(ValueError):
     """Bad input. The message is one line that names the culprit and, where there is one, the remedy."""
+
+    def __init__(self, message: str) -> None:
+        line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
+        if len(line) > LONGEST:
+            line = f"{line[: LONGEST - 150]} ... {line[-140:]}"
+        super().__init__(line)

@@ -50,6 +50,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
         history_: One dict per epoch, with the keys of ``metrics.jsonl``.
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
+        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         classes_: The labels, in the order of the model's outputs.
         augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
@@ -60,6 +61,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     model_: GAMLP
     history_: list[Record]
     status_: Status
+    message_: str
     classes_: NDArray[Any]
     augmentation_: GraphAugment | None
     n_features_in_: int
@@ -184,6 +186,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
+        self.message_ = result.message
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
         self.n_iter_ = len(result.history)
@@ -242,6 +245,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
             self.model_ = model.eval()
             self.classes_ = np.asarray(extra["classes"])
+            if self.classes_.ndim != 1 or len(set(extra["classes"])) != len(self.classes_):
+                raise ValueError("its classes are not a list of different labels")
             self.n_features_in_ = int(extra["n_features_in"])
             self.status_ = Status[extra["status"]]
             self.config_ = self._config()
@@ -250,11 +255,19 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.augmentation_ = augmentation(self.config_) if extra["graph"] else None
             if self.augmentation_ is not None and self.config_.normalize == "centered":
                 self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
+                if not tensors["mean"].shape == tensors["scale"].shape == (model.widths[0],):
+                    raise ValueError("its column means do not fit its layers")
+                if not bool((tensors["scale"] > 0).all()):
+                    raise ValueError("its column scales are not positive")
             self.history_ = []
             blocks = self.augmentation_.blocks if self.augmentation_ else 1
+            if model.activation != self.config_.activation:
+                raise ValueError("its activation is not that of its settings")
             if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
                 raise ValueError("its layers do not fit its description")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except KeyError as error:
+            raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
         return self
 
@@ -285,7 +298,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             check_classification_targets(labels)
             self.augmentation_ = None
             self.classes_, encoded = np.unique(labels, return_inverse=True)
-            examples = Examples(as_tensor(features).to(device), as_tensor(encoded).to(device))
+            examples = Examples(
+                as_tensor(features, "X must be numbers").to(device), torch.as_tensor(encoded, device=device)
+            )
             return examples, None, dataclasses.replace(config, augment="none", hops=1, normalize="none")
         data = check_graph(X)
         check_training(data)
@@ -326,7 +341,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
-            yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False))
+            yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
             return
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:

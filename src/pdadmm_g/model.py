@@ -78,10 +78,24 @@ class GAMLP(nn.Module):
             with safe_open(str(path), framework="pt") as file:
                 header = json.loads((file.metadata() or {})["pdadmm_g"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            for name, tensor in tensors.items():
+                if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                    raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
-            model = cls(header["widths"], header["activation"])
-            model.load_state_dict(tensors)
+            depth = len(tensors) // 2
+            model = cls.from_parameters(
+                [(tensors[f"linears.{i}.weight"], tensors[f"linears.{i}.bias"]) for i in range(depth)],
+                header["activation"],
+            )
+            shapes = [tuple(tensor.shape) for tensor in model.state_dict().values()]
+            with torch.device("meta"):
+                wanted = cls(model.widths, model.activation).state_dict()
+            if list(model.widths) != header["widths"] or shapes != [tuple(x.shape) for x in wanted.values()]:
+                raise ValueError("its weights do not fit its description")
+            if len(tensors) != 2 * depth or not isinstance(header["extra"], dict):
+                raise ValueError("its description is incomplete")
             return model, header["extra"], {name.removeprefix("extra."): further[name] for name in further}
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{path}: not a pdadmm-g model file: {reason}") from None
+        except KeyError as error:
+            raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
+        except (SafetensorError, TypeError, ValueError, RuntimeError, OSError, IndexError, AttributeError) as error:
+            raise InputError(f"{path}: not a pdadmm-g model file: {error or type(error).__name__}") from None

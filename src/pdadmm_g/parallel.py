@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from .config import ModelConfig
 from .engine.launch import run_workers
 from .engine.plan import Plan
+from .errors import InputError
 from .model import GAMLP
 from .stage import Checkpointing, Examples, Record
 from .status import Status
@@ -47,6 +48,8 @@ def train_in_workers(
             history.append(event["epoch"])
             if on_epoch is not None:
                 on_epoch(event["epoch"])
+        elif "error" in event:
+            raise InputError(event["error"])
         elif "warning" in event:
             warnings.warn(event["warning"], stacklevel=2)
 
@@ -78,4 +81,4 @@ def train_in_workers(
             on_event=on_event,
         )
         model, extra, _ = GAMLP.load(folder / "result.safetensors")
-    return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])))
+    return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])

@@ -53,14 +53,19 @@ class RunFolder:
         self._event_log: EventLog | None = None
 
     @property
-    def finished(self) -> bool:
-        """Does it hold a complete run? One that lost a worker is not complete: it can be resumed."""
+    def status(self) -> str | None:
+        """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
         try:
-            return bool(json.loads((self.path / "summary.json").read_text())["status"] != Status.PEER_LOST.name)
+            return str(json.loads((self.path / "summary.json").read_text())["status"])
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         except (OSError, ValueError, KeyError, TypeError):
-            return True
+            return "unreadable"
+
+    @property
+    def finished(self) -> bool:
+        """Does it hold a run with a result, which must not be replaced unasked? One that lost a worker has none."""
+        return self.status not in (None, Status.PEER_LOST.name)
 
     def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
         """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
@@ -68,7 +73,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.events, ignore_errors=True)
+            if self.events.is_dir():
+                shutil.rmtree(self.events)
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())
@@ -78,9 +84,12 @@ class RunFolder:
         for record in history:
             self.append(record)
 
-    def check_free(self, *, overwrite: bool) -> None:
-        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's."""
-        if overwrite or not self.path.exists():
+    def check_free(self, *, overwrite: bool, resume: bool = False) -> None:
+        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
+
+        An interrupted one may be resumed.
+        """
+        if overwrite or not self.path.exists() or (resume and self.status == Status.INTERRUPTED.name):
             return
         remedy = "choose another --out or add --overwrite"
         if self.finished:
@@ -117,7 +126,8 @@ class RunFolder:
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
-        if classifier is not None:  # last: a run that is not finished needs its checkpoint whole
+        # Last: a run that is not finished needs its checkpoint whole; one that was interrupted can go on from it.
+        if classifier is not None and classifier.status_ is not Status.INTERRUPTED:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> RunConfig:
@@ -129,6 +139,24 @@ class RunFolder:
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         return GAMLPClassifier.load(self.path / "model.safetensors")
+
+
+#: What a worker did in one epoch.
+WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
+
+
+def _is_record(record: Any, epoch: int) -> bool:
+    """Is it a line of metrics, as far as anything of ours reads it again?"""
+    try:
+        json.dumps(record, allow_nan=False)
+    except ValueError:
+        return False
+    if not isinstance(record, dict) or record.get("epoch") != epoch or not isinstance(record.get("workers"), list):
+        return False
+    figures = [record.get("seconds"), record.get("bytes_sent")]
+    for worker in record["workers"]:
+        figures += [worker.get(name) for name in WORKER_FIGURES] if isinstance(worker, dict) else [None]
+    return all(isinstance(figure, (int, float)) and abs(figure) < 1e18 for figure in figures)
 
 
 #: Settings that may differ between a run and its resumption: they do not change the trained weights.
@@ -151,7 +179,7 @@ def train_run(
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
-        folder.check_free(overwrite=overwrite)
+        folder.check_free(overwrite=overwrite, resume=resume)
         checkpointing = _checkpointing(folder, config, resume)
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)
@@ -213,7 +241,13 @@ def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkp
                 f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3
             )
         return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every)
-    before = RunConfig.from_settings(saved.meta["settings"])
+    try:
+        before = RunConfig.from_settings(saved.meta["settings"])
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"{saved.folder}: its settings are of another version: {error}") from None
+    for number, record in enumerate(saved.meta["history"], start=1):
+        if not _is_record(record, number):
+            raise InputError(f"{saved.folder}: its history has no record of epoch {number}")
     for item in dataclasses.fields(RunConfig):
         old, new = getattr(before, item.name), getattr(config, item.name)
         if old != new and item.name not in FREE_TO_CHANGE:
@@ -227,6 +261,7 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
+        "message": classifier.message_,
         **_accuracies(data, predicted),
         "dataset": config.dataset,
         "seed": config.seed,
@@ -254,9 +289,8 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     Empty for methods without workers; and a resumed run may have had another number of them before.
     """
     records = [record["workers"] for record in classifier.history_]
-    names = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
     return [
-        {"layers": layers, **{name: sum(workers[rank][name] for workers in own) for name in names}}
+        {"layers": layers, **{name: sum(workers[rank][name] for workers in own) for name in WORKER_FIGURES}}
         for rank, layers in enumerate(classifier.plan_)
         if (own := [workers for workers in records if rank < len(workers)])
     ]
@@ -316,3 +350,5 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.replace(target)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror}") from None
+    except ValueError:  # a name with a null byte, or text that has no UTF-8
+        raise InputError(f"{path}: cannot write: the name or the text is not valid") from None

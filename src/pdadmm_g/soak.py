@@ -39,7 +39,7 @@ DISTURBANCES = {
     "kill worker": 4,
     "stop worker": 4,
     "kill parent": -signal.SIGKILL,
-    "terminate parent": -signal.SIGTERM,
+    "terminate parent": 130,
     "interrupt parent": 130,
 }
 #: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a blow.
@@ -221,9 +221,8 @@ class Trial:
             self._check_remains(blow, code)
         else:
             code = self._attempt(self.run.path, self.case.workers, None)
-        expected = json.loads((reference / "summary.json").read_text())["status"]
+        expected, found = RunFolder(reference).status, self.run.status
         _require(self.run.finished, f"the run ended with exit code {code}: {self._last_words()}")
-        found = json.loads((self.run.path / "summary.json").read_text())["status"]
         _require(found == expected, f"the run ended as {found}, undisturbed as {expected}")
         _require(_metrics(self.run.path) == _metrics(reference), "metrics.jsonl differs from the undisturbed run's")
         models = [(path / "model.safetensors").read_bytes() for path in (self.run.path, reference)]
@@ -240,7 +239,7 @@ class Trial:
         }
         if out != self.run.path:
             del settings["checkpoint-every"]
-        command = [sys.executable, "-m", "pdadmm_g", "train", "--overwrite" if self.run.finished else "--resume"]
+        command = [sys.executable, "-m", "pdadmm_g", "train", "--resume"]
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self.outcome.attempts += 1
@@ -297,14 +296,13 @@ class Trial:
         """The exit code says what happened, and an interrupted run has a model."""
         expected = DISTURBANCES[blow.kind]
         _require(code == expected, f"exit code {code} after {blow.kind}, expected {expected}: {self._last_words()}")
-        if blow.kind == "interrupt parent" and self.run.finished:
-            summary = json.loads((self.run.path / "summary.json").read_text())
-            _require(summary["status"] == Status.INTERRUPTED.name, f"interrupted run ended as {summary['status']}")
+        if expected == 130 and self.run.finished:
+            _require(self.run.status == Status.INTERRUPTED.name, f"interrupted run ended as {self.run.status}")
             GAMLPClassifier.load(self.run.path / "model.safetensors")
 
     def _check_checkpoint(self, before: int) -> None:
-        """The checkpoint of epoch ``before``, or a newer one, is there and whole; unless the run is finished."""
-        if self.run.finished:
+        """The checkpoint of epoch ``before``, or a newer one, is there and whole; unless the run is over."""
+        if self.run.status not in (None, Status.PEER_LOST.name, Status.INTERRUPTED.name):
             return
         try:
             saved = checkpoint.latest(self.run.checkpoints)

@@ -28,8 +28,9 @@ from .engine.link import Link, Traffic
 from .engine.plan import Plan
 from .engine.precision import product
 from .engine.team import Team
-from .engine.worker import Algorithm, Shares, Worker
-from .growth import anchor
+from .engine.worker import Algorithm, Culprit, Shares, Worker
+from .errors import InputError
+from .growth import anchor, widths
 from .penalties import PENALTY_SCHEDULES
 from .status import Status
 
@@ -116,6 +117,9 @@ class Stage:
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
         self._selects = sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
+        #: What went wrong, when and where; empty unless the stage failed.
+        self.message = ""
+        self._culprit: tuple[int, Culprit] | None = None
         self._rate = math.inf
         if resume is None:
             self.worker = self._forward(weights)
@@ -137,7 +141,7 @@ class Stage:
         try:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
                 self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
-                pending.append(self._epoch())
+                pending.append(self._epoch(epoch))
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
                 records = self._synchronize_epochs(pending)
@@ -168,9 +172,13 @@ class Stage:
     ) -> Status | None:
         """Take the records of the epochs up to ``epoch`` into the history, and judge them one by one."""
         status = None
+        sound = all(self._failure(record) is None for record in records)
         for number, record in enumerate(records, start=epoch - len(records) + 1):
+            shares = record.pop("shares")
             history.append({"stage": self.number, "epoch": len(history) + 1, **record})
-            status = self._judge(number, record)
+            status = self._judge(number, record, sound=sound)
+            if status is not None and status.is_failure:
+                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
             if on_epoch is not None:
                 on_epoch(history[-1])
             if status is not None:
@@ -233,13 +241,17 @@ class Stage:
 
     # One epoch and its measurements
 
-    def _epoch(self) -> Tensor:
+    def _epoch(self, number: int) -> Tensor:
         """One epoch, and what this worker measured of it."""
         start = time.perf_counter()
         moves = self.worker.epoch()
         if self.like.is_cuda:
             torch.cuda.synchronize(self.like.device)
-        return self._measure(moves, time.perf_counter() - start)
+        measured = self._measure(moves, time.perf_counter() - start)
+        if self._culprit is None and not bool(measured.isfinite().all()):
+            found = self.worker.culprit(moves)
+            self._culprit = None if found is None else (number, found)
+        return measured
 
     def _measure(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
         """One row of numbers for the worker, then one for each of its layers, all of the same width."""
@@ -290,6 +302,7 @@ class Stage:
             "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
             "c_k": self._rate,
             "rho": rho,
+            "shares": [float(share.objective) for share in shares],
             **dict.fromkeys(("train_loss", "train_accuracy", "val_loss", "val_accuracy")),
             "seconds": max(row[0] for row in workers),
             "bytes_sent": int(sum(row[3] + row[4] for row in workers)),
@@ -337,19 +350,52 @@ class Stage:
 
     # Rules
 
-    def _judge(self, epoch: int, record: Record) -> Status | None:
-        """The status that ends the stage now, or None. Finiteness comes before everything else."""
-        if not math.isfinite(record["objective"]) or not math.isfinite(record["descent"]):
+    def _failure(self, record: Record) -> Status | None:
+        """NON_FINITE, DIVERGED or None.
+
+        Every variable enters one of the numbers that are looked at: r, z, q and u the objective, and W and b too (see
+        ``Worker._shares``), the movements of p, W, b and z the descent, and that of q the dual residual.
+        """
+        numbers = ("objective", "descent", "primal_residual", "dual_residual")
+        if not all(math.isfinite(record[name]) for name in numbers):
             return Status.NON_FINITE
-        if abs(record["objective"]) > 1e3 * self._scale:
-            return Status.DIVERGED
-        self._select(epoch, record)
+        return Status.DIVERGED if abs(record["objective"]) > 1e3 * self._scale else None
+
+    def _judge(self, epoch: int, record: Record, *, sound: bool) -> Status | None:
+        """The status that ends the stage now, or None. Failures come before everything else.
+
+        ``sound``: no epoch since the last judgement failed, and so the weights, which are the last one's, may be kept.
+        """
+        failure = self._failure(record)
+        if failure is not None:
+            return failure
+        if sound:
+            self._select(epoch, record)
         if self._converged(record):
             return Status.CONVERGED
         patience, evaluated = self.config.patience, record["val_accuracy"] is not None
         if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
             return Status.EARLY_STOPPED
         return None
+
+    def _blame(self, status: Status, shares: list[float]) -> str:
+        """The layer with the largest share of an objective that exploded; the layer and variable that broke.
+
+        Of what the workers found, the earliest counts, then what a step read before what was left after an epoch.
+        """
+        if status is Status.DIVERGED:
+            largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
+            return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
+        row = [math.inf] * 4
+        if self._culprit is not None:
+            epoch, found = self._culprit
+            row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
+        rows = self.team.concat(torch.tensor([row], dtype=torch.float64), [1] * self.team.size).tolist()
+        epoch, *numbers = min(rows)
+        if math.isinf(epoch):
+            return "in the risk"
+        found = Culprit(*map(int, numbers))
+        return f"layer {found.layer + 1}, variable {found.variable}"
 
     def _select(self, epoch: int, record: Record) -> None:
         """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss.
@@ -398,7 +444,7 @@ class Stage:
         sites = zip(self.layers, self.worker.layers, self.worker.boundaries, self.worker.boundaries[1:], strict=False)
         for (index, layer, before, after), best in zip(sites, self._best.weights, strict=True):
             tensors = checkpoint.layer_tensors(layer, before, after)
-            tensors |= {"best_W": best.W.clone(), "best_b": best.b.clone()}  # may be the very tensors W and b
+            tensors |= {"best_W": best.W, "best_b": best.b}
             checkpoint.write_layer(target.folder, total, index, tensors)
         self.team.barrier()
         if self.team.rank == 0:
@@ -424,9 +470,15 @@ class Stage:
     def _restore(self, saved: Checkpoint) -> None:
         """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
         meta, q = saved.meta, quantization(self.config)
+        if tuple(meta["sizes"]) != tuple(self.sizes) or meta["depth"] != self.plan.depth:
+            sizes = "nodes, validation nodes, features and classes"
+            raise InputError(
+                f"{saved.folder}: was written for {meta['sizes']} {sizes}, the data have {list(self.sizes)}; "
+                f"{checkpoint.REMEDY}"
+            )
         depth, device = self.plan.depth, self.like.device
         around = range(max(self.layers.start - 1, 0), min(self.layers.stop + 1, depth)) if self.layers else range(0)
-        tensors = {index: saved.layer(index, device) for index in around}
+        tensors = {index: saved.layer(index, device, self._shapes(index)) for index in around}
         layers, best = [], []
         boundaries: list[Boundary | None] = []
         for index in self.layers:
@@ -443,10 +495,28 @@ class Stage:
         self.worker = self._worker(layers, boundaries)
         self.worker.rho = meta["rho"]
         self.worker.epochs = meta["worker_epochs"]
-        vars(self.schedule).update(meta["schedule"])
+        known = vars(self.schedule)
+        if known.keys() != meta["schedule"].keys() or any(
+            not isinstance(value, (int, float, type(None))) for value in meta["schedule"].values()
+        ):
+            raise InputError(f"{saved.folder}: has the state of another penalty schedule; {checkpoint.REMEDY}")
+        known.update(meta["schedule"])
         self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
         self._scale, self._rate = meta["scale"], meta["rate"]
         self._first_epoch = meta["epoch"] + 1
+
+    def _shapes(self, index: int) -> dict[str, tuple[int, ...]]:
+        """What the checkpoint of a layer holds."""
+        shape = widths(self.sizes.features, self.config.hidden, self.sizes.classes, self.plan.depth)
+        into, out, nodes = shape[index], shape[index + 1], self.sizes.nodes
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
+        shapes |= dict.fromkeys(("b", "best_b"), (out,))
+        shapes |= dict.fromkeys(("z", "r"), (nodes, out))
+        if index:
+            shapes["p"] = (nodes, into)
+        if index < self.plan.depth - 1:
+            shapes |= dict.fromkeys(("q", "u"), (nodes, out))
+        return shapes
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.

@@ -22,6 +22,7 @@ from .engine.phases import compiling
 from .engine.plan import Plan
 from .engine.precision import tensor_cores
 from .engine.team import Team
+from .errors import InputError
 from .growth import initial_layer, redeal, widths
 from .model import GAMLP
 from .stage import Checkpointing, Examples, Record, Sizes, Stage
@@ -37,6 +38,8 @@ class TrainingResult:
     status: Status
     #: The layers of each worker in the last stage.
     plan: Plan
+    #: What went wrong, when and where; empty unless the status is a failure.
+    message: str = ""
     #: Seconds spent in epochs, evaluation not counted.
     seconds: float = field(init=False)
 
@@ -77,7 +80,9 @@ def train(
     history = checkpointing.history if checkpointing else []
     if checkpointing is not None and resume is None and team.rank == 0:
         checkpoint.clear(checkpointing.folder)
-    status = Status.MAX_EPOCHS
+    if resume is not None and resume.meta["stage"] > len(config.stages):
+        raise InputError(f"{resume.folder}: is of stage {resume.meta['stage']}, the run has {len(config.stages)}")
+    status, message = Status.MAX_EPOCHS, ""
     dealt: Plan | None = None
     weights: list[Weights] = []
     for number, depth in enumerate(config.stages, start=1):
@@ -99,6 +104,7 @@ def train(
                 )
                 status = stage.run(history, on_epoch)
                 stage.close()
+                message = stage.message
             weights = stage.best_weights()
         except KeyboardInterrupt:
             if not weights:
@@ -116,7 +122,7 @@ def train(
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
-    return TrainingResult(model, history, status, dealt)
+    return TrainingResult(model, history, status, dealt, message)
 
 
 def in_row_space(

@@ -37,8 +37,8 @@ def fingerprint(u: torch.Tensor) -> float:
     return float((bits * torch.arange(1, len(bits) + 1)).sum() % 2**52)
 
 
-def epoch_with_check(stage: Stage) -> torch.Tensor:
-    measured = plain_epoch(stage)
+def epoch_with_check(stage: Stage, number: int) -> torch.Tensor:
+    measured = plain_epoch(stage, number)
     stage.worker.settle()
     ends = [stage.worker.boundaries[0], stage.worker.boundaries[-1]] if stage.layers else [None, None]
     duals.append([0.0 if boundary is None else fingerprint(boundary.u) for boundary in ends])

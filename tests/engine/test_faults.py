@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -46,10 +47,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (out / "model.safetensors").read_bytes()
 
 
-def descendants() -> list[str]:
-    """Worker processes that are still alive."""
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are told of a folder in here, by which those of this test are known."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def descendants(tmp_path: Path) -> list[str]:
+    """Worker processes of this test that are still alive."""
     listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if "pdadmm-g-" in line or "faulty_child" in line]
+    return [line for line in listing.splitlines() if f"{tmp_path}/pdadmm-g-" in line]
 
 
 @pytest.mark.timeout(90)
@@ -65,7 +73,7 @@ def test_killed_worker(
     message = rf"worker {victim} \(layers? [\d-]+\), last seen in epoch \d+, was killed by SIGKILL"
     with pytest.raises(WorkerLostError, match=message):
         train_run(config(out, workers=3))
-    assert descendants() == []
+    assert descendants(tmp_path) == []
     assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
     saved = checkpoint.latest(out / "checkpoints")
     assert saved is not None
@@ -92,7 +100,7 @@ def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: PEER_LOST: worker 1 (layer")
     assert re.search(r"last seen in epoch \d+, has not answered for 3 s", error)
-    assert descendants() == []
+    assert descendants(tmp_path) == []
     assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
 
 
@@ -108,7 +116,7 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
         train_run(config(tmp_path / "run", workers=2))
-    assert descendants() == []
+    assert descendants(tmp_path) == []
 
 
 @pytest.mark.timeout(60)
@@ -121,7 +129,7 @@ def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) ->
     wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
     process.kill()
     process.wait()
-    wait_for(lambda: not descendants(), 10)
+    wait_for(lambda: not descendants(tmp_path), 10)
 
 
 def wait_for(condition, seconds: float) -> None:
@@ -163,6 +171,22 @@ def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: by
     assert (out / "model.safetensors").read_bytes() == undisturbed
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in metrics] == list(range(1, 25))
+
+
+def test_interrupted_run_goes_on(tmp_path: Path, undisturbed: bytes) -> None:
+    """It has a model, which is not replaced unasked, and its checkpoint."""
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        if record["epoch"] == 8:
+            raise KeyboardInterrupt
+
+    assert train_run(config(out), on_epoch=interrupt)["status"] == "INTERRUPTED"
+    with pytest.raises(InputError, match="already holds a finished run"):
+        train_run(config(out))
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert not (out / "checkpoints").exists()
 
 
 @pytest.mark.timeout(60)

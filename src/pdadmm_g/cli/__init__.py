@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -41,6 +45,24 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every mistake of the user ends in one line and exit code 2."""
     warnings.showwarning = _warning_printer()
+    with _termination_as_interrupt():
+        _run(arguments)
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM is heard like an interrupt. Not under torchrun, whose agent ends all of its processes with it."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(arguments: list[str] | None) -> None:
     try:
         sys.exit(cli.main(arguments, prog_name="pdadmm-g", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -24,11 +24,14 @@ from .output import Output, output_options
 @output_options
 def datasets(data_root: str | None, output: Output) -> None:
     """List the data sets known by name, and whether their raw files are under the data root."""
-    from ..datasets import BENCHMARKS, raw_files_present
+    from ..datasets import BENCHMARKS, missing_raw_files
 
     rows = [{"name": "digits", "nodes": 1797, "features": 64, "classes": 10, "files": "embedded"}]
     for name, benchmark in BENCHMARKS.items():
-        files = "found" if raw_files_present(benchmark, data_root) else f"not found: {benchmark.folder}/"
+        missing = missing_raw_files(benchmark, data_root)
+        files = "found" if not missing else f"not found: {benchmark.folder}/"
+        if 0 < len(missing) < len(benchmark.raw_files):
+            files = f"missing: {', '.join(missing)}"
         sizes = {"nodes": benchmark.nodes, "features": benchmark.features, "classes": benchmark.classes}
         rows.append({"name": name, **sizes, "files": files})
     output.say(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")

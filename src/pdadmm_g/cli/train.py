@@ -29,6 +29,9 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 
     The folder holds config.yaml, metrics.jsonl (one line per epoch), summary.json and model.safetensors.
 
+    Exit codes: 0 trained, 2 wrong input, 3 numerical failure (the line says in which epoch, layer and variable), 4 a
+    worker was lost, 130 interrupted (Ctrl-C or SIGTERM). After 3 and 130 the folder holds the best model so far.
+
     \b
     pdadmm-g train                                              the embedded digits
     pdadmm-g train --dataset cora --data-root raw --layers 2
@@ -77,7 +80,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 
 def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> None:
     output.result(summary | {"out": out})
-    ending = f"{summary['status']}: {summary['advice']}"
+    message = f"{summary['message']}. " if summary["message"] else ""
+    ending = f"{summary['status']}: {message}{summary['advice']}"
     if Status[summary["status"]].is_failure:
         output.error(ending)
     else:

@@ -8,6 +8,7 @@ checkpoint before it is removed only once the new one is whole.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from dataclasses import dataclass
@@ -22,8 +23,13 @@ from torch import Tensor
 from ..admm.levels import FloatGrid, Levels
 from ..admm.state import Boundary, Layer, Quantization
 from ..errors import InputError
+from ..files import read_text
 
 META = "meta.json"
+#: What the description must hold.
+NUMBERS = ("stage", "epoch", "total_epochs", "depth", "rho", "worker_epochs", "best_epoch", "scale", "rate")
+COUNTS = ("stage", "epoch", "total_epochs", "depth")
+REMEDY = "start over without --resume"
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,28 @@ class Checkpoint:
     folder: Path
     meta: dict[str, Any]
 
-    def layer(self, index: int, device: torch.device) -> dict[str, Tensor]:
-        """The tensors of a layer, counted from 0."""
+    def layer(
+        self, index: int, device: torch.device, shapes: dict[str, tuple[int, ...]] | None = None
+    ) -> dict[str, Tensor]:
+        """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any."""
         path = self.folder / _layer_file(index)
         try:
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: cannot read the checkpoint: not a regular file")
             # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
-            return {name: tensor.clone() for name, tensor in load_file(str(path), device=str(device)).items()}
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: cannot read the checkpoint: {error}") from None
+            tensors = {name: tensor.clone() for name, tensor in load_file(str(path), device=str(device)).items()}
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
+        found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "levels"}
+        shapes = found if shapes is None else shapes
+        for name in sorted(shapes.keys() | found.keys()):
+            if found.get(name) != shapes.get(name):
+                wanted = f"{found.get(name, 'nothing')} for {name}, this run needs {shapes.get(name, 'nothing')}"
+                raise InputError(f"{path}: has {wanted}: of another version or of other data; {REMEDY}")
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                raise InputError(f"{path}: {name} holds something else than finite numbers; {REMEDY}")
+        return tensors
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -48,12 +68,14 @@ def latest(folder: Path) -> Checkpoint | None:
     found = sorted((path for path in folder.glob("epoch-*") if (path / META).is_file()), reverse=True)
     if not found:
         return None
+    path = found[0] / META
     try:
-        meta = json.loads((found[0] / META).read_text(encoding="utf-8"))
-        if not isinstance(meta, dict):
-            raise ValueError("not a description")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{found[0] / META}: cannot read the checkpoint: {error}") from None
+        meta = json.loads(read_text(path, "the checkpoint", largest=1 << 32))
+        _check(meta)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
     return Checkpoint(found[0], meta)
 
 
@@ -62,6 +84,36 @@ def clear(folder: Path) -> None:
     for path in folder.glob("epoch-*"):
         (path / META).unlink(missing_ok=True)  # first, so that none is valid and half removed
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _check(meta: Any) -> None:
+    """Raise ValueError unless ``meta`` is a description as :func:`commit` gets it."""
+    if not isinstance(meta, dict):
+        raise ValueError("not a description")
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+    for name in NUMBERS:
+        if not is_number(meta.get(name)):
+            raise ValueError(f"{name} is missing or not a number")
+    for name in COUNTS:
+        if not isinstance(meta[name], int) or not 1 <= meta[name] < 10**9:
+            raise ValueError(f"{name} is not a count")
+    for name, length in (("sizes", 4), ("best_score", 2)):
+        values = meta.get(name)
+        if not isinstance(values, list) or len(values) != length or not all(map(is_number, values)):
+            raise ValueError(f"{name} is missing or not {length} numbers")
+    for name, kind in (("schedule", dict), ("settings", dict), ("history", list)):
+        if not isinstance(meta.get(name), kind):
+            raise ValueError(f"{name} is missing")
+    if len(meta["history"]) != meta["total_epochs"]:
+        raise ValueError(f"it holds the history of {len(meta['history'])} epochs, not of {meta['total_epochs']}")
+    for name in ("best_epoch", "worker_epochs"):
+        if not isinstance(meta[name], int) or meta[name] < 0:
+            raise ValueError(f"{name} is not a count")
+    if not 0 < meta["rho"] <= 1e30 or not 0 < meta["scale"] < math.inf:
+        raise ValueError("rho or scale is not a positive number")
 
 
 def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
@@ -102,7 +154,12 @@ def layer_tensors(layer: Layer, before: Boundary | None, after: Boundary | None)
 def restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization) -> Boundary:
     """The boundary between two layers, from the tensors of both."""
     short = FloatGrid(quantization.wire) if quantization.wire is not None else None
-    levels = Levels(left["levels"]) if "levels" in left else None
+    levels = None
+    if quantization.p:
+        try:
+            levels = Levels(left["levels"])
+        except (KeyError, ValueError):
+            raise InputError(f"the checkpoint has no sound levels for a quantized boundary; {REMEDY}") from None
     return Boundary(
         p=right["p"],
         q=left["q"],

@@ -7,6 +7,7 @@ and sends it, and both update u from the same values.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -62,6 +63,27 @@ class Shares(NamedTuple):
     output: Tensor | float
 
 
+class Culprit(NamedTuple):
+    """A variable with NaN or infinity in it. The smallest of several is the likeliest source of the others."""
+
+    #: 0 if it was seen as a step read it, 1 if after the epoch, when it may have come from another.
+    hindsight: int
+    #: Its place in ``ORDER``.
+    place: int
+    #: The layer l of p_l, ..., u_l, counted from the worker's first, which is 0.
+    layer: int
+
+    @property
+    def variable(self) -> str:
+        """One of p, W, b, z, q, u."""
+        return ORDER[self.place]
+
+
+#: The order in which an epoch passes NaN on within a layer. u comes before q: a broken u breaks q in the same epoch,
+#: while a broken q does not outlive it.
+ORDER = ("p", "W", "b", "z", "u", "q")
+
+
 class Worker:
     """Layers of the chain, the boundaries between and beside them, and the data that enter at the chain's ends.
 
@@ -102,6 +124,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        self._seen: Culprit | None = None
         self._runs = 0
         self._recorded: RecordedEpoch | None = None
         self._first_gram: Gram | None = None
@@ -181,7 +204,36 @@ class Worker:
 
     def _shares(self, layer: Layer, rr: Tensor, between: Tensor, gap: Tensor, output: Tensor) -> Shares:
         own = layer_terms(rr, layer.W, layer.W0, nu=self.algorithm.nu, mu=self.algorithm.mu)
-        return Shares(own + between, gap, output)
+        # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
+        return Shares(own + between + 0 * (layer.W.sum() + layer.b.sum()), gap, output)
+
+    def culprit(self, moves: list[Moves]) -> Culprit | None:
+        """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here.
+
+        On a CPU the p-step and the z-step look at what they read if their result is not finite, which catches p, W, q
+        and u before anything else is computed from them. Otherwise the first variable of ``ORDER`` that is not finite
+        after the epoch is named, of several layers the first. What is left is a q that went into nothing but its move.
+        """
+        if self._seen is not None:
+            return self._seen
+        found = []
+        for index, (layer, before, after) in enumerate(
+            zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True)
+        ):
+            outputs = (None, None) if after is None else (after.u, after.q)
+            state = (self._input(before), layer.W, layer.b, layer.z, *outputs)
+            found += [Culprit(1, place, index) for place, x in enumerate(state) if x is not None and not _is_finite(x)]
+        found += [Culprit(1, ORDER.index("q"), i) for i, move in enumerate(moves) if not math.isfinite(move.q)]
+        return min(found, default=None)
+
+    def _look_at(self, layer: Layer, result: Tensor, inputs: dict[str, Tensor], *, of_layer_before: str = "") -> None:
+        """Remember the first of a step's inputs that is not finite, if its result is not. A GPU is not waited for."""
+        if result.is_cuda or math.isfinite(result) or self._seen is not None:
+            return
+        index = next(i for i, own in enumerate(self.layers) if own is layer)
+        broken = [name for name, x in inputs.items() if not _is_finite(x)]
+        if broken:
+            self._seen = Culprit(0, ORDER.index(broken[0]), index - (broken[0] in of_layer_before))
 
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
@@ -197,9 +249,7 @@ class Worker:
         return x
 
     def weights(self) -> list[Weights]:
-        """The parameters as they are now; copied only where epochs write over them, since W- and b-steps do not."""
-        if self._recorded is None:
-            return [Weights(layer.W, layer.b, layer.W0) for layer in self.layers]
+        """A copy of the parameters as they are now, which nothing that happens to them later can spoil."""
         return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
     def _input(self, before: Boundary | None) -> Tensor:
@@ -217,6 +267,8 @@ class Worker:
         if layer is self.layers[0]:
             self.settle()
         gg = total(by_rows(partial(phases.gradient, nu=nu, rho=rho), g, before.p, before.q, before.u))
+        inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
+        self._look_at(layer, gg, inputs, of_layer_before="qu")
         out = self._scratch(layer.r, slot=1)
         if before.p_levels is not None:
             step = p_quantized(
@@ -257,6 +309,7 @@ class Worker:
             f = self.algorithm.activation
             phase = partial(phases.z_and_residual, length=step.length, decrement=decrement, f=f)
             z_move, rr = total(by_rows(phase, layer.z, layer.r, step.product, after.q))
+            self._look_at(layer, z_move, {"q": after.q})
         return step.descent, squared_norm(decrement), z_move, rr
 
     def _update_q(self, layer: Layer, after: Boundary | None) -> Tensor:
@@ -279,3 +332,7 @@ class Worker:
         if buffer is None or buffer.numel() < like.numel():
             buffer = self._buffers[slot] = like.new_empty(like.numel())
         return buffer[: like.numel()].view(like.shape)
+
+
+def _is_finite(x: Tensor) -> bool:
+    return bool(torch.isfinite(x).all())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..datasets import check_name
 from ..runs import write_atomically
 
 Row = dict[str, Any]
@@ -35,6 +36,8 @@ def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], Non
 
     ``on_row`` is called with each result, how many there are so far and how many there will be.
     """
+    for dataset in request.datasets or ():
+        check_name(dataset)
     total, run, render, figure = _experiment(name, request)
     request.folder.mkdir(parents=True, exist_ok=True)
     rows = []

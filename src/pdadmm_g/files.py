@@ -1,0 +1,32 @@
+"""Reading text files that somebody else may have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import InputError
+
+#: Bytes of a settings file or a description; nothing that we write comes near.
+LARGEST_TEXT = 1 << 20
+
+
+def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:
+    """The content of a regular UTF-8 file, or an :class:`InputError` that says why ``what`` cannot be read.
+
+    Pipes and devices, which may never end, and files above ``largest`` bytes are refused unread.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: cannot read {what}: not a regular file")
+        size = path.stat().st_size
+        if size > largest:
+            raise InputError(f"{path}: cannot read {what}: {size} bytes are too many")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: cannot read {what}: not UTF-8 text at byte {error.start}") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot read {what}: no such file") from None  # a name with a null byte
