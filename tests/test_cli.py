@@ -98,6 +98,16 @@ def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: 
     assert "no labels" in err
 
 
+def test_interrupt_outside_training_is_one_line(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pdadmm_g.demo.run_demo", interrupted)
+    code, _, err = run("demo")
+    assert code == 130
+    assert err.split() == ["interrupted"]
+
+
 def test_numerical_failure_has_its_own_exit_code(run, graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best model is kept, and the run counts as finished."""
     epoch = Worker.epoch
