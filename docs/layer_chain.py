@@ -6,11 +6,15 @@ INK, GREY, BLUE, ORANGE, GREEN = "#1f2937", "#6b7280", "#1d4ed8", "#b45309", "#0
 SUB = "₀₁₂₃₄₅₆"
 
 
-def text(x: float, y: float, words: str, size: int = 15, fill: str = INK, anchor: str = "middle", extra: str = "") -> str:
+def text(
+    x: float, y: float, words: str, size: int = 15, fill: str = INK, anchor: str = "middle", extra: str = ""
+) -> str:
+    """Words at a place."""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="{fill}" text-anchor="{anchor}" {extra}>{words}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, fill: str, stroke: str, extra: str = "") -> str:
+    """A rounded rectangle."""
     return (
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{fill}" stroke="{stroke}" '
         f'stroke-width="1.5" {extra}/>'
@@ -18,10 +22,14 @@ def box(x: float, y: float, width: float, height: float, fill: str, stroke: str,
 
 
 def arrow(points: str, colour: str, extra: str = "") -> str:
-    return f'<path d="{points}" fill="none" stroke="{colour}" stroke-width="2" marker-end="url(#{colour[1:]})" {extra}/>'
+    """A line that ends in the arrowhead of its colour."""
+    return (
+        f'<path d="{points}" fill="none" stroke="{colour}" stroke-width="2" marker-end="url(#{colour[1:]})" {extra}/>'
+    )
 
 
 def marker(colour: str) -> str:
+    """The arrowhead of a colour."""
     return (
         f'<marker id="{colour[1:]}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
         f'orient="auto"><path d="M0,0 L10,5 L0,10 z" fill="{colour}"/></marker>'
@@ -63,7 +71,10 @@ def timeline(y: float, name: str) -> list[str]:
     parts = [text(92, y + 19, name, 13, INK, "end")]
     x = 100.0
     for phase, width in (("p", 130), ("W", 180), ("b", 40), ("z", 90), ("q", 60), ("u", 40), ("p", 130)):
-        parts += [box(x, y, width, 28, "#ffffff" if x < 640 else "#f3f4f6", INK), text(x + width / 2, y + 19, phase, 14)]
+        parts += [
+            box(x, y, width, 28, "#ffffff" if x < 640 else "#f3f4f6", INK),
+            text(x + width / 2, y + 19, phase, 14),
+        ]
         x += width
     return parts
 
@@ -88,7 +99,9 @@ def picture() -> str:
     parts += [arrow("M600,356 C620,395 670,370 690,408", BLUE)]
     parts += [text(785, 380, "q₂, needed after the", 14, BLUE), text(785, 397, "first product of p₃", 14, BLUE)]
     parts += [text(475, 466, "p and q cross at 32 bits a value, or as packed level indices of a few bits", 14, GREY)]
-    title = "Layer chain: each worker owns two layers; q goes right, p goes left, both neighbours keep their own copy of u"
+    title = (
+        "Layer chain: each worker owns two layers; q goes right, p goes left, both neighbours keep their own copy of u"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 480" font-family="Helvetica, Arial, sans-serif" '
         f'role="img"><title>{title}</title>\n' + "\n".join(parts) + "\n</svg>"

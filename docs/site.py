@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: formulas without a script, links out of docs/, docstrings, the table of settings."""
+"""What the site needs beyond Markdown: formulas without a script, links out of docs/, docstrings, table of settings."""
 
 from __future__ import annotations
 
