@@ -51,7 +51,7 @@ def on_page_content(html_text: str, page: Page, **_: Any) -> str:
         mathml = convert(html.unescape(match["latex"]).strip(), display="block" if display else "inline")
         if "\\" in mathml:
             log.warning("%s: a formula is not understood: %s", page.file.src_uri, match["latex"])
-        return f'<div style="overflow-x: auto">{mathml}</div>' if display else mathml
+        return f'<div style="overflow: auto hidden; padding: 0.6em 0">{mathml}</div>' if display else mathml
 
     pattern = r'<(span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</\1>'
     return re.sub(pattern, to_mathml, html_text, flags=re.DOTALL)

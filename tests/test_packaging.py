@@ -50,7 +50,7 @@ def test_source_archive_can_be_tested_and_documented(tmp_path: Path) -> None:
         "tests/conftest.py",
     }  # fmt: skip
     assert needed - set(sizes) == set()
-    assert [name for name in sizes if name.startswith(("runs/", "site/", ".venv/", ".ci/"))] == []
+    assert [name for name in sizes if name.startswith(("runs/", "site/", ".venv/"))] == []
     assert {name: size for name, size in sizes.items() if size > 2**20} == {}
 
 
