@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install install-dev demo test lint types bench clean
+.PHONY: install install-dev demo test lint types docs package bench clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -31,8 +31,15 @@ lint: install-dev
 types: install-dev
 	$(BIN)/mypy
 
+docs: install-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Wheel and source archive, each installed in a fresh environment and tried in an empty folder. Minutes, because of torch.
+package: install-dev
+	bash .ci/package $(BIN)/python
+
 bench: install
 	$(BIN)/pdadmm-g bench
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,72 @@
+"""The documentation does what it says: its examples run, and its site builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g import model
+from pdadmm_g.admm.activations import ACTIVATIONS
+from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.cli import main
+
+ROOT = Path(__file__).parents[1]
+#: Those with examples; what the other pages say of several workers is tested in tests/engine.
+PAGES = [
+    "README.md", "docs/index.md", "docs/guides/own-data.md", "docs/guides/quantization.md", "docs/guides/tuning.md",
+    "docs/guides/extending.md",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """What the guide to extending registers is gone afterwards."""
+    kept = [(registry, dict(registry)) for registry in (ACTIVATIONS, RISKS, model._MODULES)]
+    yield
+    for registry, content in kept:
+        registry.clear()
+        registry.update(content)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python and shell blocks, in their order, in one empty folder."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, page, "exec"), namespace)
+            continue
+        for line in block.splitlines():
+            program, *arguments = line.split()
+            assert program == "pdadmm-g"
+            with pytest.raises(SystemExit) as caught:
+                main(arguments)
+            assert not caught.value.code, line
+
+
+@pytest.mark.timeout(120)
+def test_site_builds_without_a_warning_and_without_the_network(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+    pages = {path: path.read_text() for path in tmp_path.rglob("*.html")}
+    for path, text in pages.items():
+        assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://[^"]*"', text) == [], path
+    algorithm = pages[tmp_path / "algorithm.html"]
+    assert algorithm.count("<math ") >= 5
+    assert "arithmatex" not in "".join(pages.values())
+    # Files that pages link to outside of docs/ come along, and docstrings have their formulas.
+    assert (tmp_path / "files/results/depth/figure.png").is_file()
+    reference = pages[tmp_path / "api.html"]
+    assert ":math:" not in reference
+    assert ".. math::" not in reference
+    assert "<td><code>weight_decay</code></td>" in reference
