@@ -685,8 +685,8 @@ def run_target(name: str, cases: int, seed: int, report: Path) -> None:
     trained()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary, limits():
         folder = Path(temporary) / "case"
+        folder.mkdir()
         for number in range(seed, seed + cases):
-            folder.mkdir()
             os.chdir(folder)
             report.with_suffix(".at").write_text(str(number))
             before: list[str] = []
@@ -705,8 +705,10 @@ def run_target(name: str, cases: int, seed: int, report: Path) -> None:
                 found.setdefault(what, {"seed": number, "times": 0})["times"] += 1
             if ending == "violation" or counts["cases"] % 100 == 0 or counts["cases"] == cases:
                 report.write_text(json.dumps({**counts, "found": found}))
-            os.chdir("/")
-            shutil.rmtree(folder)
+            if any(folder.iterdir()):
+                os.chdir("/")
+                shutil.rmtree(folder)
+                folder.mkdir()
 
 
 def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:

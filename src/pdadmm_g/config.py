@@ -273,7 +273,7 @@ def _number(name: str, value: Any, kind: type) -> int | float:
         number = kind(value)
         whole = kind is not int or float(number) == float(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{name} must be {wanted}, got {_show(value)}") from None
+        raise InputError(f"{name} must be {wanted}, got {_show(value)!r}") from None
     _require(math.isfinite(number), name, "must be finite", value)
     _require(whole, name, f"must be {wanted}", value)
     return number
