@@ -37,7 +37,7 @@ def test_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None:
     assert {"pdadmm_g/py.typed", "pdadmm_g/experiments/paper.json"} <= expected
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert f"pdadmm_g-{pdadmm_g.__version__}.dist-info/licenses/LICENSE" in names
-    assert "pdadmm-g = pdadmm_g.cli:main" in entry_points
+    assert "pdadmm-g = pdadmm_g.__main__:main" in entry_points
 
 
 def test_source_archive_can_be_tested_and_documented(tmp_path: Path) -> None:
