@@ -157,7 +157,8 @@ def _check_finite(x: Tensor, culprit: str) -> None:
         return
     if x.layout == torch.strided:
         # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
-        if bool(torch.linalg.vector_norm(x.detach(), ord=torch.inf) <= LARGEST):
+        # As a Python number, since in half precision the bound would itself round to infinity.
+        if float(torch.linalg.vector_norm(x.detach(), ord=torch.inf)) <= LARGEST:
             return
         rows, values = torch.arange(len(x)), x.detach().abs().amax(1).cpu()
     else:
