@@ -160,7 +160,7 @@ def test_missing_raw_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("out: " + "9" * 5000, "not valid YAML"),
         ("augment: " + "x" * 100_000, "augment must be one of"),
         ("dataset: \"a\\0.npz\"\n", "dataset must not contain a null byte"),
-        ("a: b\n" * 300_000, "1500000 bytes are too many"),
+        ("a: b\n" * 900_000, "4500000 bytes are too many"),
     ],
     ids=["twice", "two spellings", "laughs", "endless", "deep", "digits", "long", "null", "large"],
 )  # fmt: skip

@@ -128,16 +128,12 @@ class ModelConfig:
             rising = all(a < b for a, b in pairwise(self.stages))
             _require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
             _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
-            _require(
-                self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages
-            )
+            _require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
         if self.plan is not None:
             fits = len(self.plan) == self.workers and sum(self.plan) == self.layers and min(self.plan) >= 1
             rule = f"must give each of {self.workers} workers at least one of {self.layers} layers"
             _require(fits, "plan", rule, self.plan)
-        _require(
-            self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels
-        )
+        _require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         _require(self.bits is None or 1 <= self.bits <= 16, "bits", "must be between 1 and 16", self.bits)
         if isinstance(self.levels, tuple):
             _require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
@@ -305,10 +301,11 @@ class _UniqueKeys(yaml.SafeLoader):
     """Plain values only, and no key twice: of two values for one setting neither is what was meant for sure."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
+        seen = set()
+        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
