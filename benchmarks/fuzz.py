@@ -197,7 +197,8 @@ def mutate_arrays(rng: random.Random, arrays: dict[str, Any]) -> dict[str, Any]:
                 case 0:
                     arrays[name] = any_array(rng)
                 case 1 if array.dtype.kind != "V":
-                    arrays[name] = array.astype(rng.choice("?bBhHiIlLefdgFD"))
+                    with contextlib.suppress(ValueError, TypeError):  # text that is no number
+                        arrays[name] = array.astype(rng.choice("?bBhHiIlLefdgFD"))
                 case 2 if array.size:
                     array = array.copy()
                     value = rng.choice((rng.choice(FLOATS), rng.randrange(-3, 15)))
@@ -205,7 +206,7 @@ def mutate_arrays(rng: random.Random, arrays: dict[str, Any]) -> dict[str, Any]:
                         array.reshape(-1)[rng.randrange(array.size)] = value
                     arrays[name] = array
                 case 3:
-                    arrays[name] = array[..., : rng.randrange(1, 12)]
+                    arrays[name] = np.atleast_1d(array)[..., : rng.randrange(1, 12)]
                 case 4:
                     arrays[name] = array[None] if rng.random() < 0.5 else array.reshape(-1)
                 case 5:

@@ -124,6 +124,15 @@ def test_attributes_of_any_type(tiny_graph: Data, changes: dict, message: str) -
         check_graph(tiny_graph)
 
 
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_infinity_in_half_precision_is_seen(tiny_graph: Data, layout: str) -> None:
+    tiny_graph.x = tiny_graph.x.half()
+    tiny_graph.x[3, 1] = float("inf")
+    tiny_graph.x = tiny_graph.x.to_sparse() if layout == "sparse" else tiny_graph.x
+    with pytest.raises(InputError, match="NaN or infinity, first in row 3"):
+        check_graph(tiny_graph)
+
+
 def test_missing_raw_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = tmp_path / "flickr/raw"
     raw.mkdir(parents=True)
@@ -151,7 +160,7 @@ def test_missing_raw_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("out: " + "9" * 5000, "not valid YAML"),
         ("augment: " + "x" * 100_000, "augment must be one of"),
         ("dataset: \"a\\0.npz\"\n", "dataset must not contain a null byte"),
-        ("a: b\n" * 300_000, "1500000 bytes are too many"),
+        ("a: b\n" * 900_000, "4500000 bytes are too many"),
     ],
     ids=["twice", "two spellings", "laughs", "endless", "deep", "digits", "long", "null", "large"],
 )  # fmt: skip

@@ -303,10 +303,11 @@ class _UniqueKeys(yaml.SafeLoader):
     """Plain values only, and no key twice: of two values for one setting neither is what was meant for sure."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
+        seen = set()
+        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 

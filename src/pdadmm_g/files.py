@@ -6,8 +6,8 @@ from pathlib import Path
 
 from .errors import InputError
 
-#: Bytes of a settings file or a description; nothing that we write comes near.
-LARGEST_TEXT = 1 << 20
+#: Bytes of a settings file or a description; 65,536 explicit levels take 1.5 million.
+LARGEST_TEXT = 1 << 22
 
 
 def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:

@@ -200,7 +200,11 @@ def run_workers(
                 ended = all(process.poll() is not None for process in processes)
                 if _pass_on(events, on_event) and not ended:
                     continue
-                _raise_if_lost(processes, beats, folder, timeout)
+                try:
+                    _raise_if_lost(processes, beats, folder, timeout)
+                except WorkerLostError:
+                    _pass_on(events, on_event, wait=0.2)  # one that refused its input has said so
+                    raise
                 if ended:
                     break
                 time.sleep(0.01)
