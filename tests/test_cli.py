@@ -275,28 +275,19 @@ def test_help_does_not_import_torch() -> None:
         assert name in result.stdout
 
 
-def test_interrupt_writes_the_best_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_writes_the_best_model(tmp_path: Path, number: signal.Signals) -> None:
     process = command(
-        "train",
-        "--layers",
-        "2",
-        "--epochs",
-        "100000",
-        "--patience",
-        "none",
-        "--weight-decay",
-        "0.1",
-        "--out",
-        "run",
-        cwd=tmp_path,
-    )
+        "train", "--layers", "2", "--epochs", "100000", "--patience", "none", "--weight-decay", "0.1",
+        "--augment", "average", "--out", "run", cwd=tmp_path,
+    )  # fmt: skip
     metrics = tmp_path / "run/metrics.jsonl"
     deadline = time.monotonic() + 90
     while not (metrics.exists() and metrics.read_text().count("\n") > 3):
         assert time.monotonic() < deadline, "training did not start"
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "INTERRUPTED" in out
