@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,21 +46,40 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every mistake of the user ends in one line and exit code 2."""
     warnings.showwarning = _warning_printer()
-    with _termination_as_interrupt():
-        _run(arguments)
+    with _interrupts() as heard:
+        try:
+            _run(arguments)
+        except Exception:
+            if not heard:
+                raise
+            # An interrupt amid an import leaves a library half loaded, which may then fail in any way.
+            click.echo("interrupted", err=True)
+            sys.exit(EXIT_INTERRUPTED)
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM is heard like an interrupt. Not under torchrun, whose agent ends all of its processes with it."""
-    if "TORCHELASTIC_RUN_ID" in os.environ or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _interrupts() -> Iterator[list[int]]:
+    """SIGTERM is heard like SIGINT; gives the list of what was heard.
+
+    Not under torchrun, whose agent ends all of its processes with it, and not where somebody else listens.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, frame: types.FrameType | None) -> None:
+        heard.append(number)
+        signal.default_int_handler(number, frame)
+
+    numbers = [] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.signal(number, hear) for number in numbers}
     try:
-        yield
+        yield heard
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(arguments: list[str] | None) -> None:
@@ -75,6 +95,9 @@ def _run(arguments: list[str] | None) -> None:
     except click.ClickException as error:
         click.echo(f"error: {error.format_message()}", err=True)
         sys.exit(EXIT_INPUT)
+    except (click.Abort, KeyboardInterrupt):  # the former is a RuntimeError
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {where}{error.strerror or error}", err=True)
