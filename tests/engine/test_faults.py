@@ -105,6 +105,21 @@ def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_worker_that_hangs_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int) -> None:
+    script = tmp_path / "stopping.py"
+    script.write_text(
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g import child\n"
+        "child.main(Path(sys.argv[1]))\n"
+        f"if os.environ['RANK'] == '{victim}':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    monkeypatch.setattr(parallel, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=rf"worker {victim} .* has not answered for 3 s"):
+        train_run(config(tmp_path / "run", workers=2, timeout=3.0))
+    assert descendants(tmp_path) == []
+
+
+@pytest.mark.timeout(60)
 def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "raising.py"
     script.write_text(

@@ -102,9 +102,6 @@ def _run(arguments: list[str] | None) -> None:
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(EXIT_INPUT)
-    except (click.Abort, KeyboardInterrupt):  # an Abort is a RuntimeError
-        click.echo("interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
             raise

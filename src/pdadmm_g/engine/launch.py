@@ -52,13 +52,14 @@ class Beats:
             if text != self._last.get(rank, ("", 0.0))[0] or rank not in self._last:
                 self._last[rank] = (text, time.monotonic())
 
-    def silent(self, timeout: float) -> int | None:
-        """A worker that has not beaten for ``timeout`` seconds; before the first beat it may take START_SECONDS."""
+    def silent(self, timeout: float) -> list[int]:
+        """Workers that have not beaten for ``timeout`` seconds; before the first beat they may take START_SECONDS."""
         now = time.monotonic()
-        for rank, (text, seen) in self._last.items():
-            if now - seen > (timeout if text else max(timeout, START_SECONDS)):
-                return rank
-        return None
+        return [
+            rank
+            for rank, (text, seen) in self._last.items()
+            if now - seen > (timeout if text else max(timeout, START_SECONDS))
+        ]
 
     def describe(self, rank: int) -> str:
         """``worker 2 (layers 5-7), last seen in epoch 13,``: the subject of a sentence."""
@@ -114,9 +115,8 @@ class WatchedTeam(DistributedTeam):
                 self._beat_store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
                 if self._beats is not None:
                     self._beats.look()
-                    silent = self._beats.silent(self._timeout)
-                    if silent is not None:
-                        self._die(f"{self._beats.describe(silent)} has not answered for {self._timeout:g} s")
+                    for rank in self._beats.silent(self._timeout):
+                        self._die(f"{self._beats.describe(rank)} has not answered for {self._timeout:g} s")
             except RuntimeError:
                 if not self._done:  # the store is gone, and with it whoever started us
                     os._exit(EXIT_PEER_LOST)
@@ -256,9 +256,9 @@ def _raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder:
             cause = next(rank for rank, code in enumerate(codes) if code not in (None, 0))
         raise WorkerLostError(f"{beats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
     beats.look()
-    silent = beats.silent(timeout)
-    if silent is not None and codes[silent] is None:
-        raise WorkerLostError(f"{beats.describe(silent)} has not answered for {timeout:g} s")
+    for rank in beats.silent(timeout):
+        if codes[rank] is None:  # one that has ended well is silent too
+            raise WorkerLostError(f"{beats.describe(rank)} has not answered for {timeout:g} s")
 
 
 def _how(code: int, errors: Path) -> str:
