@@ -30,7 +30,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     The folder holds config.yaml, metrics.jsonl (one line per epoch), summary.json and model.safetensors.
 
     Exit codes: 0 trained, 2 wrong input, 3 numerical failure (the line says in which epoch, layer and variable), 4 a
-    worker was lost, 130 interrupted (Ctrl-C or SIGTERM). After 3 and 130 the folder holds the best model so far.
+    worker was lost, 130 interrupted (Ctrl-C or SIGTERM). After 3 and 130 the folder holds the best model so far; after
+    4 and 130 the run goes on with --resume if it wrote checkpoints.
 
     \b
     pdadmm-g train                                              the embedded digits
