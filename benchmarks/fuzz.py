@@ -349,7 +349,7 @@ def weird_graph(rng: random.Random) -> Any:
 
 def graph(rng: random.Random, _: Path) -> None:
     """Graphs in memory, and what can be trained on them."""
-    from pdadmm_g.datasets import check_graph, check_training
+    from pdadmm_g.checks import check_graph, check_training
 
     data = check_graph(weird_graph(rng))
     check_data(data)

@@ -14,7 +14,8 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import InputError, load_dataset
-from pdadmm_g.datasets import BENCHMARKS, MASKS, as_mask, check_graph, check_training, missing_raw_files
+from pdadmm_g.checks import MASKS, as_mask, check_graph, check_training
+from pdadmm_g.datasets import BENCHMARKS, missing_raw_files
 
 
 def test_digits() -> None:

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, InputError, load_dataset
+from pdadmm_g.checks import check_graph
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.datasets import check_graph
 from pdadmm_g.engine import checkpoint
 from pdadmm_g.runs import train_run
 

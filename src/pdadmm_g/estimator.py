@@ -19,9 +19,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from .baselines import train_by_gradient
+from .checks import MASKS, as_mask, as_tensor, check_graph, check_training
 from .choice import augmentation, choose_augmentation, choose_weight_decay
 from .config import ModelConfig
-from .datasets import MASKS, as_mask, as_tensor, check_graph, check_training
 from .engine.team import Team
 from .errors import InputError
 from .graph import GraphAugment

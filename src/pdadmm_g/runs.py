@@ -22,8 +22,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from . import __version__
+from .checks import MASKS, check_training
 from .config import RunConfig
-from .datasets import MASKS, check_training, load_dataset
+from .datasets import load_dataset
 from .engine import checkpoint
 from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team

@@ -21,9 +21,10 @@ import torch
 
 from .. import __version__
 from ..baselines import train_by_gradient
+from ..checks import MASKS
 from ..choice import augmentation, choose_augmentation, choose_weight_decay
 from ..config import ModelConfig
-from ..datasets import MASKS, load_dataset
+from ..datasets import load_dataset
 from ..errors import InputError
 from ..estimator import compute_threads
 from ..runs import write_atomically

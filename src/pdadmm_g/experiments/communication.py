@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from ..checks import MASKS
 from ..config import ModelConfig
-from ..datasets import MASKS, load_dataset
+from ..datasets import load_dataset
 from ..graph import GraphAugment
 from ..parallel import train_in_workers
 from ..stage import Examples
