@@ -40,12 +40,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=list(SERIES), default="cpu")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--series", default="nodes,hidden,layers", help="only these")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     command = f"python benchmarks/cost_growth.py --device {args.device} --precision {args.precision}"
     result = {**provenance(command), "series": {}}
-    for name, (size, values) in SERIES[args.device].items():
+    for name in args.series.split(","):
+        size, values = SERIES[args.device][name]
         rows = []
         for value in values:
             at = Size(**{**vars(size), name: value, "device": args.device, "precision": args.precision})

@@ -59,12 +59,16 @@ class GAMLP(nn.Module):
         self, path: str | Path, extra: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None
     ) -> None:
         """Write a safetensors file; ``extra`` is JSON-able and travels in its header, beside further ``tensors``."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         header = {"widths": self.widths, "activation": self.activation, "extra": extra or {}}
         everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
         everything = {name: tensor.contiguous() for name, tensor in everything.items()}
-        save_file(everything, str(path), metadata={"pdadmm_g": json.dumps(header)})
+        content = save(everything, metadata={"pdadmm_g": json.dumps(header)})
+        # Whole or not at all, and readable by whom the user's umask says; safetensors' own file is its owner's alone.
+        temporary = Path(f"{path}.tmp")
+        temporary.write_bytes(content)
+        temporary.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any], dict[str, Tensor]]:
