@@ -357,13 +357,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
 def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:
     """Node numbers in the order given, from numbers or a boolean mask."""
-    given = torch.as_tensor(nodes).cpu()
+    rule = "nodes must be booleans or a list of node indices"
+    given = as_tensor(nodes, rule).cpu()
     if given.dtype == torch.bool:
         return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
     if given.numel() == 0:
         return torch.empty(0, dtype=torch.int64)
     if given.ndim != 1 or given.is_floating_point() or given.is_complex():
-        raise InputError("nodes must be booleans or a list of node indices")
+        raise InputError(rule)
     if int(given.min()) < 0 or int(given.max()) >= num_nodes:
         raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
     return given.long()
