@@ -264,7 +264,7 @@ def test_a_stage_that_only_harms_hands_over_what_it_started_with(monkeypatch: py
     def harmful(worker: Worker) -> object:
         moves = epoch(worker)
         if len(worker.layers) == 4:
-            worker.layers[-1].W = -worker.layers[-1].W
+            worker.layers[-1].W.neg_()
         return moves
 
     monkeypatch.setattr(Worker, "epoch", harmful)
@@ -343,7 +343,7 @@ def test_status_diverged_keeps_the_best_model(monkeypatch: pytest.MonkeyPatch, v
     def pushed(worker: Worker) -> object:
         if worker.epochs == 11:
             for boundary in worker.boundaries[1:-1]:
-                boundary.u = boundary.u + 1e6
+                boundary.u += 1e6
         return epoch(worker)
 
     monkeypatch.setattr(Worker, "epoch", pushed)

@@ -26,7 +26,7 @@ from .engine.checkpoint import Checkpoint
 from .engine.codec import codec_for
 from .engine.link import Link, Traffic
 from .engine.plan import Plan
-from .engine.precision import product
+from .engine.precision import factors, product
 from .engine.team import Team
 from .engine.worker import Algorithm, Culprit, Shares, Worker
 from .errors import InputError
@@ -112,6 +112,7 @@ class Stage:
             nu=config.nu,
             mu=config.weight_decay or 0.0,
             mm=product(config.precision),
+            factors=factors(config.precision),
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
@@ -441,9 +442,8 @@ class Stage:
         if target is None or target.every is None or total % target.every:
             return
         self.worker.settle()
-        sites = zip(self.layers, self.worker.layers, self.worker.boundaries, self.worker.boundaries[1:], strict=False)
-        for (index, layer, before, after), best in zip(sites, self._best.weights, strict=True):
-            tensors = checkpoint.layer_tensors(layer, before, after)
+        for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True)):
+            tensors = checkpoint.layer_tensors(self.worker, place)
             tensors |= {"best_W": best.W, "best_b": best.b}
             checkpoint.write_layer(target.folder, total, index, tensors)
         self.team.barrier()

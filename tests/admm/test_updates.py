@@ -115,7 +115,7 @@ def test_squared_norm_keeps_its_digits_in_float32() -> None:
 def test_gradients_are_those_of_phi(problem: Problem) -> None:
     close(problem.p_gradient(), autograd(lambda p: problem.phi(p=p), problem.p))
     decay = problem.W - problem.W0 if problem.mu else None
-    G = W_gradient(problem.r, problem.p, decay, nu=problem.nu, mu=problem.mu)
+    G = W_gradient(problem.r.T @ problem.p, decay, nu=problem.nu, mu=problem.mu)
     close(G, autograd(lambda W: problem.phi(W=W), problem.W))
 
 
@@ -148,7 +148,7 @@ def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
 @given(problems())
 def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     G = autograd(lambda W: problem.phi(W=W), problem.W)
-    step = W_linearized(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu)
+    step = W_linearized(problem.p, G, nu=problem.nu, mu=problem.mu)
     W = moved(problem.W, step)
     assert_smallest_majoriser(lambda W: problem.phi(W=W), problem.W, G, W, step.descent)
     assert_product_is_the_change_of_r(problem, step, W=W)
@@ -299,6 +299,6 @@ def test_q_step_minimises_the_lagrangian(problem: Problem) -> None:
 def test_u_step_is_the_definition_and_gives_the_identity(problem: Problem) -> None:
     p_next, u, fz, nu, rho = problem.p, problem.u, problem.q, problem.nu, problem.rho
     q = q_step(p_next, u, fz, nu=nu, rho=rho)
-    u_new = u_step(u, p_next, q, rho=rho)
+    u_new = u_step(u, p_next - q, rho=rho)
     close(u_new, u + rho * (p_next - q))
     close(u_new, nu * (q - fz), 1e-8)

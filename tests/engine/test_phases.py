@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine import phases
 from pdadmm_g.engine.phases import by_rows, total
@@ -63,7 +64,7 @@ def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Qu
 def test_a_compiled_phase_is_the_same_phase() -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(40, 7, generator=generator, dtype=torch.float64) for _ in range(4)]
-    phase = partial(phases.gradient, nu=0.3, rho=0.7)
+    phase = partial(phases.gradient, z=None, f=ACTIVATIONS["relu"], nu=0.3, rho=0.7)
     with phases.compiling(True):
         fused = [tensor.clone() for tensor in tensors]
         norm = total(by_rows(phase, *fused))

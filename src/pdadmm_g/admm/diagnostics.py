@@ -35,19 +35,17 @@ def descent_constants(nu: float, rho: float, lipschitz: float) -> tuple[float, f
     return nu / 2 - 2 * nu**2 * lipschitz**2 / rho, rho / 2 - 2 * nu**2 / rho - nu / 2
 
 
-def layer_terms(rr: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:
-    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`, from |r|^2."""
-    fit = nu / 2 * rr
-    return fit + mu / 2 * squared_norm(W - W0) if mu else fit
+def layer_terms(rr: Tensor, WW: Tensor, *, nu: float, mu: float) -> Tensor:
+    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`, from the norms."""
+    return nu / 2 * rr + mu / 2 * WW
 
 
-def boundary_terms(p_next: Tensor, q: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float) -> tuple[Tensor, Tensor]:
-    r"""Between two layers: share of the Lagrangian, and the squared primal residual :math:`\|p_{l+1} - q_l\|^2`.
+def boundary_terms(gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float) -> tuple[Tensor, Tensor]:
+    r"""Between two layers: share of the Lagrangian, and the squared norm of the gap :math:`p_{l+1} - q_l`.
 
     The share is
     :math:`\tfrac{\nu}{2}\|q - f(z)\|^2 + \langle u, p_{l+1} - q \rangle + \tfrac{\rho}{2}\|p_{l+1} - q\|^2`.
     """
-    gap = p_next - q
     gap_squared = squared_norm(gap)
     return nu / 2 * squared_norm(q - fz) + inner(u, gap) + rho / 2 * gap_squared, gap_squared
 

@@ -44,8 +44,8 @@ class Boundary:
     p: Tensor
     #: Output of layer l.
     q: Tensor
-    #: Dual variable of p = q.
-    u: Tensor
+    #: Dual variable of p = q; None where it is not kept but follows from q and z (``u_implied``).
+    u: Tensor | None
     #: Delta for p, None when p is not quantized.
     p_levels: Levels | FloatGrid | None = None
     #: Delta for q, None when q is not quantized.
@@ -87,7 +87,7 @@ def forward_state(
 ) -> tuple[list[Layer], list[Boundary]]:
     """The state that a forward pass leaves: r = 0, q = f(z), p = q, u = 0, on levels where quantized.
 
-    No two variables share memory: the steps write into them.
+    No two variables share memory, with each other or with ``weights``: the steps write into them.
 
     ``p`` is what the first of these layers reads. Returns the layers and the boundary to the right of each, except for
     the ``last`` layer of the network, which has none.
@@ -96,7 +96,7 @@ def forward_state(
     boundaries: list[Boundary] = []
     for index, w in enumerate(weights):
         z = torch.addmm(w.b, p, w.W.T)
-        layers.append(Layer(w.W, w.b, w.W0, z=z, r=torch.zeros_like(z)))
+        layers.append(Layer(w.W.clone(), w.b.clone(), w.W0, z=z, r=torch.zeros_like(z)))
         if index < len(weights) - 1 or not last:
             boundaries.append(quantization.boundary(activation(z)))
             p = boundaries[-1].p

@@ -8,8 +8,9 @@ anyway. Within one layer, with :math:`q_-, u_-` the output and the dual variable
    \phi = \tfrac{\nu}{2} \|r\|^2 + \tfrac{\mu}{2} \|W - W^0\|^2
         + \langle u_-, p - q_- \rangle + \tfrac{\rho}{2} \|p - q_-\|^2 .
 
-All functions are pure; where ``out`` is given, the product goes there. A descent that a step guarantees,
-:math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a 0-d tensor: nothing waits for the device.
+Every tensor may have a leading dimension, one entry for each of several equal layers: norms and products are then taken
+layer by layer. All functions are pure; where ``out`` is given, the product goes there. A descent that a step guarantees,
+:math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a tensor, one number a layer: nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -25,9 +26,21 @@ from .levels import FloatGrid, Levels
 
 
 class Product(Protocol):
-    """A matrix product, in whatever precision; it may put the result into ``out`` or not, so take what it returns."""
+    """A matrix product, in whatever precision."""
 
     def __call__(self, a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
+
+
+def matmul(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
+    """a b, for one layer or several; on a CPU one after the other, so that bits do not depend on how many there are."""
+    if a.ndim == 2:
+        return torch.mm(a, b, out=out)
+    if a.is_cuda and len(a) > 1:
+        return torch.bmm(a, b, out=out)
+    out = a.new_empty(*a.shape[:-1], b.shape[-1]) if out is None else out
+    for one, other, result in zip(a, b, out, strict=True):
+        torch.mm(one, other, out=result)
+    return out
 
 
 class Step(NamedTuple):
@@ -37,6 +50,7 @@ class Step(NamedTuple):
     direction: Tensor
     #: What the direction does to r: direction W^T for p, p direction^T for W.
     product: Tensor
+    #: A number, or one for each layer in a shape that goes with the direction's.
     length: Tensor | float
     #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
     descent: Tensor
@@ -47,32 +61,50 @@ SHORT = 1 << 16
 
 
 def squared_norm(x: Tensor) -> Tensor:
-    """|x|^2 as a 0-d tensor.
+    """|x|^2, one number a layer.
 
     Row by row where there are many values, since one sum over millions in single precision loses half the digits.
     """
-    if x.numel() <= SHORT and not x.is_cuda:
-        return inner(x, x)
-    return torch.linalg.vector_norm(x, dim=-1).square().sum()
+    if _is_short(x):
+        return torch.linalg.vector_norm(x, dim=(-2, -1)).square()
+    single = torch.float32 if x.dtype is torch.bfloat16 else None
+    return torch.linalg.vector_norm(x, dim=-1, dtype=single).square().sum(-1)
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """<x, y> as a 0-d tensor."""
-    if x.numel() <= SHORT and not x.is_cuda:
-        return torch.dot(x.reshape(-1), y.reshape(-1))
-    return (x * y).sum(-1).sum()
+    """<x, y>, one number a layer."""
+    product = x * y
+    return product.flatten(-2).sum(-1) if _is_short(x) else product.sum(-1).sum(-1)
+
+
+def _is_short(x: Tensor) -> bool:
+    return not x.is_cuda and x.dtype is not torch.bfloat16 and x.shape[-2] * x.shape[-1] <= SHORT
+
+
+def stepped(x: Tensor, direction: Tensor, length: Tensor | float, out: Tensor | None = None) -> Tensor:
+    """x - length * direction."""
+    if isinstance(length, Tensor):
+        return torch.addcmul(x, direction, length, value=-1, out=out)
+    return torch.sub(x, direction, alpha=length, out=out)
+
+
+def across(numbers: Tensor) -> Tensor:
+    """One number a layer, in a shape that goes with the layers' matrices."""
+    return numbers[..., None, None]
 
 
 # ---------------------------------------------------------------------------------------------------------------- p
 
 
-def p_gradient(rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: float, rho: float) -> Tensor:
+def p_gradient(
+    rW: Tensor, p: Tensor, q_prev: Tensor, u_prev: Tensor, *, nu: float, rho: float, out: Tensor | None = None
+) -> Tensor:
     r""":math:`g = \nu r W + u_- + \rho (p - q_-)`.
 
     ``rW`` is an argument because it does not need ``q_prev``, which may still be on its
     way from another worker while the product is computed.
     """
-    return (p - q_prev).mul_(rho).add_(u_prev).add_(rW, alpha=nu)
+    return torch.add(torch.add(u_prev, p - q_prev, alpha=rho), rW, alpha=nu, out=out)
 
 
 def p_linearized(
@@ -83,25 +115,25 @@ def p_linearized(
     rho: float,
     out: Tensor | None = None,
     gg: Tensor | None = None,
-    mm: Product = torch.mm,
+    mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
 
     :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
     ``gg`` is :math:`\|g\|^2` where it is known.
     """
-    gWt = mm(g, W.T, out=out)
+    gWt = mm(g, W.mT, out=out)
     gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
-    return Step(g, gWt, inverse_tau, inverse_tau * gg / 2)
+    return Step(g, gWt, across(inverse_tau), inverse_tau * gg / 2)
 
 
-def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, mm: Product = torch.mm) -> Step:
+def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, mm: Product = matmul) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
-    hessian = nu * (W.T @ W)
-    hessian.diagonal().add_(rho)
+    hessian = matmul(W.mT, W).mul_(nu)
+    hessian.diagonal(dim1=-2, dim2=-1).add_(rho)
     d = _solve_right(g, hessian, mm)
-    return Step(d, mm(d, W.T, out=out), 1.0, inner(g, d) / 2)
+    return Step(d, mm(d, W.mT, out=out), 1.0, inner(g, d) / 2)
 
 
 def p_quantized(
@@ -115,25 +147,25 @@ def p_quantized(
     out: Tensor | None = None,
     gg: Tensor | None = None,
     each: Callable[..., list[Tensor]] = lambda phase, *tensors: [phase(*tensors)],
-    mm: Product = torch.mm,
+    mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
-    The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
+    Of several layers, one that is done goes on with the same tau. The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
     """
     gg = squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.T, out=out)) + rho * gg)
+    inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.mT, out=out)) + rho * gg)
     d = torch.empty_like(p)
     while True:
-        dd = torch.stack(each(partial(_quantized_move, levels=levels, length=inverse_tau), d, p, g)).sum()
-        dWt = mm(d, W.T, out=out)
+        dd = torch.stack(each(partial(_quantized_move, levels=levels, length=across(inverse_tau)), d, p, g)).sum(0)
+        dWt = mm(d, W.mT, out=out)
         majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
-        if bool(majorised) or not bool(torch.isfinite(dd)):
+        if bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
-        inverse_tau = inverse_tau / 2
+        inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)
 
 
 def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGrid, length: Tensor) -> Tensor:
@@ -145,29 +177,30 @@ def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGr
 # ---------------------------------------------------------------------------------------------------------------- W
 
 
-def W_gradient(r: Tensor, p: Tensor, decay: Tensor | None, *, nu: float, mu: float, mm: Product = torch.mm) -> Tensor:
+def W_gradient(rp: Tensor, decay: Tensor | None, *, nu: float, mu: float, out: Tensor | None = None) -> Tensor:
     r""":math:`G = \nu r^T p + \mu (W - W^0)`, with ``decay`` = W - W^0 (None when mu = 0)."""
-    G = mm(r.T, p).mul_(nu)
+    G = torch.mul(rp, nu, out=out)
     return G if decay is None else G.add_(decay, alpha=mu)
 
 
 def W_linearized(
-    W: Tensor,
-    W0: Tensor,
     p: Tensor,
-    r: Tensor,
+    G: Tensor,
     *,
     nu: float,
     mu: float,
     out: Tensor | None = None,
-    mm: Product = torch.mm,
+    GG: Tensor | None = None,
+    mm: Product = matmul,
 ) -> Step:
-    r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`."""
-    G = W_gradient(r, p, W - W0 if mu else None, nu=nu, mu=mu, mm=mm)
-    pGt = mm(p, G.T, out=out)
-    GG = squared_norm(G)
+    r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`.
+
+    ``GG`` is :math:`\|G\|^2` where it is known.
+    """
+    pGt = mm(p, G.mT, out=out)
+    GG = squared_norm(G) if GG is None else GG
     inverse_theta = _ratio(GG, nu * squared_norm(pGt) + mu * GG)
-    return Step(G, pGt, inverse_theta, inverse_theta * GG / 2)
+    return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2)
 
 
 class Gram(NamedTuple):
@@ -186,12 +219,12 @@ def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
     The ridge is at least a thousand rounding errors of (a bound on) the largest eigenvalue, so that the solution keeps
     three digits even for a rank-deficient p (dead units, fewer nodes than features).
     """
-    nodes, width = p.shape
+    nodes, width = p.shape[-2:]
     kernel = nodes < width
-    matrix = p @ p.T if kernel else p.T @ p
-    largest = matrix.abs().sum(1).max()
+    matrix = matmul(p, p.mT) if kernel else matmul(p.mT, p)
+    largest = matrix.abs().sum(-1).amax(-1)
     ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
-    matrix.diagonal().add_(ridge / nu)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[..., None] / nu)
     return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
 
 
@@ -205,7 +238,7 @@ def W_exact(
     mu: float,
     factor: Gram | None = None,
     out: Tensor | None = None,
-    mm: Product = torch.mm,
+    mm: Product = matmul,
 ) -> Step:
     r"""Ridge regression of :math:`z - b` on p toward the anchor :math:`W^0`.
 
@@ -217,13 +250,16 @@ def W_exact(
     factor = factor or gram(p, nu=nu, mu=mu)
     decay = W - W0 if mu else None
     if factor.kernel:
-        share = mu / factor.ridge
-        S = torch.cholesky_solve(r if decay is None else r - share * (p @ decay.T), factor.factor)
-        direction = S.T @ p if decay is None else torch.addmm(share * decay, S.T, p)
-        product = torch.addcmul(r, S, factor.ridge / nu, value=-1)
+        ridge = across(factor.ridge)
+        S = torch.cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.factor)
+        direction = matmul(S.mT, p)
+        if decay is not None:
+            direction = direction + mu / ridge * decay
+        product = torch.addcmul(r, S, ridge / nu, value=-1)
     else:
-        direction = torch.cholesky_solve(W_gradient(r, p, decay, nu=nu, mu=mu, mm=mm).T, factor.factor).T
-        product = mm(p, direction.T, out=out)
+        G = W_gradient(mm(r.mT, p), decay, nu=nu, mu=mu)
+        direction = torch.cholesky_solve(G.mT, factor.factor).mT
+        product = mm(p, direction.mT, out=out)
     descent = nu * inner(r, product)
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
@@ -250,9 +286,14 @@ def q_step(
     return q if levels is None else levels.project(q)
 
 
-def u_step(u: Tensor, p_next: Tensor, q: Tensor, *, rho: float) -> Tensor:
-    r""":math:`u_l \leftarrow u_l + \rho (p_{l+1} - q_l)`."""
-    return torch.add(u, p_next - q, alpha=rho)
+def u_implied(q: Tensor, fz: Tensor, *, nu: float) -> Tensor:
+    r""":math:`u_l = \nu (q_l - f(z_l))`, what :func:`q_step` and :func:`u_step` leave behind unless q is quantized."""
+    return (q - fz).mul_(nu)
+
+
+def u_step(u: Tensor, gap: Tensor, *, rho: float, out: Tensor | None = None) -> Tensor:
+    r""":math:`u_l \leftarrow u_l + \rho (p_{l+1} - q_l)`, with the gap :math:`p_{l+1} - q_l`."""
+    return torch.add(u, gap, alpha=rho, out=out)
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -266,12 +307,12 @@ def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
     On a GPU a product with the inverse is several times faster than two triangular solves of many rows.
     """
     factor = _cholesky(A)
-    if B.is_cuda and len(B) > len(A):
+    if B.is_cuda and B.shape[-2] > A.shape[-1]:
         return mm(B, torch.cholesky_inverse(factor))
-    return torch.cholesky_solve(B.T, factor).T
+    return torch.cholesky_solve(B.mT.to(A.dtype), factor).mT
 
 
 def _cholesky(A: Tensor) -> Tensor:
     """The Cholesky factor; all NaN if A is not positive definite in this precision, so that it cannot go unseen."""
     factor, info = torch.linalg.cholesky_ex(A)
-    return torch.where(info == 0, factor, torch.nan)
+    return torch.where(across(info) == 0, factor, torch.nan)

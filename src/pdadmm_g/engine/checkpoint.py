@@ -13,7 +13,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,9 +21,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..admm.levels import FloatGrid, Levels
-from ..admm.state import Boundary, Layer, Quantization
+from ..admm.state import Boundary, Quantization
 from ..errors import InputError
 from ..files import read_text
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 META = "meta.json"
 #: What the description must hold.
@@ -138,13 +141,14 @@ def commit(folder: Path, epoch: int, meta: dict[str, Any]) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def layer_tensors(layer: Layer, before: Boundary | None, after: Boundary | None) -> dict[str, Tensor]:
+def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
     """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
+    layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
     tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
     if before is not None:
         tensors["p"] = before.p
     if after is not None:
-        tensors |= {"q": after.q, "u": after.u}
+        tensors |= {"q": after.q, "u": worker.u(place)}
         for levels in (after.p_levels, after.q_levels):
             if isinstance(levels, Levels):
                 tensors["levels"] = levels.values

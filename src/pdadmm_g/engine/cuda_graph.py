@@ -23,17 +23,10 @@ class RecordedEpoch:
     def __init__(self, worker: Worker) -> None:
         self.rho = worker.rho
         self.graph = torch.cuda.CUDAGraph()
-        for layer in worker.layers:
-            # Others may hold these as the best weights so far, and epochs will write over them.
-            layer.W, layer.b, layer.z = layer.W.clone(), layer.b.clone(), layer.z.clone()
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
-            before = [(layer.W, layer.b, layer.z) for layer in worker.layers]
             self.moves = worker.run_epoch()
             self.measured = worker.measured
-            # The next epoch reads from where this one did.
-            for layer, (W, b, z) in zip(worker.layers, before, strict=True):
-                layer.W, layer.b, layer.z = W.copy_(layer.W), b.copy_(layer.b), z.copy_(layer.z)
 
     @staticmethod
     def suits(worker: Worker) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import repeat
 from typing import TypeVar
 
 import torch
@@ -18,12 +19,12 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import FloatGrid, Levels
-from ..admm.updates import p_gradient, q_step, squared_norm, u_step
+from ..admm.updates import W_gradient, p_gradient, q_step, squared_norm, stepped, u_implied, u_step
 
 T = TypeVar("T")
 
-#: Values of the widest tensor in one block: a handful of such blocks fits in the cache of one core.
-BLOCK = 1 << 16
+#: Values of the widest tensor in one block: a dozen of such blocks fits in the cache that the cores share.
+BLOCK = 1 << 18
 #: From so many values on, a phase on a GPU is worth the time that it takes to compile.
 WORTH_COMPILING = 1 << 22
 _compile_from = WORTH_COMPILING
@@ -41,18 +42,20 @@ def compiling(choice: bool | None) -> Iterator[None]:
         _compile_from = before
 
 
-def by_rows(phase: Callable[..., T], *tensors: Tensor) -> list[T]:
+def by_rows(phase: Callable[..., T], *tensors: Tensor | None) -> list[T]:
     """Apply ``phase`` to one block of rows of the tensors after the other; what it returns for each.
 
-    On a GPU, and where phases are compiled, there is one block.
+    On a GPU, and where phases are compiled, there is one block. Of several layers each block has the same rows of all,
+    so that sums do not depend on how many there are.
     """
-    if tensors[0].is_cuda or _compile_from == 0:
-        return [(_fused(phase) if tensors[0].numel() >= _compile_from else phase)(*tensors)]
-    nodes = len(tensors[0])
-    rows = max(1, BLOCK // max(tensor.shape[1] for tensor in tensors))
-    if nodes <= rows:
+    given = [tensor for tensor in tensors if tensor is not None]
+    if given[0].is_cuda or _compile_from == 0:
+        return [(_fused(phase) if given[0].numel() >= _compile_from else phase)(*tensors)]
+    rows = max(1, BLOCK // max(tensor.shape[-1] for tensor in given))
+    if given[0].shape[-2] <= rows:
         return [phase(*tensors)]
-    return [phase(*block) for block in zip(*(tensor.split(rows) for tensor in tensors), strict=True)]
+    blocks = (repeat(None) if tensor is None else tensor.split(rows, -2) for tensor in tensors)
+    return [phase(*block) for block in zip(*blocks, strict=False)]
 
 
 def _fused(phase: Callable[..., T]) -> Callable[..., T]:
@@ -71,76 +74,107 @@ def total(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
-def gradient(rW: Tensor, p: Tensor, q: Tensor, u: Tensor, *, nu: float, rho: float) -> Tensor:
-    """The gradient g over the product r W. Returns |g|^2."""
-    rW.copy_(p_gradient(rW, p, q, u, nu=nu, rho=rho))
-    return squared_norm(rW)
+def gradient(
+    rW: Tensor, p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float
+) -> Tensor:
+    """The gradient g over the product r W. Where u is not kept, it follows from q and z. Returns |g|^2."""
+    return squared_norm(p_gradient(rW, p, q, _dual(u, q, z, f=f, nu=nu), nu=nu, rho=rho, out=rW))
 
 
-def move(x: Tensor, direction: Tensor, *, length: Tensor | float, levels: Levels | FloatGrid | None = None) -> None:
-    """x - length * direction over x, projected where x is quantized."""
-    x -= length * direction
+def move(
+    x: Tensor,
+    direction: Tensor,
+    rounded: Tensor | None,
+    *,
+    length: Tensor | float,
+    levels: Levels | FloatGrid | None = None,
+) -> None:
+    """x - length * direction over x, projected where x is quantized, and a copy of it for the products."""
+    stepped(x, direction, length, out=x)
     if levels is not None:
         x.copy_(levels.project(x))
+    if rounded is not None:
+        rounded.copy_(x)
 
 
-def move_and_sum(x: Tensor, direction: Tensor, *, length: Tensor | float) -> Tensor:
-    """x - length * direction over x. Returns the column sums of the result."""
-    x -= length * direction
-    return x.sum(0)
+def move_and_sum(x: Tensor, direction: Tensor, rounded: Tensor | None, *, length: Tensor | float) -> Tensor:
+    """As :func:`move`. Returns the column sums of the result."""
+    move(x, direction, rounded, length=length)
+    return x.sum(-2, keepdim=True)
 
 
-def z_and_residual(
+def weight_gradient(rp: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:
+    """The gradient G over the product r^T p. Returns |G|^2."""
+    return squared_norm(W_gradient(rp, W - W0 if mu else None, nu=nu, mu=mu, out=rp))
+
+
+def move_weights(W: Tensor, direction: Tensor, W0: Tensor, *, length: Tensor | float) -> Tensor:
+    """W - length * direction over W. Returns |W - W^0|^2 and the sum of W."""
+    move(W, direction, None, length=length)
+    return torch.stack([squared_norm(W - W0), _sum(W)])
+
+
+def z_q_u(
     z: Tensor,
     r: Tensor,
     product: Tensor,
     q: Tensor,
+    u: Tensor | None,
+    p: Tensor,
     *,
     length: Tensor | float,
     decrement: Tensor,
-    f: Activation,
-) -> Tensor:
-    """What the W- and b-steps left of the residual, then z and the residual that goes with it.
-
-    Returns |z_new - z|^2 and |r|^2.
-    """
-    m = pre_activation(z, r, product, length=length, decrement=decrement)
-    z_new = f.argmin_z(m, q, z)
-    moved = squared_norm(z_new - z)
-    z.copy_(z_new)
-    r.copy_(m.sub_(z_new))
-    return torch.stack([moved, squared_norm(r)])
-
-
-def pre_activation(z: Tensor, r: Tensor, product: Tensor, *, length: Tensor | float, decrement: Tensor) -> Tensor:
-    """m = z + r after the W-step (r - length * product) and the b-step (r - decrement)."""
-    return (r - length * product).sub_(decrement).add_(z)
-
-
-def q_and_u(
-    q: Tensor,
-    u: Tensor,
-    p: Tensor,
-    z: Tensor,
-    *,
     f: Activation,
     nu: float,
     rho: float,
     levels: Levels | FloatGrid | None,
 ) -> Tensor:
-    """q, then u. Returns |q_new - q|^2 and what :func:`boundary` does."""
-    q_new = q_step(p, u, f(z), nu=nu, rho=rho, levels=levels)
-    moved = squared_norm(q_new - q)
+    """What the W- and b-steps left of the residual, then z with the residual that goes with it, q and u.
+
+    Returns |z_new - z|^2, |r|^2, |q_new - q|^2, what :func:`boundary` does, and the sum of the old q.
+    """
+    u_old, q_sum = _dual(u, q, z, f=f, nu=nu), _sum(q)
+    m = pre_activation(z, r, product, length=length, decrement=decrement)
+    z_new = f.argmin_z(m, q, z)
+    z_move = squared_norm(z_new - z)
+    z.copy_(z_new)
+    torch.sub(m, z_new, out=r)
+    fz = f(z_new)
+    q_new = q_step(p, u_old, fz, nu=nu, rho=rho, levels=levels)
+    q_move = squared_norm(q_new - q)
     q.copy_(q_new)
-    dual(u, p, q, rho=rho)
-    return torch.cat([moved.view(1), boundary(p, q, u, z, f=f, nu=nu, rho=rho)])
+    gap = p - q_new
+    u_new = u_step(u_old, gap, rho=rho, out=u)
+    between = _between(gap, q_new, u_new, fz, nu=nu, rho=rho)
+    return torch.stack([z_move, squared_norm(r), q_move, *between, q_sum])
+
+
+def pre_activation(z: Tensor, r: Tensor, product: Tensor, *, length: Tensor | float, decrement: Tensor) -> Tensor:
+    """m = z + r after the W-step (r - length * product) and the b-step (r - decrement)."""
+    return stepped(r, product, length).sub_(decrement).add_(z)
 
 
 def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
     """u of a boundary whose p and q are new."""
-    u.copy_(u_step(u, p, q, rho=rho))
+    u_step(u, p - q, rho=rho, out=u)
 
 
-def boundary(p: Tensor, q: Tensor, u: Tensor, z: Tensor, *, f: Activation, nu: float, rho: float) -> Tensor:
+def boundary(p: Tensor, q: Tensor, u: Tensor | None, z: Tensor, *, f: Activation, nu: float, rho: float) -> Tensor:
     """Share of the Lagrangian, |p - q|^2 and |q|^2."""
-    return torch.stack([*boundary_terms(p, q, u, f(z), nu=nu, rho=rho), squared_norm(q)])
+    return torch.stack(_between(p - q, q, _dual(u, q, z, f=f, nu=nu), f(z), nu=nu, rho=rho))
+
+
+def _between(gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float) -> list[Tensor]:
+    return [*boundary_terms(gap, q, u, fz, nu=nu, rho=rho), squared_norm(q)]
+
+
+def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: float) -> Tensor:
+    if u is not None:
+        return u
+    assert z is not None
+    return u_implied(q, f(z), nu=nu)
+
+
+def _sum(x: Tensor) -> Tensor:
+    """A number that is not finite if an entry of x is not, one a layer."""
+    return x.sum(-1).sum(-1)

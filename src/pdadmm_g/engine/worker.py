@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,17 +22,21 @@ from ..admm.state import Boundary, Layer, Weights
 from ..admm.updates import (
     Gram,
     Product,
+    Step,
     W_exact,
     W_linearized,
     b_decrement,
     gram,
+    matmul,
     p_exact,
     p_linearized,
     p_quantized,
     squared_norm,
+    u_implied,
 )
 from . import phases
 from .cuda_graph import RecordedEpoch
+from .group import SMALL, Group, grouped
 from .link import Link
 from .phases import by_rows, total
 
@@ -49,11 +53,13 @@ class Algorithm:
     #: Weight decay toward the anchors.
     mu: float
     #: The product of an epoch's large matrices.
-    mm: Product = torch.mm
+    mm: Product = matmul
+    #: The type of its factors and results while a step needs them; None: that of the state.
+    factors: torch.dtype | None = None
 
 
 class Shares(NamedTuple):
-    """One layer's contribution to the diagnostics, each field a 0-d tensor."""
+    """The contribution of a layer to the diagnostics, each field a 0-d tensor, or of a group, with a number a layer."""
 
     #: To the Lagrangian, the boundary to the right included and the risk not.
     objective: Tensor | float
@@ -89,6 +95,7 @@ class Worker:
 
     ``boundaries[i]`` is to the left of ``layers[i]`` and ``boundaries[i + 1]`` to its right; None stands at the two
     ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``. A worker may have no layers.
+    Layers and boundaries are changed in place.
     """
 
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
@@ -107,7 +114,12 @@ class Worker:
         y: Tensor | None = None,
         left: Link | None = None,
         right: Link | None = None,
+        keep_u: bool | None = None,
     ) -> None:
+        """``keep_u``: also between two layers of this worker, where it follows from q and z unless q is quantized.
+
+        By default it is kept on a CPU, where workers must agree in every bit, and not for large layers on a GPU.
+        """
         assert len(boundaries) == len(layers) + 1
         assert (left is None) or (boundaries[0] is not None)
         assert (right is None) or (boundaries[-1] is not None)
@@ -124,11 +136,17 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        for layer, boundary in zip(layers[1:], boundaries[1:-1], strict=bool(layers)):
+            assert boundary is not None
+            kept = not (layer.z.is_cuda and boundary.p.numel() > SMALL["cuda"]) if keep_u is None else keep_u
+            if not kept and boundary.q_levels is None:
+                boundary.u = None
+        self._groups = grouped(layers, boundaries, algorithm.activation)
         self._seen: Culprit | None = None
         self._runs = 0
         self._recorded: RecordedEpoch | None = None
         self._first_gram: Gram | None = None
-        self._buffers: dict[int, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
     @classmethod
     def whole_chain(
@@ -155,35 +173,38 @@ class Worker:
         return moves
 
     def run_epoch(self) -> list[Moves]:
-        """The phases of :meth:`epoch`, one after the other."""
+        """The steps of :meth:`epoch`, one after the other.
+
+        A layer's p, W, b and z depend on nothing that the other layers change before their q-steps, and q_l on nothing
+        of layer l + 1 but its p. So groups go from the last to the first, each with its q and u at once. The neighbour
+        to the left waits for the p of the first layer, which therefore comes before everything else.
+        """
         self._runs += 1
-        sites = list(zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True))
         if self.right is not None:
             self.right.expect()
-        moves, residuals = [], []
-        # A layer's p, W, b and z depend on nothing that the other layers change before the q-phase.
-        for layer, before, after in sites:
-            p_descent, sums = self._update_p(layer, before)
-            if layer is self.layers[0] and self.left is not None:
-                assert before is not None
-                self.left.send(before.p)
-                self.left.expect()
-            W_descent, b_move, z_move, rr = self._update_W_b_z(layer, before, after, sums)
-            moves.append((p_descent, W_descent, b_move, z_move))
-            residuals.append(rr)
-        # The last layer first: its neighbour is waiting for q.
-        ends = [self._update_q(layer, after) for layer, _, after in reversed(sites)][::-1]
-        self.measured = [
-            self._shares(layer, rr, *end[1:]) for layer, rr, end in zip(self.layers, residuals, ends, strict=True)
-        ]
-        return [Moves(*move, end[0]) for move, end in zip(moves, ends, strict=True)]
+        early = None
+        if self.left is not None:
+            early = self._update_p(self._groups[0])
+            assert self.boundaries[0] is not None
+            self.left.send(self.boundaries[0].p)
+            self.left.expect()
+        done = []
+        for group in reversed(self._groups):
+            p_descent, sums = early if early and group.start == 0 else self._update_p(group)
+            step, b_move, WW, W_sum = self._update_W_b(group, sums)
+            z_move, rr, q_move, *between = self._update_z_q_u(group, step, b_move)
+            shares = self._shares(group.layer, rr, WW, W_sum, *between)
+            done.append((Moves(p_descent, step.descent, squared_norm(b_move), z_move, q_move), shares))
+        done.reverse()
+        self.measured = _layer_by_layer(Shares, [shares for _, shares in done])
+        return _layer_by_layer(Moves, [moves for moves, _ in done])
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
         if self.left is not None and self.left.expecting:
             boundary = self.boundaries[0]
             assert boundary is not None
-            boundary.q = self.left.receive()
+            boundary.q.copy_(self.left.receive())
             by_rows(partial(phases.dual, rho=self.rho), boundary.u, boundary.p, boundary.q)
 
     def refresh(self) -> None:
@@ -192,20 +213,33 @@ class Worker:
             torch.addmm(layer.b, self._input(before), layer.W.T, out=layer.r)
             layer.r -= layer.z
 
+    def u(self, place: int) -> Tensor:
+        """The dual variable of the boundary to the right of a layer, whether it is kept or not."""
+        boundary = self.boundaries[place + 1]
+        assert boundary is not None
+        if boundary.u is not None:
+            return boundary.u
+        return u_implied(boundary.q, self.algorithm.activation(self.layers[place].z), nu=self.algorithm.nu)
+
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
         phase = partial(phases.boundary, f=self.algorithm.activation, nu=self.algorithm.nu, rho=self.rho)
         result = []
-        for layer, after in zip(self.layers, self.boundaries[1:], strict=True):
-            rr = squared_norm(layer.r)
-            between = rr.new_zeros(3) if after is None else total(by_rows(phase, after.p, after.q, after.u, layer.z))
-            result.append(self._shares(layer, rr, *between))
-        return result
+        for group in self._groups:
+            layer, after = group.layer, group.after
+            rr, WW = squared_norm(layer.r), squared_norm(layer.W - layer.W0)
+            between = [rr.new_zeros(len(rr))] * 3
+            if after is not None:
+                between = list(total(by_rows(phase, after.p, after.q, after.u, layer.z)))
+            result.append(self._shares(layer, rr, WW, layer.W.sum((-2, -1)), *between))
+        return _layer_by_layer(Shares, result)
 
-    def _shares(self, layer: Layer, rr: Tensor, between: Tensor, gap: Tensor, output: Tensor) -> Shares:
-        own = layer_terms(rr, layer.W, layer.W0, nu=self.algorithm.nu, mu=self.algorithm.mu)
+    def _shares(
+        self, layer: Layer, rr: Tensor, WW: Tensor, W_sum: Tensor, between: Tensor, gap: Tensor, output: Tensor
+    ) -> Shares:
+        own = layer_terms(rr, WW, nu=self.algorithm.nu, mu=self.algorithm.mu)
         # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
-        return Shares(own + between + 0 * (layer.W.sum() + layer.b.sum()), gap, output)
+        return Shares(own + between + 0 * (W_sum + layer.b.sum((-2, -1))), gap, output)
 
     def culprit(self, moves: list[Moves]) -> Culprit | None:
         """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here.
@@ -220,20 +254,27 @@ class Worker:
         for index, (layer, before, after) in enumerate(
             zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True)
         ):
-            outputs = (None, None) if after is None else (after.u, after.q)
+            outputs = (None, None) if after is None else (self.u(index), after.q)
             state = (self._input(before), layer.W, layer.b, layer.z, *outputs)
             found += [Culprit(1, place, index) for place, x in enumerate(state) if x is not None and not _is_finite(x)]
         found += [Culprit(1, ORDER.index("q"), i) for i, move in enumerate(moves) if not math.isfinite(move.q)]
         return min(found, default=None)
 
-    def _look_at(self, layer: Layer, result: Tensor, inputs: dict[str, Tensor], *, of_layer_before: str = "") -> None:
+    def _look_at(
+        self, group: Group, result: Tensor, inputs: dict[str, Tensor | None], of_layer_before: str = ""
+    ) -> None:
         """Remember the first of a step's inputs that is not finite, if its result is not. A GPU is not waited for."""
-        if result.is_cuda or math.isfinite(result) or self._seen is not None:
+        if result.is_cuda or _is_finite(result):
             return
-        index = next(i for i, own in enumerate(self.layers) if own is layer)
-        broken = [name for name, x in inputs.items() if not _is_finite(x)]
-        if broken:
-            self._seen = Culprit(0, ORDER.index(broken[0]), index - (broken[0] in of_layer_before))
+        found = [
+            Culprit(0, ORDER.index(name), group.start + place - (name in of_layer_before))
+            for name, x in inputs.items()
+            if x is not None
+            for place, one in enumerate(x)
+            if not _is_finite(one)
+        ]
+        if found and self._seen is None:
+            self._seen = found[0]
 
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
@@ -258,18 +299,20 @@ class Worker:
         assert self.X is not None
         return self.X
 
-    def _update_p(self, layer: Layer, before: Boundary | None) -> tuple[Tensor, Tensor]:
+    def _update_p(self, group: Group) -> tuple[Tensor, Tensor]:
         """The descent of the p-step, and the column sums of the residual that it leaves."""
+        layer, before = group.layer, group.before
         if before is None:
-            return layer.W.new_zeros(()), layer.r.sum(0)
+            return layer.W.new_zeros(len(layer.W)), layer.r.sum(-2, keepdim=True)
         nu, rho, mm = self.algorithm.nu, self.rho, self.algorithm.mm
-        g = mm(layer.r, layer.W, out=self._scratch(before.p))
-        if layer is self.layers[0]:
+        g = mm(self._factor("r", layer.r), layer.W, out=self._scratch("g", before.p))
+        if group.start == 0:
             self.settle()
-        gg = total(by_rows(partial(phases.gradient, nu=nu, rho=rho), g, before.p, before.q, before.u))
+        phase = partial(phases.gradient, f=self.algorithm.activation, nu=nu, rho=rho)
+        gg = total(by_rows(phase, g, before.p, before.q, before.u, group.z_before))
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
-        self._look_at(layer, gg, inputs, of_layer_before="qu")
-        out = self._scratch(layer.r, slot=1)
+        self._look_at(group, gg, inputs, of_layer_before="qu")
+        out = self._scratch("gWt", layer.r)
         if before.p_levels is not None:
             step = p_quantized(
                 before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows, mm=mm
@@ -278,60 +321,90 @@ class Worker:
             step = p_exact(layer.W, g, nu=nu, rho=rho, out=out, mm=mm)
         else:
             step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg, mm=mm)
-        by_rows(partial(phases.move, length=step.length, levels=before.p_levels), before.p, step.direction)
-        sums = total(by_rows(partial(phases.move_and_sum, length=step.length), layer.r, step.product))
+        move = partial(phases.move, length=step.length, levels=before.p_levels)
+        by_rows(move, before.p, step.direction, self._rounded("p", before.p))
+        phase = partial(phases.move_and_sum, length=step.length)
+        sums = total(by_rows(phase, layer.r, step.product, self._rounded("r", layer.r)))
         return step.descent, sums
 
-    def _update_W_b_z(
-        self, layer: Layer, before: Boundary | None, after: Boundary | None, sums: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Descent of the W-step, |b_new - b|^2, |z_new - z|^2 and |r|^2. ``sums`` are the column sums of r."""
+    def _update_W_b(self, group: Group, sums: Tensor) -> tuple[Step, Tensor, Tensor, Tensor]:
+        """The W-step, the decrement of b, |W - W^0|^2 and the sum of W. ``sums`` are the column sums of r."""
         nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self.algorithm.mm
-        p, out = self._input(before), self._scratch(layer.r)
+        layer, p = group.layer, self._group_input(group)
+        W, W0 = layer.W, layer.W0
+        out = self._scratch("g", layer.r)  # the p-step is done with g
         if self.algorithm.solver == "exact":
             factor = None
-            if before is None:
+            if group.before is None:
                 # p_1 = X never changes, so neither does its factor.
                 factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
-            step = W_exact(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out, mm=mm)
+            step = W_exact(W, W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out, mm=mm)
         else:
-            step = W_linearized(layer.W, layer.W0, p, layer.r, nu=nu, mu=mu, out=out, mm=mm)
-        layer.W = layer.W - step.length * step.direction
-        decrement = b_decrement(sums - step.length * step.product.sum(0), len(layer.r))
-        layer.b = layer.b - decrement
+            ready = group.before is not None  # the p-step has rounded both
+            p, r = self._factor("p", p, ready=ready), self._factor("r", layer.r, ready=ready)
+            G = mm(r.mT, p)
+            GG = total(by_rows(partial(phases.weight_gradient, nu=nu, mu=mu), G, W, W0))
+            step = W_linearized(p, G, nu=nu, mu=mu, out=out, GG=GG, mm=mm)
+        WW, W_sum = total(by_rows(partial(phases.move_weights, length=step.length), W, step.direction, W0))
+        decrement = b_decrement(sums - step.length * step.product.sum(-2, keepdim=True), layer.r.shape[-2])
+        layer.b -= decrement
+        return step, decrement, WW, W_sum
+
+    def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> Tensor:
+        """|z_new - z|^2, |r|^2, |q_new - q|^2, the boundary's share of the Lagrangian, |p - q|^2 and |q|^2."""
+        layer, after, nu, f = group.layer, group.after, self.algorithm.nu, self.algorithm.activation
         if after is None:
             assert self.y is not None
             m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
-            z_old, layer.z = layer.z, self.algorithm.risk.argmin_z(m, self.y, nu, layer.z)
+            z_new = self.algorithm.risk.argmin_z(m[0], self.y, nu, layer.z[0])[None]
+            z_move = squared_norm(z_new - layer.z)
+            layer.z.copy_(z_new)
             torch.sub(m, layer.z, out=layer.r)
-            z_move, rr = squared_norm(layer.z - z_old), squared_norm(layer.r)
-        else:
-            f = self.algorithm.activation
-            phase = partial(phases.z_and_residual, length=step.length, decrement=decrement, f=f)
-            z_move, rr = total(by_rows(phase, layer.z, layer.r, step.product, after.q))
-            self._look_at(layer, z_move, {"q": after.q})
-        return step.descent, squared_norm(decrement), z_move, rr
-
-    def _update_q(self, layer: Layer, after: Boundary | None) -> Tensor:
-        """|q_new - q|^2, the boundary's share of the Lagrangian, |p - q|^2 and |q|^2."""
-        if after is None:
-            return layer.W.new_zeros(4)
-        link = self.right if layer is self.layers[-1] else None
+            rr = squared_norm(layer.r)
+            return torch.stack([z_move, rr, *[torch.zeros_like(rr)] * 4])
+        link = self.right if group is self._groups[-1] else None
         if link is not None:
-            after.p = link.receive()
-        nu, f = self.algorithm.nu, self.algorithm.activation
-        phase = partial(phases.q_and_u, f=f, nu=nu, rho=self.rho, levels=after.q_levels)
-        result = total(by_rows(phase, after.q, after.u, after.p, layer.z))
+            after.p[-1].copy_(link.receive())
+        phase = partial(
+            phases.z_q_u, length=step.length, decrement=decrement, f=f, nu=nu, rho=self.rho, levels=after.q_levels
+        )
+        *result, q_sum = total(by_rows(phase, layer.z, layer.r, step.product, after.q, after.u, after.p))
         if link is not None:
-            link.send(after.q)
-        return result
+            link.send(after.q[-1])
+        self._look_at(group, q_sum, {"q": q_sum})
+        return torch.stack(result)
 
-    def _scratch(self, like: Tensor, slot: int = 0) -> Tensor:
-        """Memory for a product of the shape of ``like``: one buffer per slot for all layers."""
-        buffer = self._buffers.get(slot)
+    def _group_input(self, group: Group) -> Tensor:
+        if group.before is not None:
+            return group.before.p
+        assert self.X is not None
+        return self.X[None]
+
+    def _factor(self, name: str, x: Tensor, *, ready: bool = False) -> Tensor:
+        """x as a factor of the large products: itself, or a rounded copy, which may be ``ready``."""
+        rounded = self._rounded(name, x)
+        if rounded is None:
+            return x
+        return rounded if ready else rounded.copy_(x)
+
+    def _rounded(self, name: str, x: Tensor) -> Tensor | None:
+        """Where a rounded copy of x goes, if the products need one."""
+        return None if self.algorithm.factors is None else self._scratch(name, x)
+
+    def _scratch(self, name: str, like: Tensor) -> Tensor:
+        """Memory for a factor or product of the shape of ``like``, which all layers share."""
+        buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < like.numel():
-            buffer = self._buffers[slot] = like.new_empty(like.numel())
+            buffer = self._buffers[name] = like.new_empty(like.numel(), dtype=self.algorithm.factors)
         return buffer[: like.numel()].view(like.shape)
+
+
+Row = TypeVar("Row", Shares, Moves)
+
+
+def _layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
+    """What was found group by group."""
+    return [kind(*one) for group in groups for one in torch.stack(list(group)).unbind(1)]
 
 
 def _is_finite(x: Tensor) -> bool:

@@ -1,0 +1,89 @@
+"""Layers that take every step together.
+
+In a small network most of an epoch goes into calling operations, not into computing. Consecutive layers of one shape
+therefore share one tensor for each variable, with one matrix a layer: a step is one operation for all of them. A large
+layer is a group of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from ..admm.activations import Activation, Smooth
+from ..admm.state import Boundary, Layer
+
+#: Up to so many activations a layer is small. On a CPU, torch sums fewer than 2^15 values by one thread, and so in the
+#: same order whatever the number of layers.
+SMALL = {"cpu": (1 << 15) - 1, "cuda": 1 << 20}
+
+
+@dataclass
+class Group:
+    """Equal layers and the boundaries beside each of them, all tensors with a leading dimension.
+
+    The tensors are those of the single layers and boundaries, which see every change.
+    """
+
+    #: Place of its first layer among the worker's.
+    start: int
+    #: b is (layers, 1, out).
+    layer: Layer
+    before: Boundary | None
+    after: Boundary | None
+    #: The z that goes with the q of ``before``, where u is not kept there.
+    z_before: Tensor | None = None
+
+
+def grouped(layers: list[Layer], boundaries: list[Boundary | None], f: Activation) -> list[Group]:
+    """The layers in groups. Those with more than one layer put new tensors into ``layers`` and ``boundaries``."""
+    likeness = [_likeness(place, layers[place], boundaries[place : place + 2], f) for place in range(len(layers))]
+    runs = [list(run) for _, run in groupby(range(len(layers)), likeness.__getitem__)]
+    # First those with several layers: their neighbours must see the new tensors.
+    groups = [
+        _stacked(run[0], [layers[i] for i in run], boundaries[run[0] : run[-1] + 2]) for run in runs if len(run) > 1
+    ]
+    groups += [_alone(run[0], layers, boundaries) for run in runs if len(run) == 1]
+    return sorted(groups, key=lambda group: group.start)
+
+
+def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activation) -> tuple[object, ...]:
+    """Layers next to each other with the same likeness make a group.
+
+    Levels differ from boundary to boundary, and the smooth activations end their search when all entries are done.
+    """
+    small = max(layer.z.numel(), layer.W.numel()) <= SMALL[layer.z.device.type]
+    hidden = all(boundary and not (boundary.p_levels or boundary.q_levels) for boundary in beside)
+    return ("hidden", layer.W.shape) if small and hidden and not isinstance(f, Smooth) else ("alone", place)
+
+
+def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> Group:
+    stack = Layer(*(torch.stack([getattr(layer, name) for layer in layers]) for name in ("W", "b", "W0", "z", "r")))
+    for index, layer in enumerate(layers):
+        layer.W, layer.b, layer.W0 = stack.W[index], stack.b[index], stack.W0[index]
+        layer.z, layer.r = stack.z[index], stack.r[index]
+    stack.b = stack.b[:, None]
+    p, q, u = (torch.stack([getattr(boundary, name) for boundary in beside]) for name in ("p", "q", "u"))
+    for index, boundary in enumerate(beside):
+        assert boundary is not None
+        boundary.p, boundary.q, boundary.u = p[index], q[index], u[index]
+    return Group(start, stack, Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:]))
+
+
+def _alone(place: int, layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
+    one, before = layers[place], boundaries[place]
+    layer = Layer(one.W[None], one.b[None, None], one.W0[None], z=one.z[None], r=one.r[None])
+    implied = before is not None and before.u is None
+    return Group(
+        place, layer, _view(before), _view(boundaries[place + 1]), layers[place - 1].z[None] if implied else None
+    )
+
+
+def _view(boundary: Boundary | None) -> Boundary | None:
+    if boundary is None:
+        return None
+    u = None if boundary.u is None else boundary.u[None]
+    return replace(boundary, p=boundary.p[None], q=boundary.q[None], u=u)
