@@ -22,7 +22,7 @@ from .admm.activations import ACTIVATIONS
 from .admm.risks import RISKS
 from .admm.state import Quantization, forward_state
 from .engine.phases import compiling
-from .engine.precision import factors, product, tensor_cores
+from .engine.precision import tensor_cores
 from .engine.worker import Algorithm, Worker
 from .estimator import compute_threads
 from .growth import initial_layer, widths
@@ -113,7 +113,7 @@ def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quan
     weights = [initial_layer(index, shape, size.layers, seed=0, like=X, basis=basis) for index in range(size.layers)]
     algorithm = Algorithm(
         activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, mu=0.1,
-        mm=product(size.precision), factors=factors(size.precision),
+        precision=size.precision,
     )  # fmt: skip
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
     return Worker.whole_chain(layers, boundaries, algorithm, rho=5.0, X=X, y=y)

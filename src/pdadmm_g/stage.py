@@ -26,7 +26,6 @@ from .engine.checkpoint import Checkpoint
 from .engine.codec import codec_for
 from .engine.link import Link, Traffic
 from .engine.plan import Plan
-from .engine.precision import factors, product
 from .engine.team import Team
 from .engine.worker import Algorithm, Culprit, Shares, Worker
 from .errors import InputError
@@ -111,8 +110,7 @@ class Stage:
             solver=config.solver,
             nu=config.nu,
             mu=config.weight_decay or 0.0,
-            mm=product(config.precision),
-            factors=factors(config.precision),
+            precision=config.precision,
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
@@ -212,7 +210,7 @@ class Stage:
         before = None
         p = self.training.X if self.training is not None else None
         if self.layers[0] > 0:
-            before = q.boundary(self._receive_activations(self.sizes.nodes))
+            before = q.boundary(self._receive_activations(self.sizes.nodes))  # keeps u: z is elsewhere
             p = before.p
         assert p is not None
         layers, after = forward_state(weights, p, f, q, last=self.is_last)

@@ -36,7 +36,7 @@ def descent_constants(nu: float, rho: float, lipschitz: float) -> tuple[float, f
 
 
 def layer_terms(rr: Tensor, WW: Tensor, *, nu: float, mu: float) -> Tensor:
-    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`, from the norms."""
+    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`."""
     return nu / 2 * rr + mu / 2 * WW
 
 

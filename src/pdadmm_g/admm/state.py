@@ -64,8 +64,11 @@ class Quantization:
     #: A shorter floating-point type for the variables that are not quantized to levels.
     wire: torch.dtype | None = None
 
-    def boundary(self, activations: Tensor) -> Boundary:
-        """A boundary at rest: p = q = the activations (projected where quantized), u = 0."""
+    def boundary(self, activations: Tensor, *, keep_u: bool = True) -> Boundary:
+        """A boundary at rest: p = q = the activations (projected where quantized), u = 0.
+
+        A quantized q keeps u in any case, for it does not follow from q and z then.
+        """
         short = FloatGrid(self.wire) if self.wire is not None else None
         levels: Levels | None = None
         if self.p and self.levels is None:
@@ -76,21 +79,37 @@ class Quantization:
         return Boundary(
             p=activations.clone() if p_levels is None else p_levels.project(activations),
             q=activations.clone() if q_levels is None else q_levels.project(activations),
-            u=activations.new_zeros(activations.shape),
+            u=activations.new_zeros(activations.shape) if keep_u or q_levels is not None else None,
             p_levels=p_levels,
             q_levels=q_levels,
         )
 
 
+#: Up to so many activations, a layer on a GPU is small: an epoch takes as long as launching its kernels.
+SMALL = 1 << 20
+
+
+def keeps_u(like: Tensor) -> bool:
+    """Is u kept between two layers of one worker? For tensors ``like`` those of the boundary."""
+    return not like.is_cuda or like.numel() <= SMALL
+
+
 def forward_state(
-    weights: list[Weights], p: Tensor, activation: Activation, quantization: Quantization, *, last: bool = True
+    weights: list[Weights],
+    p: Tensor,
+    activation: Activation,
+    quantization: Quantization,
+    *,
+    last: bool = True,
+    keep_u: bool | None = None,
 ) -> tuple[list[Layer], list[Boundary]]:
     """The state that a forward pass leaves: r = 0, q = f(z), p = q, u = 0, on levels where quantized.
 
     No two variables share memory, with each other or with ``weights``: the steps write into them.
 
     ``p`` is what the first of these layers reads. Returns the layers and the boundary to the right of each, except for
-    the ``last`` layer of the network, which has none.
+    the ``last`` layer of the network, which has none. Where the next layer is among these too, u need not be kept: by
+    default it is on a CPU, where the bits must not depend on who owns which layer, and not for large layers on a GPU.
     """
     layers: list[Layer] = []
     boundaries: list[Boundary] = []
@@ -98,6 +117,7 @@ def forward_state(
         z = torch.addmm(w.b, p, w.W.T)
         layers.append(Layer(w.W.clone(), w.b.clone(), w.W0, z=z, r=torch.zeros_like(z)))
         if index < len(weights) - 1 or not last:
-            boundaries.append(quantization.boundary(activation(z)))
+            keeps = keeps_u(z) if keep_u is None else keep_u
+            boundaries.append(quantization.boundary(activation(z), keep_u=keeps or index == len(weights) - 1))
             p = boundaries[-1].p
     return layers, boundaries

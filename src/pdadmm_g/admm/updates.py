@@ -9,8 +9,9 @@ anyway. Within one layer, with :math:`q_-, u_-` the output and the dual variable
         + \langle u_-, p - q_- \rangle + \tfrac{\rho}{2} \|p - q_-\|^2 .
 
 Every tensor may have a leading dimension, one entry for each of several equal layers: norms and products are then taken
-layer by layer. All functions are pure; where ``out`` is given, the product goes there. A descent that a step guarantees,
-:math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a tensor, one number a layer: nothing waits for the device.
+layer by layer. All functions are pure; where ``out`` is given, the result goes there. A descent that a step
+guarantees, :math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a tensor, one number a layer:
+nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -73,8 +74,12 @@ def squared_norm(x: Tensor) -> Tensor:
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
     """<x, y>, one number a layer."""
-    product = x * y
-    return product.flatten(-2).sum(-1) if _is_short(x) else product.sum(-1).sum(-1)
+    return sum_up(x * y)
+
+
+def sum_up(x: Tensor) -> Tensor:
+    """The sum of all values, one number a layer."""
+    return x.flatten(-2).sum(-1) if _is_short(x) else x.sum(-1).sum(-1)
 
 
 def _is_short(x: Tensor) -> bool:
@@ -153,8 +158,9 @@ def p_quantized(
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
-    Of several layers, one that is done goes on with the same tau. The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
-    difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
+    Of several layers, one that is done goes on with the same tau. The descent is zero: the theory promises none for
+    this step beyond not going up. Project p - d once more: the difference may be off the level by a rounding error.
+    ``each`` applies an elementwise phase, perhaps block by block.
     """
     gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.mT, out=out)) + rho * gg)

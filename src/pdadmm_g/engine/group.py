@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
-from ..admm.state import Boundary, Layer
+from ..admm.state import SMALL, Boundary, Layer
 
-#: Up to so many activations a layer is small. On a CPU, torch sums fewer than 2^15 values by one thread, and so in the
-#: same order whatever the number of layers.
-SMALL = {"cpu": (1 << 15) - 1, "cuda": 1 << 20}
+#: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
+LARGEST = {"cpu": (1 << 15) - 1, "cuda": SMALL}
 
 
 @dataclass
@@ -55,7 +54,7 @@ def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activa
 
     Levels differ from boundary to boundary, and the smooth activations end their search when all entries are done.
     """
-    small = max(layer.z.numel(), layer.W.numel()) <= SMALL[layer.z.device.type]
+    small = max(layer.z.numel(), layer.W.numel()) <= LARGEST[layer.z.device.type]
     hidden = all(boundary and not (boundary.p_levels or boundary.q_levels) for boundary in beside)
     return ("hidden", layer.W.shape) if small and hidden and not isinstance(f, Smooth) else ("alone", place)
 

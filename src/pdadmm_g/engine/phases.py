@@ -19,7 +19,7 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import FloatGrid, Levels
-from ..admm.updates import W_gradient, p_gradient, q_step, squared_norm, stepped, u_implied, u_step
+from ..admm.updates import W_gradient, p_gradient, q_step, squared_norm, stepped, sum_up, u_implied, u_step
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def by_rows(phase: Callable[..., T], *tensors: Tensor | None) -> list[T]:
     """
     given = [tensor for tensor in tensors if tensor is not None]
     if given[0].is_cuda or _compile_from == 0:
-        return [(_fused(phase) if given[0].numel() >= _compile_from else phase)(*tensors)]
+        return [(_fused(phase, tensors) if given[0].numel() >= _compile_from else phase)(*tensors)]
     rows = max(1, BLOCK // max(tensor.shape[-1] for tensor in given))
     if given[0].shape[-2] <= rows:
         return [phase(*tensors)]
@@ -58,10 +58,17 @@ def by_rows(phase: Callable[..., T], *tensors: Tensor | None) -> list[T]:
     return [phase(*block) for block in zip(*blocks, strict=False)]
 
 
-def _fused(phase: Callable[..., T]) -> Callable[..., T]:
-    if isinstance(phase, partial):
-        return partial(_compiled(phase.func), *phase.args, **phase.keywords)
-    return _compiled(phase)
+def _fused(phase: Callable[..., T], tensors: tuple[Tensor | None, ...]) -> Callable[..., T]:
+    """The phase as one loop: a kernel of ours where there is one, or else compiled."""
+    if not isinstance(phase, partial):
+        return _compiled(phase)
+    if tensors[0] is not None and tensors[0].is_cuda:
+        from .kernels import kernel_for
+
+        kernel = kernel_for(phase, tensors)
+        if kernel is not None:
+            return kernel
+    return partial(_compiled(phase.func), *phase.args, **phase.keywords)
 
 
 @cache
@@ -84,7 +91,7 @@ def gradient(
 def move(
     x: Tensor,
     direction: Tensor,
-    rounded: Tensor | None,
+    copy: Tensor | None,
     *,
     length: Tensor | float,
     levels: Levels | FloatGrid | None = None,
@@ -93,13 +100,13 @@ def move(
     stepped(x, direction, length, out=x)
     if levels is not None:
         x.copy_(levels.project(x))
-    if rounded is not None:
-        rounded.copy_(x)
+    if copy is not None:
+        copy.copy_(x)
 
 
-def move_and_sum(x: Tensor, direction: Tensor, rounded: Tensor | None, *, length: Tensor | float) -> Tensor:
+def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float) -> Tensor:
     """As :func:`move`. Returns the column sums of the result."""
-    move(x, direction, rounded, length=length)
+    move(x, direction, copy, length=length)
     return x.sum(-2, keepdim=True)
 
 
@@ -111,7 +118,7 @@ def weight_gradient(rp: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) 
 def move_weights(W: Tensor, direction: Tensor, W0: Tensor, *, length: Tensor | float) -> Tensor:
     """W - length * direction over W. Returns |W - W^0|^2 and the sum of W."""
     move(W, direction, None, length=length)
-    return torch.stack([squared_norm(W - W0), _sum(W)])
+    return torch.stack([squared_norm(W - W0), sum_up(W)])
 
 
 def z_q_u(
@@ -133,7 +140,7 @@ def z_q_u(
 
     Returns |z_new - z|^2, |r|^2, |q_new - q|^2, what :func:`boundary` does, and the sum of the old q.
     """
-    u_old, q_sum = _dual(u, q, z, f=f, nu=nu), _sum(q)
+    u_old, q_sum = _dual(u, q, z, f=f, nu=nu), sum_up(q)
     m = pre_activation(z, r, product, length=length, decrement=decrement)
     z_new = f.argmin_z(m, q, z)
     z_move = squared_norm(z_new - z)
@@ -173,8 +180,3 @@ def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: f
         return u
     assert z is not None
     return u_implied(q, f(z), nu=nu)
-
-
-def _sum(x: Tensor) -> Tensor:
-    """A number that is not finite if an entry of x is not, one a layer."""
-    return x.sum(-1).sum(-1)

@@ -19,13 +19,8 @@ def product(precision: Precision) -> Product:
     return {"fp32": matmul, "tf32": mm_tf32, "bf16": mm_bf16}[precision]
 
 
-def factors(precision: Precision) -> torch.dtype | None:
-    """The type in which factors and results of those products are kept while a step needs them; None: the state's."""
-    return torch.bfloat16 if precision == "bf16" else None
-
-
 def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """a b with both rounded to bfloat16, sums in single precision. The result is in single precision too without out."""
+    """a b with both rounded to bfloat16, and sums in single precision, as the result is if there is no ``out``."""
     a, b = a.bfloat16(), b.bfloat16()
     if not a.is_cuda:
         result = matmul(a.float(), b.float())
@@ -40,15 +35,25 @@ def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 def mm_tf32(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """a b on tensor cores, which are fastest where both factors are contiguous along the dimension that is summed over.
 
-    A small b is copied into that order. If neither is in it, the transposed product is faster.
+    A small b is copied into that order. Where the sum runs over an odd number of nodes, the last few are added later.
     """
-    if not a.is_cuda or (a.stride(-1) != 1 and b.stride(-1) != 1):
+    summed = a.shape[-1]
+    whole = summed - summed % ALIGNMENT
+    if not a.is_cuda or a.stride(-1) != 1 or b.stride(-1) != 1 or not whole:
         return matmul(a, b, out=out)
-    if a.stride(-1) != 1:
-        return matmul(b.mT, a.mT).mT.contiguous()
-    if b.stride(-1) == 1 and b.numel() < a.numel():
-        b = b.mT.contiguous().mT
-    return matmul(a, b, out=out)
+    if b.numel() < a.numel():
+        return matmul(a, b.mT.contiguous().mT, out=out)
+    result = matmul(a[..., :whole], b[..., :whole, :], out=out)
+    return result if whole == summed else result.add_(matmul(a[..., whole:], b[..., whole:, :]))
+
+
+#: Rows in memory should begin at multiples of so many values.
+ALIGNMENT = 32
+
+
+def aligned(size: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @contextmanager

@@ -18,27 +18,27 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import Moves, layer_terms
 from ..admm.risks import Risk
-from ..admm.state import Boundary, Layer, Weights
+from ..admm.state import SMALL, Boundary, Layer, Weights
 from ..admm.updates import (
     Gram,
-    Product,
     Step,
     W_exact,
     W_linearized,
     b_decrement,
     gram,
-    matmul,
     p_exact,
     p_linearized,
     p_quantized,
     squared_norm,
+    sum_up,
     u_implied,
 )
 from . import phases
 from .cuda_graph import RecordedEpoch
-from .group import SMALL, Group, grouped
+from .group import Group, grouped
 from .link import Link
 from .phases import by_rows, total
+from .precision import Precision, aligned, product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,8 @@ class Algorithm:
     nu: float
     #: Weight decay toward the anchors.
     mu: float
-    #: The product of an epoch's large matrices.
-    mm: Product = matmul
-    #: The type of its factors and results while a step needs them; None: that of the state.
-    factors: torch.dtype | None = None
+    #: Of the products of an epoch's large matrices.
+    precision: Precision = "fp32"
 
 
 class Shares(NamedTuple):
@@ -114,12 +112,7 @@ class Worker:
         y: Tensor | None = None,
         left: Link | None = None,
         right: Link | None = None,
-        keep_u: bool | None = None,
     ) -> None:
-        """``keep_u``: also between two layers of this worker, where it follows from q and z unless q is quantized.
-
-        By default it is kept on a CPU, where workers must agree in every bit, and not for large layers on a GPU.
-        """
         assert len(boundaries) == len(layers) + 1
         assert (left is None) or (boundaries[0] is not None)
         assert (right is None) or (boundaries[-1] is not None)
@@ -136,11 +129,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
-        for layer, boundary in zip(layers[1:], boundaries[1:-1], strict=bool(layers)):
-            assert boundary is not None
-            kept = not (layer.z.is_cuda and boundary.p.numel() > SMALL["cuda"]) if keep_u is None else keep_u
-            if not kept and boundary.q_levels is None:
-                boundary.u = None
+        self._mm = product(algorithm.precision)
         self._groups = grouped(layers, boundaries, algorithm.activation)
         self._seen: Culprit | None = None
         self._runs = 0
@@ -231,7 +220,7 @@ class Worker:
             between = [rr.new_zeros(len(rr))] * 3
             if after is not None:
                 between = list(total(by_rows(phase, after.p, after.q, after.u, layer.z)))
-            result.append(self._shares(layer, rr, WW, layer.W.sum((-2, -1)), *between))
+            result.append(self._shares(layer, rr, WW, sum_up(layer.W), *between))
         return _layer_by_layer(Shares, result)
 
     def _shares(
@@ -260,14 +249,15 @@ class Worker:
         found += [Culprit(1, ORDER.index("q"), i) for i, move in enumerate(moves) if not math.isfinite(move.q)]
         return min(found, default=None)
 
-    def _look_at(
-        self, group: Group, result: Tensor, inputs: dict[str, Tensor | None], of_layer_before: str = ""
-    ) -> None:
-        """Remember the first of a step's inputs that is not finite, if its result is not. A GPU is not waited for."""
+    def _look_at(self, group: Group, result: Tensor, inputs: dict[str, Tensor | None], before: str = "") -> None:
+        """Remember the first of a step's inputs that is not finite, if its result is not. A GPU is not waited for.
+
+        ``before`` names the inputs that belong to the layer before.
+        """
         if result.is_cuda or _is_finite(result):
             return
         found = [
-            Culprit(0, ORDER.index(name), group.start + place - (name in of_layer_before))
+            Culprit(0, ORDER.index(name), group.start + place - (name in before))
             for name, x in inputs.items()
             if x is not None
             for place, one in enumerate(x)
@@ -304,15 +294,15 @@ class Worker:
         layer, before = group.layer, group.before
         if before is None:
             return layer.W.new_zeros(len(layer.W)), layer.r.sum(-2, keepdim=True)
-        nu, rho, mm = self.algorithm.nu, self.rho, self.algorithm.mm
-        g = mm(self._factor("r", layer.r), layer.W, out=self._scratch("g", before.p))
+        nu, rho, mm = self.algorithm.nu, self.rho, self._mm
+        g = mm(self._factor("r", layer.r), layer.W, out=self._scratch("g", *before.p.shape))
         if group.start == 0:
             self.settle()
         phase = partial(phases.gradient, f=self.algorithm.activation, nu=nu, rho=rho)
         gg = total(by_rows(phase, g, before.p, before.q, before.u, group.z_before))
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
-        self._look_at(group, gg, inputs, of_layer_before="qu")
-        out = self._scratch("gWt", layer.r)
+        self._look_at(group, gg, inputs, before="qu")
+        out = self._scratch("gWt", *layer.r.shape)
         if before.p_levels is not None:
             step = p_quantized(
                 before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows, mm=mm
@@ -322,17 +312,17 @@ class Worker:
         else:
             step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg, mm=mm)
         move = partial(phases.move, length=step.length, levels=before.p_levels)
-        by_rows(move, before.p, step.direction, self._rounded("p", before.p))
-        phase = partial(phases.move_and_sum, length=step.length)
-        sums = total(by_rows(phase, layer.r, step.product, self._rounded("r", layer.r)))
+        by_rows(move, before.p, step.direction, self._copy("p", before.p))
+        move_and_sum = partial(phases.move_and_sum, length=step.length)
+        sums = total(by_rows(move_and_sum, layer.r, step.product, self._copy("r", layer.r)))
         return step.descent, sums
 
     def _update_W_b(self, group: Group, sums: Tensor) -> tuple[Step, Tensor, Tensor, Tensor]:
         """The W-step, the decrement of b, |W - W^0|^2 and the sum of W. ``sums`` are the column sums of r."""
-        nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self.algorithm.mm
+        nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self._mm
         layer, p = group.layer, self._group_input(group)
         W, W0 = layer.W, layer.W0
-        out = self._scratch("g", layer.r)  # the p-step is done with g
+        out = self._scratch("gWt", *layer.r.shape)  # of the p-step, which is done with it
         if self.algorithm.solver == "exact":
             factor = None
             if group.before is None:
@@ -340,8 +330,8 @@ class Worker:
                 factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
             step = W_exact(W, W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out, mm=mm)
         else:
-            ready = group.before is not None  # the p-step has rounded both
-            p, r = self._factor("p", p, ready=ready), self._factor("r", layer.r, ready=ready)
+            # Of p and r there may be copies, made by the p-step.
+            p, r = (self._factor(name, x, ready=group.before is not None) for name, x in (("p", p), ("r", layer.r)))
             G = mm(r.mT, p)
             GG = total(by_rows(partial(phases.weight_gradient, nu=nu, mu=mu), G, W, W0))
             step = W_linearized(p, G, nu=nu, mu=mu, out=out, GG=GG, mm=mm)
@@ -381,22 +371,30 @@ class Worker:
         return self.X[None]
 
     def _factor(self, name: str, x: Tensor, *, ready: bool = False) -> Tensor:
-        """x as a factor of the large products: itself, or a rounded copy, which may be ``ready``."""
-        rounded = self._rounded(name, x)
-        if rounded is None:
-            return x
-        return rounded if ready else rounded.copy_(x)
+        """x as a factor of the large products: itself, or a copy, which may be ``ready``."""
+        if not ready:
+            return x if self.algorithm.precision != "bf16" else self._scratch(name, *x.shape).copy_(x)
+        copy = self._copy(name, x)
+        return x if copy is None else copy
 
-    def _rounded(self, name: str, x: Tensor) -> Tensor | None:
-        """Where a rounded copy of x goes, if the products need one."""
-        return None if self.algorithm.factors is None else self._scratch(name, x)
+    def _copy(self, name: str, x: Tensor) -> Tensor | None:
+        """Where the W-step looks for a copy of p or r: a rounded one, or one of r in the other order of memory."""
+        if self.algorithm.solver == "exact":
+            return None
+        if self.algorithm.precision == "bf16":
+            return self._scratch(name, *x.shape)
+        if name == "r" and self.algorithm.precision == "tf32" and x.is_cuda and x.numel() > SMALL:
+            layers, rows, width = x.shape
+            return self._scratch("g", layers, width, aligned(rows))[..., :rows].mT  # the p-step is done with g
+        return None
 
-    def _scratch(self, name: str, like: Tensor) -> Tensor:
-        """Memory for a factor or product of the shape of ``like``, which all layers share."""
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.numel() < like.numel():
-            buffer = self._buffers[name] = like.new_empty(like.numel(), dtype=self.algorithm.factors)
-        return buffer[: like.numel()].view(like.shape)
+    def _scratch(self, name: str, layers: int, rows: int, width: int) -> Tensor:
+        """Memory for a factor or product of that shape, which all layers share."""
+        buffer, size = self._buffers.get(name), layers * aligned(rows) * aligned(width)
+        if buffer is None or buffer.numel() < size:
+            kind = torch.bfloat16 if self.algorithm.precision == "bf16" else None
+            buffer = self._buffers[name] = self.layers[0].W.new_empty(size, dtype=kind)
+        return buffer[: layers * rows * width].view(layers, rows, width)
 
 
 Row = TypeVar("Row", Shares, Moves)
@@ -404,7 +402,7 @@ Row = TypeVar("Row", Shares, Moves)
 
 def _layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
     """What was found group by group."""
-    return [kind(*one) for group in groups for one in torch.stack(list(group)).unbind(1)]
+    return [kind(*one) for group in groups for one in torch.stack([torch.as_tensor(x) for x in group]).unbind(1)]
 
 
 def _is_finite(x: Tensor) -> bool:

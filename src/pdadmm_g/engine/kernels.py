@@ -1,0 +1,179 @@
+# mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator"
+"""Triton kernels for the phases that ``torch.compile`` leaves well below the memory bandwidth of a GPU.
+
+Each has the arguments and results of the phase of its name, of one large layer in single precision with a piecewise
+linear activation. :func:`kernel_for` says whether a phase has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..admm.activations import Activation, Identity, LeakyReLU
+from ..admm.levels import FloatGrid, Levels
+
+#: Values that one program of an elementwise kernel takes.
+BLOCK = 1024
+#: The tile of the kernel that sums up columns, and the rows that one program of it goes through.
+ROWS, COLUMNS, STRIP = 64, 64, 512
+
+
+def kernel_for(phase: partial[Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Any] | None:
+    """The kernel with what ``phase`` has bound of its arguments; None if there is none for these tensors."""
+    name, settings = phase.func.__name__, phase.keywords
+    slope = 0.0 if "f" not in settings else _slope(settings["f"])
+    state = [x for x in tensors if x is not None]
+    fits = len(state[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in state)
+    steps = settings.get("levels") is None and not isinstance(settings.get("length"), float)
+    return partial(KERNELS[name], **settings) if name in KERNELS and slope is not None and fits and steps else None
+
+
+def _slope(f: Activation) -> float | None:
+    """The slope of f below zero, if f is piecewise linear."""
+    if isinstance(f, LeakyReLU):
+        return f.slope
+    return 1.0 if isinstance(f, Identity) else None
+
+
+def gradient(
+    rW: Tensor, p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float
+) -> Tensor:
+    """See :func:`.phases.gradient`."""
+    programs = triton.cdiv(p.numel(), BLOCK)
+    sums = p.new_empty(programs)
+    other = z if u is None else u
+    _gradient[(programs,)](rW, p, q, other, sums, p.numel(), _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK)
+    return sums.sum().view(1)
+
+
+@triton.jit
+def _gradient(rW_, p_, q_, other_, sums_, total, slope, nu, rho, KEEPS_U: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    rW = tl.load(rW_ + i, mask=inside, other=0.0).to(tl.float32)
+    p = tl.load(p_ + i, mask=inside, other=0.0)
+    q = tl.load(q_ + i, mask=inside, other=0.0)
+    other = tl.load(other_ + i, mask=inside, other=0.0)
+    u = other if KEEPS_U else nu * (q - tl.where(other > 0, other, slope * other))
+    # Rounded, where the products are, before its norm is taken.
+    g = (u + rho * (p - q) + nu * rW).to(rW_.dtype.element_ty)
+    tl.store(rW_ + i, g, mask=inside)
+    g = g.to(tl.float32)
+    tl.store(sums_ + program, tl.sum(g * g))
+
+
+def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor) -> Tensor:
+    """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
+    rows, width = x.shape[-2:]
+    grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
+    sums = x.new_empty(grid[0], width)
+    strides = (0, 0) if copy is None else copy.stride()[-2:]
+    _move_and_sum[grid](
+        x, direction, x if copy is None else copy, length, sums, rows, width, *strides,
+        COPIES=copy is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
+    )  # fmt: skip
+    return sums.sum(0).view(1, 1, width)
+
+
+@triton.jit
+def _move_and_sum(
+    x_, direction_, copy_, length_, sums_, rows, width, copy_row, copy_column,
+    COPIES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    strip = tl.program_id(0)
+    column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
+    length = tl.load(length_)
+    summed = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, STRIP, ROWS):
+        row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        inside = (row < rows) & (column < width)
+        place = row * width + column
+        x = tl.load(x_ + place, mask=inside, other=0.0)
+        x -= length * tl.load(direction_ + place, mask=inside, other=0.0).to(tl.float32)
+        tl.store(x_ + place, x, mask=inside)
+        if COPIES:
+            tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
+        summed += x
+    tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
+
+
+def z_q_u(
+    z: Tensor,
+    r: Tensor,
+    product: Tensor,
+    q: Tensor,
+    u: Tensor | None,
+    p: Tensor,
+    *,
+    length: Tensor,
+    decrement: Tensor,
+    f: Activation,
+    nu: float,
+    rho: float,
+    levels: Levels | FloatGrid | None,
+) -> Tensor:
+    """See :func:`.phases.z_q_u`, without levels."""
+    programs = triton.cdiv(z.numel(), BLOCK)
+    sums = z.new_empty(7, programs)
+    _z_q_u[(programs,)](
+        z, r, product, q, q if u is None else u, p, length, decrement, sums, z.numel(), z.shape[-1], programs,
+        _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+    return sums.sum(1, keepdim=True)
+
+
+@triton.jit
+def _z_q_u(
+    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho,
+    KEEPS_U: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    z = tl.load(z_ + i, mask=inside, other=0.0)
+    r = tl.load(r_ + i, mask=inside, other=0.0)
+    product = tl.load(product_ + i, mask=inside, other=0.0).to(tl.float32)
+    q = tl.load(q_ + i, mask=inside, other=0.0)
+    p = tl.load(p_ + i, mask=inside, other=0.0)
+    decrement = tl.load(decrement_ + i % width, mask=inside, other=0.0)
+    u = tl.load(u_ + i, mask=inside, other=0.0) if KEEPS_U else nu * (q - tl.where(z > 0, z, slope * z))
+
+    # The z-step: the best point of each branch, then the better branch (LeakyReLU.argmin_z).
+    m = tl.where(inside, r - tl.load(length_) * product - decrement + z, 0.0)
+    curvature = 2 + slope * slope
+    plus = tl.maximum((m + z + q) / 3, 0.0)
+    minus = tl.minimum((m + z + slope * q) / curvature, 0.0)
+    z_new = tl.where(minus + tl.sqrt(3 / curvature) * plus >= 0, plus, minus)
+    # A comparison, and on a GPU a maximum too, hides NaN.
+    z_new = tl.where(m + q == m + q, z_new, m + q)
+    r_new = m - z_new
+    fz = tl.where(z_new > 0, z_new, slope * z_new)
+    q_new = (rho * p + u + nu * fz) / (rho + nu)
+    gap = p - q_new
+    u_new = u + rho * gap
+    tl.store(z_ + i, z_new, mask=inside)
+    tl.store(r_ + i, r_new, mask=inside)
+    tl.store(q_ + i, q_new, mask=inside)
+    if KEEPS_U:
+        tl.store(u_ + i, u_new, mask=inside)
+
+    sums = sums_ + program
+    share = nu / 2 * (q_new - fz) * (q_new - fz) + u_new * gap + rho / 2 * gap * gap
+    tl.store(sums, tl.sum((z_new - z) * (z_new - z)))
+    tl.store(sums + programs, tl.sum(r_new * r_new))
+    tl.store(sums + 2 * programs, tl.sum((q_new - q) * (q_new - q)))
+    tl.store(sums + 3 * programs, tl.sum(share))
+    tl.store(sums + 4 * programs, tl.sum(gap * gap))
+    tl.store(sums + 5 * programs, tl.sum(q_new * q_new))
+    tl.store(sums + 6 * programs, tl.sum(q))
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = {"gradient": gradient, "move_and_sum": move_and_sum, "z_q_u": z_q_u}
