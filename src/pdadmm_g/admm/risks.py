@@ -28,7 +28,7 @@ class CrossEntropy(Risk):
 
     max_steps = 100
     max_halvings = 40
-    blind_steps = 12
+    blind_steps = 6
 
     def __call__(self, z: Tensor, y: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(z, y, reduction="sum")
@@ -40,10 +40,9 @@ class CrossEntropy(Risk):
         inverts it in O(classes); its denominator :math:`1 - \sum s^2/(s+\nu)` equals
         :math:`\nu \sum s/(s+\nu)`, which does not cancel for small :math:`\nu`.
         """
-        if m.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self.argmin_z_blind(m, y, nu, z_old)
+        if m.is_cuda:
+            return self._argmin_z_on_gpu(m, y, nu, z_old)
         target = _one_hot(m, y)
-        eps = torch.finfo(m.dtype).eps
         z = z_old
         value = self._node_objective(z, m, y, nu)
         if not bool(torch.isfinite(value).all()):
@@ -52,14 +51,29 @@ class CrossEntropy(Risk):
             s = torch.softmax(z, dim=1)
             pull = nu * (z - m)
             gradient = s - target + pull
-            # Rounding z itself moves the gradient by up to eps |z|: less cannot be reached.
-            if bool((gradient.abs() <= 4 * eps * (1 + z.abs() + pull.abs())).all()):
+            if self._vanishes(gradient, z, pull):
                 break
             direction = self._newton_direction(s, gradient, nu)
             z_next, value_next, moved = self._backtrack(z, value, direction, gradient, m, y, nu)
             if not moved:
                 break
             z, value = z_next, value_next
+        return z
+
+    @staticmethod
+    def _vanishes(gradient: Tensor, z: Tensor, pull: Tensor) -> bool:
+        """Rounding z itself moves the gradient by up to eps |z|: less cannot be reached."""
+        return bool((gradient.abs() <= 4 * torch.finfo(z.dtype).eps * (1 + z.abs() + pull.abs())).all())
+
+    def _argmin_z_on_gpu(self, m: Tensor, y: Tensor, nu: float, z: Tensor) -> Tensor:
+        """Several steps between two looks at the result, which the GPU would be idle for; none in a CUDA graph."""
+        for _ in range(self.max_steps // self.blind_steps):
+            z = self.argmin_z_blind(m, y, nu, z)
+            if torch.cuda.is_current_stream_capturing():
+                break
+            pull = nu * (z - m)
+            if self._vanishes(torch.softmax(z, dim=1) - _one_hot(m, y) + pull, z, pull):
+                break
         return z
 
     @staticmethod
@@ -70,7 +84,7 @@ class CrossEntropy(Risk):
         return scaled + inverse * s * correction
 
     def argmin_z_blind(self, m: Tensor, y: Tensor, nu: float, z_old: Tensor) -> Tensor:
-        r"""The same without a look at any value, for a CUDA graph: a fixed number of Newton steps from ``z_old``.
+        r"""The same without a look at any value: a fixed number of Newton steps from ``z_old``.
 
         Cross-entropy is self-concordant in the generalised sense: along a direction d its third derivative is at most
         :math:`\delta = \max d - \min d` times the second. Steps of :math:`\log(1 + \delta)/\delta` therefore always
