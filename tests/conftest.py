@@ -45,6 +45,8 @@ def make_chain() -> Callable[..., Worker]:
         quantization: Quantization | None = None,
         seed: int = 0,
         dtype: torch.dtype = torch.float64,
+        keep_u: bool = True,
+        precision: str = "fp32",
     ) -> Worker:
         generator = torch.Generator().manual_seed(seed)
 
@@ -59,8 +61,8 @@ def make_chain() -> Callable[..., Worker]:
         X = randn(nodes, features)
         y = torch.randint(classes, (nodes,), generator=generator)
         f = ACTIVATIONS[activation]
-        algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu)
-        chain, boundaries = forward_state(weights, X, f, quantization or Quantization())
+        algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision)
+        chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
         rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
         return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, y=y)
 

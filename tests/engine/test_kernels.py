@@ -59,6 +59,11 @@ def test_move_and_sum(copy: str) -> None:
     compare("move_and_sum", [x, direction, copies[copy]], tolerance, length=torch.full((1, 1, 1), 0.3))
 
 
+def test_a_step_of_length_one() -> None:
+    x, direction = random(1, NODES, WIDTH, seed=0), random(1, NODES, WIDTH, seed=1)
+    compare("move_and_sum", [x, direction, None], length=1.0)
+
+
 def z_q_u_tensors(keeps_u: bool) -> list[torch.Tensor | None]:
     z, r, product, q, u, p = (random(1, NODES, WIDTH, seed=seed) for seed in range(6))
     return [z, r, product, q, u if keeps_u else None, p]
@@ -86,7 +91,6 @@ def test_what_has_no_kernel() -> None:
     assert kernels.kernel_for(plain, (x.double(),) * 4) is None
     assert kernels.kernel_for(plain, (x.expand(2, 4, 3),) * 4) is None
     assert kernels.kernel_for(partial(phases.gradient, f=ACTIVATIONS["tanh"], nu=1.0, rho=5.0), (x,) * 4) is None
-    assert kernels.kernel_for(partial(phases.move_and_sum, length=1.0), (x, x, None)) is None
     assert kernels.kernel_for(partial(phases.move, length=torch.ones(1)), (x, x, None)) is None
     levels = Levels(torch.tensor([0.0, 1.0]))
     assert kernels.kernel_for(partial(phases.z_q_u, f=ACTIVATIONS["relu"], levels=levels), (x,) * 6) is None

@@ -74,6 +74,8 @@ def squared_norm(x: Tensor) -> Tensor:
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
     """<x, y>, one number a layer."""
+    if x.is_cuda and x.dtype is y.dtype and x.is_contiguous() and len(x) == 1 and x.numel() < 1 << 31:
+        return torch.dot(x.view(-1), y.reshape(-1)).view(1)  # no product of this size in memory
     return sum_up(x * y)
 
 
@@ -219,7 +221,7 @@ class Gram(NamedTuple):
     kernel: bool
 
 
-def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
+def gram(p: Tensor, *, nu: float, mu: float, mm: Product = matmul) -> Gram:
     """Factorise in whichever of the two forms is smaller.
 
     The ridge is at least a thousand rounding errors of (a bound on) the largest eigenvalue, so that the solution keeps
@@ -227,7 +229,7 @@ def gram(p: Tensor, *, nu: float, mu: float) -> Gram:
     """
     nodes, width = p.shape[-2:]
     kernel = nodes < width
-    matrix = matmul(p, p.mT) if kernel else matmul(p.mT, p)
+    matrix = mm(p, p.mT) if kernel else mm(p.mT, p)
     largest = matrix.abs().sum(-1).amax(-1)
     ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
     matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[..., None] / nu)
@@ -243,6 +245,7 @@ def W_exact(
     nu: float,
     mu: float,
     factor: Gram | None = None,
+    columns: Tensor | None = None,
     out: Tensor | None = None,
     mm: Product = matmul,
 ) -> Step:
@@ -252,6 +255,7 @@ def W_exact(
     :func:`gram` (:math:`\epsilon = 0` unless mu is below its floor). In kernel form, with
     :math:`a = \mu/(\mu+\epsilon)`, :math:`R = r - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
     :math:`a (W - W^0) + S^T p` and the new residual needs no further product: :math:`r_{new} = (ridge/\nu) S`.
+    ``columns`` is p in the order of memory in which a sum over the nodes is fastest, if there is such a copy.
     """
     factor = factor or gram(p, nu=nu, mu=mu)
     decay = W - W0 if mu else None
@@ -263,7 +267,7 @@ def W_exact(
             direction = direction + mu / ridge * decay
         product = torch.addcmul(r, S, ridge / nu, value=-1)
     else:
-        G = W_gradient(mm(r.mT, p), decay, nu=nu, mu=mu)
+        G = W_gradient(mm(r.mT, p if columns is None else columns), decay, nu=nu, mu=mu)
         direction = torch.cholesky_solve(G.mT, factor.factor).mT
         product = mm(p, direction.mT, out=out)
     descent = nu * inner(r, product)

@@ -18,6 +18,8 @@ from ..admm.state import SMALL, Boundary, Layer
 
 #: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
 LARGEST = {"cpu": (1 << 15) - 1, "cuda": SMALL}
+#: The bits of a product depend on whether its factors begin at multiples of 64 bytes, as tensors of their own do.
+ALIGNMENT = 64
 
 
 @dataclass
@@ -54,7 +56,7 @@ def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activa
 
     Levels differ from boundary to boundary, and the smooth activations end their search when all entries are done.
     """
-    small = max(layer.z.numel(), layer.W.numel()) <= LARGEST[layer.z.device.type]
+    small = all(x.numel() <= LARGEST[x.device.type] and x.nbytes % ALIGNMENT == 0 for x in (layer.z, layer.W))
     hidden = all(boundary and not (boundary.p_levels or boundary.q_levels) for boundary in beside)
     return ("hidden", layer.W.shape) if small and hidden and not isinstance(f, Smooth) else ("alone", place)
 

@@ -31,8 +31,11 @@ def kernel_for(phase: partial[Any], tensors: tuple[Tensor | None, ...]) -> Calla
     slope = 0.0 if "f" not in settings else _slope(settings["f"])
     state = [x for x in tensors if x is not None]
     fits = len(state[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in state)
-    steps = settings.get("levels") is None and not isinstance(settings.get("length"), float)
-    return partial(KERNELS[name], **settings) if name in KERNELS and slope is not None and fits and steps else None
+    if name not in KERNELS or slope is None or not fits or settings.get("levels") is not None:
+        return None
+    if isinstance(settings.get("length"), float):
+        settings = settings | {"length": state[0].new_tensor(settings["length"])}
+    return partial(KERNELS[name], **settings)
 
 
 def _slope(f: Activation) -> float | None:

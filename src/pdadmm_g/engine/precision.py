@@ -39,12 +39,13 @@ def mm_tf32(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """
     summed = a.shape[-1]
     whole = summed - summed % ALIGNMENT
-    if not a.is_cuda or a.stride(-1) != 1 or b.stride(-1) != 1 or not whole:
+    if a.stride(-1) == 1 and b.stride(-1) == 1 and b.numel() < a.numel():
+        b = b.mT.contiguous().mT
+    in_order = a.stride(-1) == 1 or b.stride(-2) == 1
+    if not a.is_cuda or not in_order or whole in (0, summed):
         return matmul(a, b, out=out)
-    if b.numel() < a.numel():
-        return matmul(a, b.mT.contiguous().mT, out=out)
     result = matmul(a[..., :whole], b[..., :whole, :], out=out)
-    return result if whole == summed else result.add_(matmul(a[..., whole:], b[..., whole:, :]))
+    return result.add_(matmul(a[..., whole:], b[..., whole:, :]))
 
 
 #: Rows in memory should begin at multiples of so many values.

@@ -26,6 +26,7 @@ from ..admm.updates import (
     W_linearized,
     b_decrement,
     gram,
+    matmul,
     p_exact,
     p_linearized,
     p_quantized,
@@ -323,22 +324,30 @@ class Worker:
         layer, p = group.layer, self._group_input(group)
         W, W0 = layer.W, layer.W0
         out = self._scratch("gWt", *layer.r.shape)  # of the p-step, which is done with it
+        ready = group.before is not None  # the p-step has made the copies of p and r that are needed
         if self.algorithm.solver == "exact":
-            factor = None
-            if group.before is None:
-                # p_1 = X never changes, so neither does its factor.
-                factor = self._first_gram = self._first_gram or gram(p, nu=nu, mu=mu)
-            step = W_exact(W, W0, p, layer.r, nu=nu, mu=mu, factor=factor, out=out, mm=mm)
+            columns = self._copy("p", p) if ready else None
+            factor = self._gram(group, p if columns is None else columns)
+            step = W_exact(W, W0, p, layer.r, nu=nu, mu=mu, factor=factor, columns=columns, out=out, mm=mm)
         else:
-            # Of p and r there may be copies, made by the p-step.
-            p, r = (self._factor(name, x, ready=group.before is not None) for name, x in (("p", p), ("r", layer.r)))
+            p, r = self._factor("p", p, ready=ready), self._factor("r", layer.r, ready=ready)
             G = mm(r.mT, p)
             GG = total(by_rows(partial(phases.weight_gradient, nu=nu, mu=mu), G, W, W0))
             step = W_linearized(p, G, nu=nu, mu=mu, out=out, GG=GG, mm=mm)
         WW, W_sum = total(by_rows(partial(phases.move_weights, length=step.length), W, step.direction, W0))
-        decrement = b_decrement(sums - step.length * step.product.sum(-2, keepdim=True), layer.r.shape[-2])
+        product_sums = step.product.sum(-2, keepdim=True, dtype=sums.dtype)
+        decrement = b_decrement(sums - step.length * product_sums, layer.r.shape[-2])
         layer.b -= decrement
         return step, decrement, WW, W_sum
+
+    def _gram(self, group: Group, p: Tensor) -> Gram:
+        """What the exact W-step inverts. p_1 = X never changes, so neither does its factor."""
+        if group.before is None and self._first_gram is not None:
+            return self._first_gram
+        mm = self._mm if self.algorithm.precision == "tf32" else matmul  # bfloat16 is too coarse for a factorisation
+        factor = gram(p, nu=self.algorithm.nu, mu=self.algorithm.mu, mm=mm)
+        self._first_gram = factor if group.before is None else self._first_gram
+        return factor
 
     def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> Tensor:
         """|z_new - z|^2, |r|^2, |q_new - q|^2, the boundary's share of the Lagrangian, |p - q|^2 and |q|^2."""
@@ -378,12 +387,11 @@ class Worker:
         return x if copy is None else copy
 
     def _copy(self, name: str, x: Tensor) -> Tensor | None:
-        """Where the W-step looks for a copy of p or r: a rounded one, or one of r in the other order of memory."""
-        if self.algorithm.solver == "exact":
-            return None
-        if self.algorithm.precision == "bf16":
+        """Where the W-step looks for a copy of p or r: rounded, or one of the two in the other order of memory."""
+        precision, exact = self.algorithm.precision, self.algorithm.solver == "exact"
+        if precision == "bf16" and not exact:
             return self._scratch(name, *x.shape)
-        if name == "r" and self.algorithm.precision == "tf32" and x.is_cuda and x.numel() > SMALL:
+        if precision == "tf32" and name == ("p" if exact else "r") and x.is_cuda and x.numel() > SMALL:
             layers, rows, width = x.shape
             return self._scratch("g", layers, width, aligned(rows))[..., :rows].mT  # the p-step is done with g
         return None
