@@ -23,7 +23,7 @@ SERIES = {
     },
     "cuda": {
         "nodes": (Size(features=500, hidden=500), (1_000, 10_000, 31_000, 100_000, 310_000, 1_000_000)),
-        "hidden": (Size(features=500, nodes=16_384), (500, 1000, 2000, 4000, 8000)),
+        "hidden": (Size(features=500, nodes=16_384), (500, 1000, 2000, 4000, 8000, 16000)),
         "layers": (Size(features=1000, hidden=1000, nodes=50_000), (4, 8, 16, 32, 64)),
     },
 }

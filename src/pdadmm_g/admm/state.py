@@ -85,7 +85,7 @@ class Quantization:
         )
 
 
-#: Up to so many activations, a layer on a GPU is small: an epoch takes as long as launching its kernels.
+#: Up to so many activations a layer on a GPU is small, and its memory does not count.
 SMALL = 1 << 20
 
 

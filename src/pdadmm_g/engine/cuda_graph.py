@@ -12,10 +12,13 @@ import torch
 
 from ..admm.activations import Smooth
 from ..admm.diagnostics import Moves
-from ..admm.state import SMALL
 
 if TYPE_CHECKING:
     from .worker import Worker
+
+
+#: Up to so many activations of a layer, launching its kernels takes longer than running them.
+RECORDED = 1 << 24
 
 
 class RecordedEpoch:
@@ -34,7 +37,7 @@ class RecordedEpoch:
         """One small chain on a GPU, and no step that looks at a value: not exact, quantized or smooth."""
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None
-        small = all(layer.z.numel() <= SMALL for layer in worker.layers)
+        small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
         plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
         plain = (
             plain and worker.algorithm.solver == "linearized" and not isinstance(worker.algorithm.activation, Smooth)

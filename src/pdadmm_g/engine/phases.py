@@ -76,6 +76,15 @@ def _compiled(phase: Callable[..., T]) -> Callable[..., T]:
     return torch.compile(phase, dynamic=False)
 
 
+def keep_heap() -> None:
+    """Let the allocator of the C library keep the memory of a block that is done, for the next.
+
+    By default glibc gives it back to the system and gets it anew, page by page, which takes longer than what is
+    computed in it. It stops doing so once it has seen a piece of that size freed; 32 MiB is the most it heeds.
+    """
+    torch.empty((32 << 20) - (1 << 16), dtype=torch.uint8)
+
+
 def total(parts: list[Tensor]) -> Tensor:
     """The sum of what a phase returned for each block."""
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
@@ -141,14 +150,14 @@ def z_q_u(
     Returns |z_new - z|^2, |r|^2, |q_new - q|^2, what :func:`boundary` does, and the sum of the old q.
     """
     u_old, q_sum = _dual(u, q, z, f=f, nu=nu), sum_up(q)
-    m = pre_activation(z, r, product, length=length, decrement=decrement)
+    m = pre_activation(z, r, product, length=length, decrement=decrement, out=r)
     z_new = f.argmin_z(m, q, z)
-    z_move = squared_norm(z_new - z)
+    z_move = squared_norm(z.sub_(z_new))
     z.copy_(z_new)
     torch.sub(m, z_new, out=r)
     fz = f(z_new)
     q_new = q_step(p, u_old, fz, nu=nu, rho=rho, levels=levels)
-    q_move = squared_norm(q_new - q)
+    q_move = squared_norm(q.sub_(q_new))
     q.copy_(q_new)
     gap = p - q_new
     u_new = u_step(u_old, gap, rho=rho, out=u)
@@ -156,9 +165,17 @@ def z_q_u(
     return torch.stack([z_move, squared_norm(r), q_move, *between, q_sum])
 
 
-def pre_activation(z: Tensor, r: Tensor, product: Tensor, *, length: Tensor | float, decrement: Tensor) -> Tensor:
+def pre_activation(
+    z: Tensor,
+    r: Tensor,
+    product: Tensor,
+    *,
+    length: Tensor | float,
+    decrement: Tensor,
+    out: Tensor | None = None,
+) -> Tensor:
     """m = z + r after the W-step (r - length * product) and the b-step (r - decrement)."""
-    return stepped(r, product, length).sub_(decrement).add_(z)
+    return stepped(r, product, length, out=out).sub_(decrement).add_(z)
 
 
 def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:

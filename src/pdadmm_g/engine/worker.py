@@ -130,6 +130,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        phases.keep_heap()
         self._mm = product(algorithm.precision)
         self._groups = grouped(layers, boundaries, algorithm.activation)
         self._seen: Culprit | None = None
