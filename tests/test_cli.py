@@ -146,8 +146,10 @@ def test_finished_runs_are_not_overwritten(run, graph_file: Path) -> None:
     assert code == 2
     assert err == "error: run: already holds a finished run; choose another --out or add --overwrite\n"
     assert Path("run/model.safetensors").read_bytes() == before
+    Path("run/report.html").write_text("about the old run")
     assert run(*arguments, "--seed", "9", "--overwrite")[0] == 0
     assert Path("run/model.safetensors").read_bytes() != before
+    assert not Path("run/report.html").exists()
 
 
 def test_overwrite_with_bad_input_loses_nothing(run, graph_file: Path, tmp_path: Path, tiny_graph: Data) -> None:

@@ -36,6 +36,8 @@ from .status import Status
 from .training import train
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
+#: Where a report of the run goes unless another place is asked for.
+REPORT = "report.html"
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
@@ -72,7 +74,7 @@ class RunFolder:
         """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
+            for name in (*FILES, REPORT):
                 (self.path / name).unlink(missing_ok=True)
             if self.events.is_dir():
                 shutil.rmtree(self.events)

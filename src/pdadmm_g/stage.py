@@ -19,7 +19,7 @@ from .admm.activations import ACTIVATIONS
 from .admm.diagnostics import Moves, rate_term
 from .admm.levels import PAPER_LEVELS
 from .admm.risks import RISKS
-from .admm.state import Boundary, Layer, Quantization, Weights, forward_state
+from .admm.state import Boundary, Layer, Quantization, Weights, forward_state, keeps_u
 from .config import ModelConfig
 from .engine import checkpoint
 from .engine.checkpoint import Checkpoint
@@ -490,6 +490,9 @@ class Stage:
             boundaries.append(checkpoint.restore_boundary(tensors[end - 1], tensors[end], q))
         else:
             boundaries.append(None)
+        for boundary in boundaries[1:-1]:
+            if boundary is not None and boundary.q_levels is None and not keeps_u(boundary.q):
+                boundary.u = None
         self.worker = self._worker(layers, boundaries)
         self.worker.rho = meta["rho"]
         self.worker.epochs = meta["worker_epochs"]

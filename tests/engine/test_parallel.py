@@ -25,13 +25,14 @@ QUANTIZED = {
     "pq5": ({"quantize": "pq", "bits": 5}, 5, 5),
     "paper": ({"quantize": "p", "levels": "paper"}, 5, 32),
     "bf16": ({"wire": "bf16"}, 16, 16),
+    "bf16 products": ({"precision": "bf16"}, 32, 32),
 }
 CASES = {
     f"{solver}-{name}": settings
     | {"solver": solver, "layers": 10, "stages": [5, 10], "hidden": HIDDEN, "epochs": 10, "eval_every": 5}
     for solver in ("linearized", "exact")
     for name, (settings, _, _) in QUANTIZED.items()
-    if solver == "linearized" or name not in ("pq5", "bf16")
+    if solver == "linearized" or name not in ("pq5", "bf16", "bf16 products")
 }
 WORKERS = (2, 3, 4, 5, 10)
 

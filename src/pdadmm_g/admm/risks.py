@@ -29,6 +29,7 @@ class CrossEntropy(Risk):
     max_steps = 100
     max_halvings = 40
     blind_steps = 6
+    blind_rounds = 8
 
     def __call__(self, z: Tensor, y: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(z, y, reduction="sum")
@@ -41,7 +42,9 @@ class CrossEntropy(Risk):
         :math:`\nu \sum s/(s+\nu)`, which does not cancel for small :math:`\nu`.
         """
         if m.is_cuda:
-            return self._argmin_z_on_gpu(m, y, nu, z_old)
+            z_old, done = self._steps_on_gpu(m, y, nu, z_old)
+            if done:
+                return z_old
         target = _one_hot(m, y)
         z = z_old
         value = self._node_objective(z, m, y, nu)
@@ -65,16 +68,19 @@ class CrossEntropy(Risk):
         """Rounding z itself moves the gradient by up to eps |z|: less cannot be reached."""
         return bool((gradient.abs() <= 4 * torch.finfo(z.dtype).eps * (1 + z.abs() + pull.abs())).all())
 
-    def _argmin_z_on_gpu(self, m: Tensor, y: Tensor, nu: float, z: Tensor) -> Tensor:
-        """Several steps between two looks at the result, which the GPU would be idle for; none in a CUDA graph."""
-        for _ in range(self.max_steps // self.blind_steps):
+    def _steps_on_gpu(self, m: Tensor, y: Tensor, nu: float, z: Tensor) -> tuple[Tensor, bool]:
+        """Several steps between two looks at the result, which the GPU would be idle for; none in a CUDA graph.
+
+        Returns also whether that was enough. It nearly always is: see ``argmin_z_blind``.
+        """
+        for _ in range(self.blind_rounds):
             z = self.argmin_z_blind(m, y, nu, z)
             if torch.cuda.is_current_stream_capturing():
-                break
+                return z, True
             pull = nu * (z - m)
             if self._vanishes(torch.softmax(z, dim=1) - _one_hot(m, y) + pull, z, pull):
-                break
-        return z
+                return z, True
+        return z, False
 
     @staticmethod
     def _newton_direction(s: Tensor, gradient: Tensor, nu: float) -> Tensor:

@@ -84,6 +84,14 @@ def sum_up(x: Tensor) -> Tensor:
     return x.flatten(-2).sum(-1) if _is_short(x) else x.sum(-1).sum(-1)
 
 
+def column_sums(x: Tensor) -> Tensor:
+    """The sum over nodes, as one row a layer; on a CPU one after the other, as in :func:`matmul`."""
+    single = torch.float32 if x.dtype is torch.bfloat16 else None
+    if x.ndim == 3 and len(x) > 1 and not x.is_cuda:
+        return torch.stack([one.sum(-2, keepdim=True, dtype=single) for one in x])
+    return x.sum(-2, keepdim=True, dtype=single)
+
+
 def _is_short(x: Tensor) -> bool:
     return not x.is_cuda and x.dtype is not torch.bfloat16 and x.shape[-2] * x.shape[-1] <= SHORT
 
@@ -160,9 +168,8 @@ def p_quantized(
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
-    Of several layers, one that is done goes on with the same tau. The descent is zero: the theory promises none for
-    this step beyond not going up. Project p - d once more: the difference may be off the level by a rounding error.
-    ``each`` applies an elementwise phase, perhaps block by block.
+    The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
+    difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
     """
     gg = squared_norm(g) if gg is None else gg
     inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.mT, out=out)) + rho * gg)
@@ -173,7 +180,7 @@ def p_quantized(
         majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
         if bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
-        inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)
+        inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)  # what is done stays as it is
 
 
 def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGrid, length: Tensor) -> Tensor:

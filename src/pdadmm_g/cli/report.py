@@ -23,10 +23,10 @@ def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
     from ..report.collect import read_runs
     from ..report.figures import draw_figures
     from ..report.page import render
-    from ..runs import write_atomically
+    from ..runs import REPORT, write_atomically
 
     read = read_runs([Path(run) for run in runs])
-    target = Path(out) if out else Path(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    target = Path(out) if out else Path(runs[0]) / REPORT if len(runs) == 1 else Path(REPORT)
     figures = draw_figures(read) if png else {}
     write_atomically(target, render(read))
     click.echo(f"report of {len(read)} run{'s' if len(read) > 1 else ''} written to {target}")

@@ -1,4 +1,4 @@
-"""Small networks on a GPU: an epoch is hundreds of tiny kernels, and launching them takes longer than running them.
+"""Small and medium networks on a GPU: launching the hundreds of kernels of an epoch takes longer than running them.
 
 A CUDA graph records the launches of one epoch and replays them at once. It needs every tensor in the same place in
 every epoch, and nothing on the way that waits for a result.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-#: Up to so many activations of a layer, launching its kernels takes longer than running them.
+#: Up to so many activations of a layer an epoch is recorded.
 RECORDED = 1 << 24
 
 
@@ -34,7 +34,7 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """One small chain on a GPU, and no step that looks at a value: not exact, quantized or smooth."""
+        """One chain on a GPU, no large layers, and no step that looks at a value: not exact, quantized or smooth."""
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)

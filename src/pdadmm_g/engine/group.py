@@ -56,7 +56,7 @@ def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activa
 
     Levels differ from boundary to boundary, and the smooth activations end their search when all entries are done.
     """
-    small = all(x.numel() <= LARGEST[x.device.type] and x.nbytes % ALIGNMENT == 0 for x in (layer.z, layer.W))
+    small = all(x.numel() <= LARGEST.get(x.device.type, 0) and x.nbytes % ALIGNMENT == 0 for x in (layer.z, layer.W))
     hidden = all(boundary and not (boundary.p_levels or boundary.q_levels) for boundary in beside)
     return ("hidden", layer.W.shape) if small and hidden and not isinstance(f, Smooth) else ("alone", place)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from importlib.util import find_spec
 from itertools import repeat
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import FloatGrid, Levels
-from ..admm.updates import W_gradient, p_gradient, q_step, squared_norm, stepped, sum_up, u_implied, u_step
+from ..admm.updates import W_gradient, column_sums, p_gradient, q_step, squared_norm, stepped, sum_up, u_implied, u_step
 
 T = TypeVar("T")
 
@@ -45,12 +46,12 @@ def compiling(choice: bool | None) -> Iterator[None]:
 def by_rows(phase: Callable[..., T], *tensors: Tensor | None) -> list[T]:
     """Apply ``phase`` to one block of rows of the tensors after the other; what it returns for each.
 
-    On a GPU, and where phases are compiled, there is one block. Of several layers each block has the same rows of all,
-    so that sums do not depend on how many there are.
+    On a GPU, and where phases are compiled, there is one block.
     """
     given = [tensor for tensor in tensors if tensor is not None]
     if given[0].is_cuda or _compile_from == 0:
-        return [(_fused(phase, tensors) if given[0].numel() >= _compile_from else phase)(*tensors)]
+        fuse = given[0].numel() >= _compile_from and (not given[0].is_cuda or _has_triton())
+        return [(_fused(phase, tensors) if fuse else phase)(*tensors)]
     rows = max(1, BLOCK // max(tensor.shape[-1] for tensor in given))
     if given[0].shape[-2] <= rows:
         return [phase(*tensors)]
@@ -72,7 +73,16 @@ def _fused(phase: Callable[..., T], tensors: tuple[Tensor | None, ...]) -> Calla
 
 
 @cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+@cache
 def _compiled(phase: Callable[..., T]) -> Callable[..., T]:
+    # Hyperparameters are constants of what is compiled: a search for weight decay and an adaptive rho take many.
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    setattr(config, limit, max(getattr(config, limit), 64))
     return torch.compile(phase, dynamic=False)
 
 
@@ -116,7 +126,7 @@ def move(
 def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float) -> Tensor:
     """As :func:`move`. Returns the column sums of the result."""
     move(x, direction, copy, length=length)
-    return x.sum(-2, keepdim=True)
+    return column_sums(x)
 
 
 def weight_gradient(rp: Tensor, W: Tensor, W0: Tensor, *, nu: float, mu: float) -> Tensor:

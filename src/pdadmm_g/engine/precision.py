@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..admm.state import SMALL
 from ..admm.updates import Product, matmul
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -19,14 +20,18 @@ def product(precision: Precision) -> Product:
     return {"fp32": matmul, "tf32": mm_tf32, "bf16": mm_bf16}[precision]
 
 
+#: Since torch 2.8 the result of a product may be in a wider type than its factors.
+HAS_OUT_DTYPE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
+
+
 def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """a b with both rounded to bfloat16, and sums in single precision, as the result is if there is no ``out``."""
     a, b = a.bfloat16(), b.bfloat16()
     if not a.is_cuda:
         result = matmul(a.float(), b.float())
         return result if out is None else out.copy_(result)
-    if out is not None:
-        return matmul(a, b, out=out)
+    if out is not None or not HAS_OUT_DTYPE:
+        return matmul(a, b, out=out) if out is not None else matmul(a, b).float()
     if a.ndim == 3 and len(a) == 1:
         return torch.mm(a[0], b[0], out_dtype=torch.float32)[None]
     return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=torch.float32)
@@ -35,14 +40,17 @@ def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 def mm_tf32(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """a b on tensor cores, which are fastest where both factors are contiguous along the dimension that is summed over.
 
-    A small b is copied into that order. Where the sum runs over an odd number of nodes, the last few are added later.
+    So the smaller factor of a large product is copied into that order. And they read 16 bytes at a time: where the sum
+    runs over an odd number of nodes, the last few are added later.
     """
-    summed = a.shape[-1]
-    whole = summed - summed % ALIGNMENT
+    if not a.is_cuda or max(a.numel(), b.numel()) <= SMALL:
+        return matmul(a, b, out=out)
     if a.stride(-1) == 1 and b.stride(-1) == 1 and b.numel() < a.numel():
         b = b.mT.contiguous().mT
+    summed = a.shape[-1]
+    whole = summed - summed % ALIGNMENT
     in_order = a.stride(-1) == 1 or b.stride(-2) == 1
-    if not a.is_cuda or not in_order or whole in (0, summed):
+    if not in_order or summed % 4 == 0 or not whole:
         return matmul(a, b, out=out)
     result = matmul(a[..., :whole], b[..., :whole, :], out=out)
     return result.add_(matmul(a[..., whole:], b[..., whole:, :]))

@@ -8,6 +8,7 @@ and sends it, and both update u from the same values.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -25,6 +26,7 @@ from ..admm.updates import (
     W_exact,
     W_linearized,
     b_decrement,
+    column_sums,
     gram,
     matmul,
     p_exact,
@@ -130,6 +132,7 @@ class Worker:
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
+        self._on_gpu = bool(layers) and layers[0].W.is_cuda
         phases.keep_heap()
         self._mm = product(algorithm.precision)
         self._groups = grouped(layers, boundaries, algorithm.activation)
@@ -152,16 +155,19 @@ class Worker:
         With a link to the left, the q of this epoch is still on its way when the epoch ends; the next p-phase, or
         :meth:`settle`, takes it in.
         """
-        if self._runs >= self.record_after and RecordedEpoch.suits(self):
-            if self._recorded is None or self._recorded.rho != self.rho:
-                self._recorded = RecordedEpoch(self)
-            moves, self.measured = self._recorded(), self._recorded.measured
-        else:
-            moves = self.run_epoch()
-        self.epochs += 1
-        if self.epochs % self.refresh_every == 0:
-            self.refresh()
-        return moves
+        with torch.cuda.device(self.layers[0].W.device) if self._on_gpu else nullcontext():
+            if self._recorded is not None and self._recorded.rho != self.rho:
+                # What depends on rho is compiled again in an epoch that is not recorded.
+                self._recorded, self._runs = None, self.record_after - 1
+            if self._runs >= self.record_after and RecordedEpoch.suits(self):
+                self._recorded = self._recorded or RecordedEpoch(self)
+                moves, self.measured = self._recorded(), self._recorded.measured
+            else:
+                moves = self.run_epoch()
+            self.epochs += 1
+            if self.epochs % self.refresh_every == 0:
+                self.refresh()
+            return moves
 
     def run_epoch(self) -> list[Moves]:
         """The steps of :meth:`epoch`, one after the other.
@@ -235,8 +241,8 @@ class Worker:
     def culprit(self, moves: list[Moves]) -> Culprit | None:
         """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here.
 
-        On a CPU the p-step and the z-step look at what they read if their result is not finite, which catches p, W, q
-        and u before anything else is computed from them. Otherwise the first variable of ``ORDER`` that is not finite
+        On a CPU the p-step looks at what it reads if its result is not finite, and the z-step at q, which catches p, W,
+        q and u before anything else is computed from them. Otherwise the first variable of ``ORDER`` that is not finite
         after the epoch is named, of several layers the first. What is left is a q that went into nothing but its move.
         """
         if self._seen is not None:
@@ -295,7 +301,7 @@ class Worker:
         """The descent of the p-step, and the column sums of the residual that it leaves."""
         layer, before = group.layer, group.before
         if before is None:
-            return layer.W.new_zeros(len(layer.W)), layer.r.sum(-2, keepdim=True)
+            return layer.W.new_zeros(len(layer.W)), column_sums(layer.r)
         nu, rho, mm = self.algorithm.nu, self.rho, self._mm
         g = mm(self._factor("r", layer.r), layer.W, out=self._scratch("g", *before.p.shape))
         if group.start == 0:
@@ -325,7 +331,8 @@ class Worker:
         layer, p = group.layer, self._group_input(group)
         W, W0 = layer.W, layer.W0
         out = self._scratch("gWt", *layer.r.shape)  # of the p-step, which is done with it
-        ready = group.before is not None  # the p-step has made the copies of p and r that are needed
+        # The p-step has made the copies of p and r that are needed, but others have taken the place of early ones.
+        ready = group.before is not None and not (self.left is not None and group.start == 0)
         if self.algorithm.solver == "exact":
             columns = self._copy("p", p) if ready else None
             factor = self._gram(group, p if columns is None else columns)
@@ -336,8 +343,7 @@ class Worker:
             GG = total(by_rows(partial(phases.weight_gradient, nu=nu, mu=mu), G, W, W0))
             step = W_linearized(p, G, nu=nu, mu=mu, out=out, GG=GG, mm=mm)
         WW, W_sum = total(by_rows(partial(phases.move_weights, length=step.length), W, step.direction, W0))
-        product_sums = step.product.sum(-2, keepdim=True, dtype=sums.dtype)
-        decrement = b_decrement(sums - step.length * product_sums, layer.r.shape[-2])
+        decrement = b_decrement(sums - step.length * column_sums(step.product), layer.r.shape[-2])
         layer.b -= decrement
         return step, decrement, WW, W_sum
 
