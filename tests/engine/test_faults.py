@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pdadmm_g import InputError, parallel, runs
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine import checkpoint
-from pdadmm_g.engine.launch import WorkerLostError
+from pdadmm_g.engine.launch import WorkerLostError, join
 from pdadmm_g.runs import RunFolder, train_run
 
 SETTINGS = {
@@ -325,6 +326,20 @@ def test_torchrun_restarts_and_resumes_by_itself(tmp_path: Path, undisturbed: by
     output = agent.communicate(timeout=110)[0]
     assert agent.returncode == 0, output
     assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
+def test_nothing_beats_after_the_team_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    before = threading.active_count()
+    team = join("cpu", 60.0, watch=True)
+    assert threading.active_count() > before
+    team.leave()
+    assert threading.active_count() == before
 
 
 @pytest.mark.timeout(60)

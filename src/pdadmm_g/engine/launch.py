@@ -82,7 +82,8 @@ class WatchedTeam(DistributedTeam):
         self._beats = Beats(beat_store, self.size) if watch else None
         self._done = False
         self._moved = threading.Event()
-        threading.Thread(target=self._live, daemon=True).start()
+        self._heart = threading.Thread(target=self._live, daemon=True)
+        self._heart.start()
 
     def progress(self, *, epoch: int, layers: range) -> None:
         self._place = {"epoch": epoch, "layers": [layers.start, layers.stop]}
@@ -95,6 +96,9 @@ class WatchedTeam(DistributedTeam):
         """Stop beating and take the connections down, after everyone is done."""
         self.barrier()
         self._done = True
+        self._moved.set()
+        # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
+        self._heart.join(self._timeout)
         dist.destroy_process_group()
 
     def peer_lost(self, error: PeerLostError) -> str:
