@@ -34,15 +34,14 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """One chain on a GPU, no large layers, and no step that looks at a value: not exact, quantized or smooth."""
-        on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
+        """The whole chain, no large layers, and no step that looks at a value: not exact, quantized or smooth."""
         alone = worker.left is None and worker.right is None
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
         plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
         plain = (
             plain and worker.algorithm.solver == "linearized" and not isinstance(worker.algorithm.activation, Smooth)
         )
-        return on_gpu and alone and small and plain
+        return alone and small and plain
 
     def __call__(self) -> list[Moves]:
         self.graph.replay()

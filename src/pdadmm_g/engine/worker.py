@@ -159,7 +159,7 @@ class Worker:
             if self._recorded is not None and self._recorded.rho != self.rho:
                 # What depends on rho is compiled again in an epoch that is not recorded.
                 self._recorded, self._runs = None, self.record_after - 1
-            if self._runs >= self.record_after and RecordedEpoch.suits(self):
+            if self._on_gpu and self._runs >= self.record_after and RecordedEpoch.suits(self):
                 self._recorded = self._recorded or RecordedEpoch(self)
                 moves, self.measured = self._recorded(), self._recorded.measured
             else:
@@ -188,10 +188,10 @@ class Worker:
         done = []
         for group in reversed(self._groups):
             p_descent, sums = early if early and group.start == 0 else self._update_p(group)
-            step, b_move, WW, W_sum = self._update_W_b(group, sums)
-            z_move, rr, q_move, *between = self._update_z_q_u(group, step, b_move)
+            step, decrement, WW, W_sum = self._update_W_b(group, sums)
+            z_move, rr, q_move, *between = self._update_z_q_u(group, step, decrement)
             shares = self._shares(group.layer, rr, WW, W_sum, *between)
-            done.append((Moves(p_descent, step.descent, squared_norm(b_move), z_move, q_move), shares))
+            done.append((Moves(p_descent, step.descent, squared_norm(decrement), z_move, q_move), shares))
         done.reverse()
         self.measured = _layer_by_layer(Shares, [shares for _, shares in done])
         return _layer_by_layer(Moves, [moves for moves, _ in done])
