@@ -738,8 +738,8 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
 
     def read(content: bytes) -> None:
         from pdadmm_g import load_dataset
+        from pdadmm_g.checkpoint import latest
         from pdadmm_g.config import RunConfig
-        from pdadmm_g.engine.checkpoint import latest
 
         path = folder / {"npz": "g.npz", "model": "m.safetensors", "yaml": "c.yaml"}.get(name, "x")
         path.write_bytes(content)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pdadmm_g import Status
+from pdadmm_g import Status, records
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.plan import Plan
@@ -15,7 +15,7 @@ from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.growth import initial_layer, redeal, widths
 from pdadmm_g.penalties import PENALTY_SCHEDULES, BalancePenalty, StallPenalty
-from pdadmm_g.stage import Examples, Stage
+from pdadmm_g.stage import Examples
 from pdadmm_g.training import train
 
 KEYS = {
@@ -289,8 +289,7 @@ def test_convergence_needs_all_three(change: dict[str, float], converged: bool) 
     """Limits at tolerance 0.01: 2 for the primal residual, 0.2 for the dual one, 8 for the descent."""
     small = {"primal_residual": 1.9, "dual_residual": 0.19, "descent": 7.9}
     scales = {"output_norm": 200.0, "rho": 0.1, "objective": -800.0}
-    stage = SimpleNamespace(config=ModelConfig(tolerance=0.01))
-    assert Stage._converged(stage, {**small, **scales, **change}) is converged
+    assert records.converged({**small, **scales, **change}, tolerance=0.01) is converged
 
 
 def test_every_status_has_a_sentence_of_advice() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -17,11 +18,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError, load_dataset
+from pdadmm_g import GAMLPClassifier, InputError, checkpoint, load_dataset
 from pdadmm_g.checks import check_graph
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.engine import checkpoint
 from pdadmm_g.runs import train_run
 
 
@@ -233,19 +233,28 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     ):
         (folder / "meta.json").write_text(json.dumps(meta | change))
         refused(stopped, message)
-    (folder / "meta.json").write_text(json.dumps(meta))
-    text = (folder / "meta.json").read_text()
-    for broken in (
-        json.dumps(meta | {"history": [[], []]}), text.replace('"seconds"', '"minutes"'),
-        text.replace('"objective": ', '"objective": NaN, "x": ', 1),
-    ):  # fmt: skip
-        (folder / "meta.json").write_text(broken)
-        refused(stopped, "its history has no record of epoch 1")
-    (folder / "meta.json").write_text(json.dumps(meta | {"history": []}))
-    refused(stopped, "the history of 0 epochs, not of")
     (folder / "meta.json").write_text(json.dumps(meta | {"settings": {"layrs": 2}}))
     refused(stopped, "its settings are of another version")
-    (folder / "meta.json").write_text(text)
+    (folder / "meta.json").write_text(json.dumps(meta))
+    history = folder.parent / "history.jsonl"
+    sound_lines = history.read_text()
+    for broken, message in (
+        ("[]\n" * 2, "no record of epoch 1"),
+        (sound_lines.replace('"seconds"', '"minutes"'), "no record of epoch 1"),
+        (
+            re.sub(r'"objective": [^,]*', lambda found: '"objective": NaN'.ljust(len(found[0])), sound_lines),
+            "no record of epoch 1",
+        ),
+        (sound_lines.replace('"epoch": 2', '"epoch": 3'), "no record of epoch 2"),
+        (sound_lines.splitlines(keepends=True)[0], "the history of 1 epochs, not of 2"),
+        (sound_lines[:-9], "history.jsonl: cannot read the checkpoint"),
+        ("", "the history of 0 epochs, not of 2"),
+    ):
+        history.write_text(broken)
+        refused(stopped, message)
+    history.unlink()
+    refused(stopped, "history.jsonl: cannot read the checkpoint: No such file")
+    history.write_text(sound_lines)
     assert train_run(stopped, resume=True)["epochs"] == 4
 
 

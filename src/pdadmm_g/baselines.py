@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,8 @@ from .config import ModelConfig
 from .engine.plan import Plan
 from .growth import widths
 from .model import GAMLP
-from .stage import Examples, Record
+from .records import Record, gradient_record
+from .stage import Examples
 from .status import Status
 from .training import TrainingResult
 
@@ -99,7 +99,8 @@ def _run_stage(
             optimizer.step()
             if training.X.is_cuda:
                 torch.cuda.synchronize(training.X.device)
-            record = _record(stage, len(history) + 1, float(loss.detach()), time.perf_counter() - begin)
+            record = {"stage": stage, "epoch": len(history) + 1}
+            record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
             if epoch % config.eval_every == 0 or epoch == config.epochs:
                 record |= _evaluate(model, training, validation, loss_of)
             history.append(record)
@@ -145,22 +146,6 @@ def _forward(model: GAMLP, x: Tensor, dropout: float) -> Tensor:
 
 def _copy(model: GAMLP) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def _record(stage: int, epoch: int, loss: float, seconds: float) -> Record:
-    """The keys of a pdADMM-G record that have a meaning here, the others None or zero."""
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("primal_residual", "dual_residual", "rho", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
-    )
-    return {
-        "stage": stage,
-        "epoch": epoch,
-        "objective": loss,
-        **nothing,
-        "seconds": seconds,
-        "bytes_sent": 0,
-        "workers": [],
-    }
 
 
 @torch.no_grad()

@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 import torch
 from safetensors.torch import load_file
 
+from . import checkpoint
+from .checkpoint import Checkpointing
 from .config import ModelConfig
-from .engine import checkpoint
 from .engine.launch import EXIT_PEER_LOST, join
 from .engine.team import PeerLostError
 from .errors import InputError
-from .stage import Checkpointing, Examples
+from .stage import Examples
 from .training import train
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from .baselines import train_by_gradient
+from .checkpoint import Checkpointing
 from .checks import MASKS, as_mask, as_tensor, check_graph, check_training
 from .choice import augmentation, choose_augmentation, choose_weight_decay
 from .config import ModelConfig
@@ -27,7 +28,8 @@ from .errors import InputError
 from .graph import GraphAugment
 from .model import GAMLP
 from .parallel import train_in_workers
-from .stage import Checkpointing, Examples, Record
+from .records import Record
+from .stage import Examples
 from .status import Status
 from .training import train
 

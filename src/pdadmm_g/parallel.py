@@ -13,12 +13,14 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from .checkpoint import Checkpointing
 from .config import ModelConfig
 from .engine.launch import run_workers
 from .engine.plan import Plan
 from .errors import InputError
 from .model import GAMLP
-from .stage import Checkpointing, Examples, Record
+from .records import Record
+from .stage import Examples
 from .status import Status
 from .training import TrainingResult
 

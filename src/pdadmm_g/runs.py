@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import platform
 import re
 import shutil
@@ -21,17 +20,17 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
-from . import __version__
+from . import __version__, checkpoint
+from .checkpoint import Checkpointing
 from .checks import MASKS, check_training
 from .config import RunConfig
 from .datasets import load_dataset
-from .engine import checkpoint
 from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
 from .events import EventLog, require_tensorboard
-from .stage import Checkpointing, Record
+from .records import WORKER_FIGURES, Record, as_line, plain
 from .status import Status
 from .training import train
 
@@ -109,14 +108,10 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """One line of metrics, readable by others at once, and its scalars for TensorBoard where that is wanted."""
         assert self._metrics is not None
-        # JSON has no NaN or infinity.
-        plain = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in record.items()
-        }
-        print(json.dumps(plain, allow_nan=False), file=self._metrics, flush=True)
+        self._metrics.write(as_line(record))
+        self._metrics.flush()
         if self._event_log is not None:
-            self._event_log.append(plain)
+            self._event_log.append(plain(record))
 
     def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
         """Write the model, if there is one, then the summary that marks the run as finished."""
@@ -142,24 +137,6 @@ class RunFolder:
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         return GAMLPClassifier.load(self.path / "model.safetensors")
-
-
-#: What a worker did in one epoch.
-WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
-
-
-def _is_record(record: Any, epoch: int) -> bool:
-    """Is it a line of metrics, as far as anything of ours reads it again?"""
-    try:
-        json.dumps(record, allow_nan=False)
-    except ValueError:
-        return False
-    if not isinstance(record, dict) or record.get("epoch") != epoch or not isinstance(record.get("workers"), list):
-        return False
-    figures = [record.get("seconds"), record.get("bytes_sent")]
-    for worker in record["workers"]:
-        figures += [worker.get(name) for name in WORKER_FIGURES] if isinstance(worker, dict) else [None]
-    return all(isinstance(figure, (int, float)) and abs(figure) < 1e18 for figure in figures)
 
 
 #: Settings that may differ between a run and its resumption: they do not change the trained weights.
@@ -248,9 +225,6 @@ def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkp
         before = RunConfig.from_settings(saved.meta["settings"])
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"{saved.folder}: its settings are of another version: {error}") from None
-    for number, record in enumerate(saved.meta["history"], start=1):
-        if not _is_record(record, number):
-            raise InputError(f"{saved.folder}: its history has no record of epoch {number}")
     for item in dataclasses.fields(RunConfig):
         old, new = getattr(before, item.name), getattr(config, item.name)
         if old != new and item.name not in FREE_TO_CHANGE:

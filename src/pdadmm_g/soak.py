@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .engine import checkpoint
+from . import checkpoint
 from .errors import InputError
 from .estimator import GAMLPClassifier
 from .runs import RunFolder

@@ -9,32 +9,32 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from . import checkpoint
 from .admm.activations import ACTIVATIONS
 from .admm.diagnostics import Moves, rate_term
 from .admm.levels import PAPER_LEVELS
 from .admm.risks import RISKS
-from .admm.state import Boundary, Layer, Quantization, Weights, forward_state, keeps_u
+from .admm.state import Boundary, Layer, Quantization, Weights, forward_state
+from .checkpoint import Checkpoint, Checkpointing
 from .config import ModelConfig
-from .engine import checkpoint
-from .engine.checkpoint import Checkpoint
 from .engine.codec import codec_for
 from .engine.link import Link, Traffic
 from .engine.plan import Plan
 from .engine.team import Team
 from .engine.worker import Algorithm, Culprit, Shares, Worker
 from .errors import InputError
-from .growth import anchor, widths
+from .growth import widths
 from .penalties import PENALTY_SCHEDULES
+from .records import COLUMNS, SCORES, Record, admm_record, converged, failure
 from .status import Status
 
-#: One dict per epoch, with the keys of metrics.jsonl.
-Record = dict[str, Any]
+#: Where the risk stands in the row of a worker: behind its seconds and bytes.
+RISK = 5
 
 
 class Examples(NamedTuple):
@@ -51,20 +51,6 @@ class Sizes(NamedTuple):
     validation_nodes: int
     features: int
     classes: int
-
-
-class Checkpointing(NamedTuple):
-    """Where and how often checkpoints are written, the run's ``settings`` to put in, and the one to go on from."""
-
-    folder: Path
-    settings: dict[str, Any]
-    every: int | None = None
-    resume: Checkpoint | None = None
-
-    @property
-    def history(self) -> list[Record]:
-        """The records of the epochs up to the checkpoint to go on from."""
-        return list(self.resume.meta["history"]) if self.resume else []
 
 
 class Best(NamedTuple):
@@ -171,7 +157,7 @@ class Stage:
     ) -> Status | None:
         """Take the records of the epochs up to ``epoch`` into the history, and judge them one by one."""
         status = None
-        sound = all(self._failure(record) is None for record in records)
+        sound = all(failure(record, self._scale) is None for record in records)
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
             history.append({"stage": self.number, "epoch": len(history) + 1, **record})
@@ -286,37 +272,14 @@ class Stage:
         return records
 
     def _record(self, workers: list[list[float]], layers: list[list[float]]) -> Record:
-        """Objective, residuals, rate and times of one epoch. Sums run over layers in order, whoever owns them."""
-        nu, rho = self.algorithm.nu, self.worker.rho
-        moves = [Moves(*row[:5]) for row in layers]
-        shares = [Shares(*row[5:]) for row in layers]
-        risk = workers[self.plan.last][5]
-        self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=self.algorithm.activation.lipschitz))
-        return {
-            "objective": risk + sum(float(share.objective) for share in shares),
-            "risk": risk,
-            "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
-            "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
-            "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
-            "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
-            "c_k": self._rate,
-            "rho": rho,
-            "shares": [float(share.objective) for share in shares],
-            **dict.fromkeys(("train_loss", "train_accuracy", "val_loss", "val_accuracy")),
-            "seconds": max(row[0] for row in workers),
-            "bytes_sent": int(sum(row[3] + row[4] for row in workers)),
-            "workers": [
-                {
-                    "layers": self.plan.counts[rank],
-                    "compute_seconds": seconds - wait - pack,
-                    "wait_seconds": wait,
-                    "pack_seconds": pack,
-                    "bytes_p": int(bytes_p),
-                    "bytes_q": int(bytes_q),
-                }
-                for rank, (seconds, wait, pack, bytes_p, bytes_q, *_) in enumerate(workers)
-            ],
-        }
+        nu, rho, lipschitz = self.algorithm.nu, self.worker.rho, self.algorithm.activation.lipschitz
+        moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
+        shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
+        self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
+        risk = workers[self.plan.last][RISK]
+        figures = [own[:RISK] for own in workers]
+        record = admm_record(figures, self.plan.counts, moves, shares, risk=risk, nu=nu, rho=rho, c_k=self._rate)
+        return record | {"shares": [float(share.objective) for share in shares]}
 
     def _evaluate(self) -> Record:
         """Loss and accuracy of the network, as it would predict, on the training and validation nodes.
@@ -340,37 +303,25 @@ class Stage:
                 for x in outputs:
                     self.team.send(x, self.team.rank + 1)
         numbers = self.team.broadcast(result, self.plan.last).tolist()
-        names = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-        known = len(names) if self.sizes.validation_nodes else 2
+        known = len(SCORES) if self.sizes.validation_nodes else 2
         return {
             name: value if place < known else None
-            for place, (name, value) in enumerate(zip(names, numbers, strict=True))
+            for place, (name, value) in enumerate(zip(SCORES, numbers, strict=True))
         }
 
     # Rules
-
-    def _failure(self, record: Record) -> Status | None:
-        """NON_FINITE, DIVERGED or None.
-
-        Every variable enters one of the numbers that are looked at: r, z, q and u the objective, and W and b too (see
-        ``Worker._shares``), the movements of p, W, b and z the descent, and that of q the dual residual.
-        """
-        numbers = ("objective", "descent", "primal_residual", "dual_residual")
-        if not all(math.isfinite(record[name]) for name in numbers):
-            return Status.NON_FINITE
-        return Status.DIVERGED if abs(record["objective"]) > 1e3 * self._scale else None
 
     def _judge(self, epoch: int, record: Record, *, sound: bool) -> Status | None:
         """The status that ends the stage now, or None. Failures come before everything else.
 
         ``sound``: no epoch since the last judgement failed, and so the weights, which are the last one's, may be kept.
         """
-        failure = self._failure(record)
-        if failure is not None:
-            return failure
+        failed = failure(record, self._scale)
+        if failed is not None:
+            return failed
         if sound:
             self._select(epoch, record)
-        if self._converged(record):
+        if converged(record, self.config.tolerance):
             return Status.CONVERGED
         patience, evaluated = self.config.patience, record["val_accuracy"] is not None
         if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
@@ -408,19 +359,6 @@ class Stage:
             if score > self._best.score:
                 self._best = Best(score, epoch, self.worker.weights())
 
-    def _converged(self, record: Record) -> bool:
-        """Residuals small against the outputs q, and the descent of the epoch small against the objective.
-
-        The last condition is there because p and q may stand still while the rest still moves: on coarse levels, and
-        in the first epochs of a stage, before the change of z_L has travelled down the chain.
-        """
-        tolerance = self.config.tolerance
-        return (
-            record["primal_residual"] <= tolerance * record["output_norm"]
-            and record["dual_residual"] <= tolerance * record["rho"] * record["output_norm"]
-            and record["descent"] <= tolerance * abs(record["objective"])
-        )
-
     def _adapt_penalty(self, records: list[Record]) -> None:
         rho = self.worker.rho
         for record in records:
@@ -432,12 +370,9 @@ class Stage:
     # Checkpoints
 
     def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
-        """Write a checkpoint if one is due. ``epoch`` counts within the stage.
-
-        It holds the settings and the history too: whoever writes those to the run folder may have been killed.
-        """
+        """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
         target, total = self.checkpointing, len(history)
-        if target is None or target.every is None or total % target.every:
+        if target is None or not target.due(total):
             return
         self.worker.settle()
         for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True)):
@@ -449,7 +384,6 @@ class Stage:
             meta = {
                 "stage": self.number,
                 "epoch": epoch,
-                "total_epochs": total,
                 "depth": self.plan.depth,
                 "sizes": self.sizes,
                 "rho": self.worker.rho,
@@ -459,40 +393,23 @@ class Stage:
                 "best_epoch": self._best.epoch,
                 "scale": self._scale,
                 "rate": self._rate,
-                "settings": target.settings,
-                "history": history,
             }
-            checkpoint.commit(target.folder, total, meta)
+            target.commit(meta, history)
         self.team.barrier()
 
     def _restore(self, saved: Checkpoint) -> None:
         """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
-        meta, q = saved.meta, quantization(self.config)
+        meta, (nodes, _, features, classes) = saved.meta, self.sizes
         if tuple(meta["sizes"]) != tuple(self.sizes) or meta["depth"] != self.plan.depth:
             sizes = "nodes, validation nodes, features and classes"
             raise InputError(
                 f"{saved.folder}: was written for {meta['sizes']} {sizes}, the data have {list(self.sizes)}; "
                 f"{checkpoint.REMEDY}"
             )
-        depth, device = self.plan.depth, self.like.device
-        around = range(max(self.layers.start - 1, 0), min(self.layers.stop + 1, depth)) if self.layers else range(0)
-        tensors = {index: saved.layer(index, device, self._shapes(index)) for index in around}
-        layers, best = [], []
-        boundaries: list[Boundary | None] = []
-        for index in self.layers:
-            own = tensors[index]
-            W0 = anchor(own["W"], index, depth)
-            layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"]))
-            best.append(Weights(own["best_W"], own["best_b"], W0))
-            boundaries.append(checkpoint.restore_boundary(tensors[index - 1], own, q) if index else None)
-        end = self.layers.stop
-        if self.layers and end < depth:
-            boundaries.append(checkpoint.restore_boundary(tensors[end - 1], tensors[end], q))
-        else:
-            boundaries.append(None)
-        for boundary in boundaries[1:-1]:
-            if boundary is not None and boundary.q_levels is None and not keeps_u(boundary.q):
-                boundary.u = None
+        shape = widths(features, self.config.hidden, classes, self.plan.depth)
+        layers, boundaries, best = checkpoint.restore(
+            saved, self.layers, shape, nodes, quantization(self.config), self.like.device
+        )
         self.worker = self._worker(layers, boundaries)
         self.worker.rho = meta["rho"]
         self.worker.epochs = meta["worker_epochs"]
@@ -505,23 +422,6 @@ class Stage:
         self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
         self._scale, self._rate = meta["scale"], meta["rate"]
         self._first_epoch = meta["epoch"] + 1
-
-    def _shapes(self, index: int) -> dict[str, tuple[int, ...]]:
-        """What the checkpoint of a layer holds."""
-        shape = widths(self.sizes.features, self.config.hidden, self.sizes.classes, self.plan.depth)
-        into, out, nodes = shape[index], shape[index + 1], self.sizes.nodes
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
-        shapes |= dict.fromkeys(("b", "best_b"), (out,))
-        shapes |= dict.fromkeys(("z", "r"), (nodes, out))
-        if index:
-            shapes["p"] = (nodes, into)
-        if index < self.plan.depth - 1:
-            shapes |= dict.fromkeys(("q", "u"), (nodes, out))
-        return shapes
-
-
-#: Width of the rows in which workers report: five moves and three shares per layer.
-COLUMNS = len(Moves._fields) + len(Shares._fields)
 
 
 def quantization(config: ModelConfig) -> Quantization:

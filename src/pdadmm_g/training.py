@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from . import checkpoint
 from .admm.activations import ACTIVATIONS
 from .admm.diagnostics import rho_bound
 from .admm.state import Weights
+from .checkpoint import Checkpointing
 from .config import ModelConfig
-from .engine import checkpoint, plan
+from .engine import plan
 from .engine.phases import compiling
 from .engine.plan import Plan
 from .engine.precision import tensor_cores
@@ -25,7 +27,8 @@ from .engine.team import Team
 from .errors import InputError
 from .growth import initial_layer, redeal, widths
 from .model import GAMLP
-from .stage import Checkpointing, Examples, Record, Sizes, Stage
+from .records import Record
+from .stage import Examples, Sizes, Stage
 from .status import Status
 
 

@@ -10,8 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from pdadmm_g import child, cli
-from pdadmm_g.engine import checkpoint
+from pdadmm_g import checkpoint, child, cli
 from pdadmm_g.engine.link import Link
 from pdadmm_g.engine.worker import Worker
 

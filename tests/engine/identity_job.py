@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from pdadmm_g import training
+from pdadmm_g.checkpoint import Checkpointing
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.plan import Plan, deal, layer_costs
-from pdadmm_g.stage import Checkpointing, Examples, Stage
+from pdadmm_g.stage import Examples, Stage
 from pdadmm_g.training import train
 
 folder = Path(sys.argv[1])

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pdadmm_g import InputError, parallel, runs
+from pdadmm_g import InputError, checkpoint, parallel, runs
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.engine import checkpoint
 from pdadmm_g.engine.launch import WorkerLostError, join
 from pdadmm_g.runs import RunFolder, train_run
 
@@ -268,6 +267,28 @@ def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: by
     with pytest.warns(UserWarning, match="no checkpoint to resume from"):
         train_run(config(tmp_path / "run"), resume=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+
+
+def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
+    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    interrupted_run(out, epoch=12)
+    history = out / "checkpoints/history.jsonl"
+    before = history.read_bytes()
+    assert before.count(b"\n") == 10
+    history.write_bytes(before + b'{"stage": 1, "epoch": 11, "obj')
+    written = []
+
+    def keep(*_: object, **__: object) -> None:
+        """Called where the checkpoints of a finished run, or older ones, are removed."""
+        written.append(history.read_bytes())
+
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", keep)
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert written[-1].startswith(before)
+    assert [json.loads(line)["epoch"] for line in written[-1].splitlines()] == list(range(1, 21))
 
 
 def test_broken_checkpoint_is_named(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pdadmm_g import GAMLPClassifier, load_dataset
+from pdadmm_g.checkpoint import Checkpointing
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.launch import run_workers
-from pdadmm_g.stage import Checkpointing, Examples
+from pdadmm_g.stage import Examples
 from pdadmm_g.training import train
 
 NODES, HIDDEN = 40, 12

@@ -328,7 +328,8 @@ class Worker:
     def _update_W_b(self, group: Group, sums: Tensor) -> tuple[Step, Tensor, Tensor, Tensor]:
         """The W-step, the decrement of b, |W - W^0|^2 and the sum of W. ``sums`` are the column sums of r."""
         nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self._mm
-        layer, p = group.layer, self._group_input(group)
+        layer = group.layer
+        p = self._input(group.before).view(*layer.r.shape[:2], -1)  # X has no leading dimension
         W, W0 = layer.W, layer.W0
         out = self._scratch("gWt", *layer.r.shape)  # of the p-step, which is done with it
         # The p-step has made the copies of p and r that are needed, but others have taken the place of early ones.
@@ -379,12 +380,6 @@ class Worker:
             link.send(after.q[-1])
         self._look_at(group, q_sum, {"q": q_sum})
         return torch.stack(result)
-
-    def _group_input(self, group: Group) -> Tensor:
-        if group.before is not None:
-            return group.before.p
-        assert self.X is not None
-        return self.X[None]
 
     def _factor(self, name: str, x: Tensor, *, ready: bool = False) -> Tensor:
         """x as a factor of the large products: itself, or a copy, which may be ``ready``."""
