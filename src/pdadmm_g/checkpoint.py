@@ -26,7 +26,7 @@ from .admm.levels import FloatGrid, Levels
 from .admm.state import Boundary, Layer, Quantization, Weights, keeps_u
 from .engine.worker import Worker
 from .errors import InputError
-from .files import read_text
+from .files import read_text, writing
 from .growth import anchor
 from .records import Record, as_line, is_record
 
@@ -35,6 +35,7 @@ META, HISTORY = "meta.json", "history.jsonl"
 COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
 NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
 REMEDY = "start over without --resume"
+STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,24 @@ def _check(meta: Any) -> None:
         raise ValueError("rho or scale is not a positive number")
 
 
+def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> None:
+    """Write a safetensors file, or raise as :func:`~pdadmm_g.files.writing` does and leave none."""
+    with writing(path, remedy):
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
+        except SafetensorError as error:
+            path.unlink(missing_ok=True)
+            raise OSError(str(error)) from None
+
+
 def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
     """Write one layer of the checkpoint of ``epoch``, safely on disk when this returns."""
     path = _epoch_folder(folder, epoch)
-    path.mkdir(parents=True, exist_ok=True)
     name = path / _layer_file(index)
-    save_file({key: value.contiguous() for key, value in tensors.items()}, str(name))
-    _fsync(name)
+    with writing(name, STILL_THERE):
+        path.mkdir(parents=True, exist_ok=True)
+        write_tensors(name, tensors, STILL_THERE)
+        _fsync(name)
 
 
 @dataclass
@@ -174,6 +186,22 @@ class Checkpointing:
         All layers must have been written. Settings and history are saved too: whoever writes those to the run folder
         may have been killed.
         """
+        path = _epoch_folder(self.folder, len(history))
+        with writing(path, STILL_THERE):
+            self._save_history(history)
+            saved = {"total_epochs": self._epochs, "history_bytes": self._bytes, "settings": self.settings}
+            temporary = path / (META + ".tmp")
+            temporary.write_text(json.dumps(meta | saved), encoding="utf-8")
+            _fsync(temporary)
+            temporary.replace(path / META)
+            _fsync(path)
+            _fsync(self.folder)
+        for other in self.folder.glob("epoch-*"):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _save_history(self, history: Sequence[Record]) -> None:
+        """Append what is new, in place of what an attempt may have left that was killed before it could commit."""
         lines = "".join(as_line(record) for record in history[self._epochs :]).encode()
         with (self.folder / HISTORY).open("r+b" if self._bytes else "wb") as file:
             file.truncate(self._bytes)
@@ -181,17 +209,6 @@ class Checkpointing:
             file.write(lines)
         _fsync(self.folder / HISTORY)
         self._epochs, self._bytes = len(history), self._bytes + len(lines)
-        saved = {"total_epochs": self._epochs, "history_bytes": self._bytes, "settings": self.settings}
-        path = _epoch_folder(self.folder, self._epochs)
-        temporary = path / (META + ".tmp")
-        temporary.write_text(json.dumps(meta | saved), encoding="utf-8")
-        _fsync(temporary)
-        temporary.replace(path / META)
-        _fsync(path)
-        _fsync(self.folder)
-        for other in self.folder.glob("epoch-*"):
-            if other != path:
-                shutil.rmtree(other, ignore_errors=True)
 
 
 def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:

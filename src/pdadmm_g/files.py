@@ -1,7 +1,9 @@
-"""Reading text files that somebody else may have written."""
+"""Reading text files that somebody else may have written, and writing files of our own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import InputError
@@ -30,3 +32,34 @@ def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: cannot read {what}: no such file") from None  # a name with a null byte
+
+
+@contextmanager
+def writing(path: Path, remedy: str = "") -> Iterator[None]:
+    """What the system says while ``path`` is written, a full disk for instance, becomes an :class:`InputError`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot write: {error.strerror or error}{remedy}") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
+    try:
+        data = content.encode() if isinstance(content, str) else content
+        target = path.resolve()
+        with writing(path):
+            if target.exists() and not target.is_file():
+                target.write_bytes(data)
+                return
+            temporary = target.with_name(target.name + ".tmp")
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(target)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
+    except InputError:
+        raise
+    except ValueError:  # a name with a null byte, or text that has no UTF-8
+        raise InputError(f"{path}: cannot write: the name or the text is not valid") from None

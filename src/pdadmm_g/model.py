@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
+from .files import write_atomically
 
 _MODULES: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -65,10 +66,8 @@ class GAMLP(nn.Module):
         everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
         everything = {name: tensor.contiguous() for name, tensor in everything.items()}
         content = save(everything, metadata={"pdadmm_g": json.dumps(header)})
-        # Whole or not at all, and readable by whom the user's umask says; safetensors' own file is its owner's alone.
-        temporary = Path(f"{path}.tmp")
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        # Readable by whom the user's umask says; safetensors' own file is its owner's alone.
+        write_atomically(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any], dict[str, Tensor]]:

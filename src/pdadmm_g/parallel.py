@@ -11,9 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
-from .checkpoint import Checkpointing
+from .checkpoint import Checkpointing, write_tensors
 from .config import ModelConfig
 from .engine.launch import run_workers
 from .engine.plan import Plan
@@ -60,7 +58,7 @@ def train_in_workers(
         tensors = {"X_train": training.X, "y_train": training.y}
         if validation is not None:
             tensors |= {"X_val": validation.X, "y_val": validation.y}
-        save_file({key: value.contiguous() for key, value in tensors.items()}, str(folder / "data.safetensors"))
+        write_tensors(folder / "data.safetensors", tensors, "; TMPDIR names the folder to use instead")
         job = {
             "config": dataclasses.asdict(config),
             "seed": seed,

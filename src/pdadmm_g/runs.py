@@ -30,6 +30,7 @@ from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
 from .events import EventLog, require_tensorboard
+from .files import write_atomically, writing
 from .records import WORKER_FIGURES, Record, as_line, plain
 from .status import Status
 from .training import train
@@ -108,8 +109,9 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """One line of metrics, readable by others at once, and its scalars for TensorBoard where that is wanted."""
         assert self._metrics is not None
-        self._metrics.write(as_line(record))
-        self._metrics.flush()
+        with writing(self.path / "metrics.jsonl"):
+            self._metrics.write(as_line(record))
+            self._metrics.flush()
         if self._event_log is not None:
             self._event_log.append(plain(record))
 
@@ -313,19 +315,3 @@ def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str,
             counts = confusion_matrix(true, predicted[nodes].numpy(), labels=names)
             return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
     return None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
-    try:
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        temporary = target.with_name(target.name + ".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write: {error.strerror}") from None
-    except ValueError:  # a name with a null byte, or text that has no UTF-8
-        raise InputError(f"{path}: cannot write: the name or the text is not valid") from None

@@ -166,7 +166,7 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
     from ..bench import bench as run
     from ..estimator import checked_device
     from ..experiments.cells import provenance
-    from ..runs import write_atomically
+    from ..files import write_atomically
 
     names = tuple(methods.split(",")) if methods else METHODS
     for name in names:

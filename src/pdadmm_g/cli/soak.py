@@ -31,7 +31,7 @@ def soak(runs: int, seed: int, jobs: int, out: str | None) -> int:
     import json
 
     from ..experiments.cells import provenance
-    from ..runs import write_atomically
+    from ..files import write_atomically
     from ..soak import Outcome, summarize
     from ..soak import soak as run
 

@@ -122,8 +122,8 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     if budget < 1:
         raise InputError(f"budget must be at least 1, got {budget}")
 
+    from ..files import write_atomically
     from ..progress import TimeLeft
-    from ..runs import write_atomically
     from ..tune import search
 
     time_left = TimeLeft()

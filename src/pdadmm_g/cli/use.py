@@ -83,7 +83,7 @@ def predict(run: str, dataset: str | None, data_root: str | None, out: str, outp
     pdadmm-g predict runs/cora-0 --out preds.csv
     pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
     """
-    from ..runs import write_atomically
+    from ..files import write_atomically
 
     classifier, data = _load_run(run, dataset, data_root)
     probabilities = classifier.predict_proba(data)

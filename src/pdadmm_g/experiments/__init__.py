@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets import check_name
-from ..runs import write_atomically
+from ..files import write_atomically
 
 Row = dict[str, Any]
 

@@ -27,7 +27,7 @@ from ..config import ModelConfig
 from ..datasets import load_dataset
 from ..errors import InputError
 from ..estimator import compute_threads
-from ..runs import write_atomically
+from ..files import write_atomically
 from ..stage import Examples
 from ..training import TrainingResult, train
 
