@@ -60,7 +60,7 @@ plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
 training.deal_layers = deal_to_active
 
 for name, settings in json.loads((folder / "cases.json").read_text()).items():
-    for active in (2, 3, 4, 5, 10):
+    for active in (2, 3, 4, 10):
         first = team.rank == 0
         result = train(
             Examples(data["X_train"], data["y_train"]) if first else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -273,18 +274,16 @@ def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: by
 @pytest.mark.parametrize("workers", [1, 2])
 def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path, workers: int) -> None:
     """The limit on the size of files stands for the disk: the second stage has a layer that no longer fits."""
-    out = tmp_path / "run"
-    settings = {"layers": 3, "stages": "2,3", "hidden": 150, "epochs": 8, "checkpoint-every": 5}
-    settings |= {"augment": "average", "weight-decay": 0.1, "out": str(out), "workers": workers}
-    options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
-    limited = ["bash", "-c", 'ulimit -f 250; exec "$@"', "-", sys.executable, "-m", "pdadmm_g", "train", "--quiet"]
-    ended = subprocess.run([*limited, *options], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert re.fullmatch(r"error: .*layer-00\d.safetensors: cannot write: .*File too large.*--resume\n", ended.stderr)
+    out, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    wide = config(out, workers=workers, layers=3, stages=(2, 3), hidden=150, epochs=8, quantize="none")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"layer-00\d.safetensors: cannot write: .*File too large.*--resume$"):
+            train_run(wide)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoint.latest(out / "checkpoints").meta["total_epochs"] == 5
-    with pytest.raises(SystemExit) as resumed:
-        main(["train", "--quiet", "--resume", *options])
-    assert resumed.value.code == 0
+    assert train_run(wide, resume=True)["epochs"] == 16
 
 
 def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
