@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.shell_completion import BashComplete
+from rich.console import Console
 from torch_geometric.data import Data
 
 from pdadmm_g import progress
@@ -19,9 +21,9 @@ from pdadmm_g.cli import cli, main
 from pdadmm_g.cli.completion import DATASETS
 from pdadmm_g.cli.export import FORMATS
 from pdadmm_g.cli.options import SECTIONS
-from pdadmm_g.config import RunConfig
+from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.datasets import BENCHMARKS
-from pdadmm_g.progress import TimeLeft, duration
+from pdadmm_g.progress import Progress, TimeLeft, duration
 
 SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", "--augment", "average", "--weight-decay", "0.1"]
 
@@ -114,6 +116,22 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
         "2 min",
         "1 h 0 min",
         "3 h 20 min",
+    ]
+
+
+def test_time_left_of_a_resumed_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs that a checkpoint has, and the time until the first one here, tell nothing of those to come."""
+    clock, text = [100.0], io.StringIO()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    shown = Progress(ModelConfig(layers=4, stages=(2, 4), epochs=100), console=Console(file=text, width=200))
+    record = {"stage": 2, "objective": 1.0, "val_accuracy": None, "workers": []}
+    clock[0] += 500
+    for epoch in (71, 72, 73, 74, 75):
+        shown.update(record | {"stage_epoch": epoch, "epoch": 120 + epoch})
+        clock[0] += 2
+    assert text.getvalue().splitlines() == [
+        "4 layers (stage 2/2), epoch 71/100: objective 1",
+        "4 layers (stage 2/2), epoch 75/100: objective 1; about 50 s left of the stage",
     ]
 
 

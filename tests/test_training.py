@@ -19,8 +19,8 @@ from pdadmm_g.stage import Examples
 from pdadmm_g.training import train
 
 KEYS = {
-    "stage", "epoch", "objective", "risk", "primal_residual", "dual_residual", "output_norm", "descent", "c_k", "rho",
-    "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds", "bytes_sent", "workers",
+    "stage", "stage_epoch", "epoch", "objective", "risk", "primal_residual", "dual_residual", "output_norm", "descent",
+    "c_k", "rho", "train_loss", "train_accuracy", "val_loss", "val_accuracy", "seconds", "bytes_sent", "workers",
 }  # fmt: skip
 
 

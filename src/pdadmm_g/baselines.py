@@ -99,7 +99,7 @@ def _run_stage(
             optimizer.step()
             if training.X.is_cuda:
                 torch.cuda.synchronize(training.X.device)
-            record = {"stage": stage, "epoch": len(history) + 1}
+            record = {"stage": stage, "stage_epoch": epoch, "epoch": len(history) + 1}
             record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
             if epoch % config.eval_every == 0 or epoch == config.epochs:
                 record |= _evaluate(model, training, validation, loss_of)

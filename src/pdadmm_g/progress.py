@@ -26,9 +26,7 @@ class Progress:
         self.label = label
         self.console = console or Console(stderr=True)
         self._bar: RichProgress | None = None
-        self._stage_start = 0
-        self._stage = 1
-        self._time_left = TimeLeft()
+        self._stage = 0
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -52,10 +50,12 @@ class Progress:
 
     def update(self, record: dict[str, Any]) -> None:
         """Show the record of an epoch that just ended."""
-        if record["stage"] != self._stage:
-            self._stage, self._stage_start = record["stage"], record["epoch"] - 1
-            self._time_left = TimeLeft()
-        epoch = record["epoch"] - self._stage_start
+        epoch, starts = record["stage_epoch"], record["stage"] != self._stage
+        if starts:
+            # The time before says nothing of epochs: the data were read, or a checkpoint has the first of them.
+            self._stage, self._time_left = record["stage"], TimeLeft(epoch)
+            if self._bar is not None:
+                self._bar.reset(self._task, completed=epoch)
         depth = self.stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layers"
         figures = f"objective {record['objective']:.4g}"
@@ -66,7 +66,7 @@ class Progress:
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
-        elif epoch == 1 or epoch % max(1, self.epochs // self.lines) == 0:
+        elif starts or epoch % max(1, self.epochs // self.lines) == 0:
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
             figures += self._time_left.after(epoch, self.epochs, of="the stage")
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
@@ -78,8 +78,8 @@ class TimeLeft:
     #: Pieces that are done within so many seconds of the start were there already, and tell nothing.
     instant = 1.0
 
-    def __init__(self) -> None:
-        self.known = 0
+    def __init__(self, done: int = 0) -> None:
+        self.known = done
         self.start = time.monotonic()
 
     def after(self, done: int, total: int, of: str = "") -> str:

@@ -160,7 +160,7 @@ class Stage:
         sound = all(failure(record, self._scale) is None for record in records)
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
-            history.append({"stage": self.number, "epoch": len(history) + 1, **record})
+            history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
             status = self._judge(number, record, sound=sound)
             if status is not None and status.is_failure:
                 self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
