@@ -751,7 +751,10 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
             RunConfig.load(path)
         else:
             saved = latest(folder / "run/checkpoints")
-            target = saved.folder / ("meta.json" if content[:1] == b"{" else "layer-001.safetensors")
+            if b'"stage_epoch"' in content:
+                target = saved.folder.parent / "history.jsonl"
+            else:
+                target = saved.folder / ("meta.json" if content[:1] == b"{" else "layer-001.safetensors")
             whole = target.read_bytes()
             target.write_bytes(content)
             try:
