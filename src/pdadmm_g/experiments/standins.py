@@ -22,6 +22,8 @@ from .cells import Cell, run_cells
 
 #: Folder, features, and the length of the class centres (the noise has standard deviation 1).
 STANDINS = {"flickr": ("flickr", 500, 0.9), "ogbn-arxiv": ("ogbn_arxiv", 128, 1.9)}
+#: The raw file with the features.
+FEATURES = {"flickr": "feats.npy", "ogbn-arxiv": "node-feat.csv.gz"}
 SETTINGS: dict[str, Any] = {
     "layers": 10, "hidden": 100, "solver": "linearized", "epochs": 40, "patience": 40, "eval_every": 20,
     "weight_decay": 1.0, "row_normalize": False, "normalize": "unit", "threads": 2,
@@ -33,28 +35,36 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 
 def make(name: str, data_root: Path, out: Path) -> Path:
-    """A data root with the files of the benchmark and stand-in features; the folder to pass as ``data_root``."""
+    """A data root with links to the files of the benchmark and stand-in features; the folder to pass as ``data_root``.
+
+    The real features are not linked, even where they are there: what is written to a link ends in its source.
+    """
     folder, width, centre = STANDINS[name]
     source, target = data_root / folder, out / folder
     if not source.is_dir():
         raise InputError(f"{source}: the graph of {name} is not there; stand-in features need its real graph")
-    if not (target / "raw").is_dir():
-        shutil.copytree(source, target, symlinks=True, copy_function=_link)
+    others = shutil.ignore_patterns(FEATURES[name])
+    # Folders that are links are followed: the copy has folders of its own.
+    shutil.copytree(source, target, symlinks=False, ignore=others, copy_function=_link, dirs_exist_ok=True)
     labels = _labels(name, target)
     generator = np.random.default_rng(0)
     centres = generator.standard_normal((labels.max() + 1, width))
     centres *= centre / np.linalg.norm(centres, axis=1, keepdims=True)
     features = (centres[labels] + generator.standard_normal((len(labels), width))).astype(np.float32)
+    file = target / "raw" / FEATURES[name]
     if name == "flickr":
-        np.save(target / "raw" / "feats.npy", features)
+        np.save(file, features)
     else:
-        with gzip.open(target / "raw" / "node-feat.csv.gz", "wt", compresslevel=1) as file:
-            np.savetxt(file, features, fmt="%.4f", delimiter=",")
+        with gzip.open(file, "wt", compresslevel=1) as stream:
+            np.savetxt(stream, features, fmt="%.4f", delimiter=",")
     return out
 
 
 def _link(source: str, target: str) -> None:
-    Path(target).symlink_to(Path(source).resolve())
+    real, link = Path(source).resolve(), Path(target)
+    if link.is_symlink():
+        link.unlink()
+    link.symlink_to(real)
 
 
 def _labels(name: str, folder: Path) -> np.ndarray:
@@ -70,7 +80,7 @@ def run(names: Sequence[str], folder: Path, *, data_root: str | None, **options:
     if data_root is None:
         raise InputError("stand-ins need the real graphs: pass --data-root or set PDADMM_G_DATA")
     for name in names:
-        root = make(name, Path(data_root), cache_folder() / "stand-ins")
+        root = make(name, Path(data_root), cache_folder() / "stand-in-features")
         cells = [Cell(method, name, (SETTINGS | settings,), (0,)) for method, settings in INPUTS.items()]
         yield from run_cells(cells, folder, data_root=str(root), **options)
 
