@@ -49,6 +49,12 @@ class TrainingResult:
     def __post_init__(self) -> None:
         self.seconds = sum(record["seconds"] for record in self.history)
 
+    def uninterrupted(self) -> TrainingResult:
+        """This result, or the interrupt that cut it off: what stopped early on request must not pass for a figure."""
+        if self.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
 
 def train(
     training: Examples | None,

@@ -12,6 +12,7 @@ from .config import RunConfig
 from .datasets import load_dataset
 from .errors import InputError
 from .estimator import GAMLPClassifier
+from .status import Status
 
 #: What is drawn, each uniformly from its values; rho as a multiple of nu.
 SPACE: dict[str, tuple[Any, ...]] = {
@@ -48,6 +49,8 @@ def search(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             classifier = GAMLPClassifier(**candidate.model_settings(), random_state=config.seed).fit(data)
+        if classifier.status_ is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # fit keeps what it has, which is no fair trial
         accuracy = classifier.score(data, data.val_mask)
         if accuracy > best_accuracy:
             best, best_accuracy = candidate, accuracy

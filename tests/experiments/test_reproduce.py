@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pdadmm_g import baselines
 from pdadmm_g.cli import main
-from pdadmm_g.experiments import communication, depth, standins
+from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.team import Team
+from pdadmm_g.experiments import cells, communication, depth, speedup, standins
 from pdadmm_g.experiments import homophily as graphs
 from pdadmm_g.experiments.convergence import rises
 from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
+from pdadmm_g.model import GAMLP
+from pdadmm_g.stage import Stage
+from pdadmm_g.status import Status
+from pdadmm_g.training import TrainingResult
 
 
 @pytest.fixture
@@ -69,6 +77,71 @@ def test_speedup(reproduce) -> None:
     assert "| pdADMM-G | 8 | 2 |" in out
     rows = json.loads(Path("results/speedup-layers-quick/timings.json").read_text())["rows"]
     assert {row["workers"] for row in rows} == {1, 2}
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("experiment", ["table-100", "convergence", "depth"])
+def test_an_interrupted_run_ends_the_command_and_is_no_result(
+    reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str
+) -> None:
+    monkeypatch.setattr(Stage, "_epoch", interrupt)
+    code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
+    assert (code, out, err.splitlines()[-1]) == (130, "", "interrupted")
+    assert list(Path("results", f"{experiment}-quick").iterdir()) == []
+
+
+def test_an_interrupted_gradient_method_is_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in [name for name in depth.METHODS if "Adam" not in name]:
+        monkeypatch.delitem(depth.METHODS, method)
+    monkeypatch.setattr(baselines, "_evaluate", interrupt)
+    assert reproduce("depth", "--quick", "--datasets", "digits")[0] == 130
+    assert list(Path("results/depth-quick").iterdir()) == []
+
+
+def test_an_interrupted_search_ends_the_command_and_writes_nothing(reproduce, monkeypatch) -> None:
+    monkeypatch.setattr(Stage, "_epoch", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main(["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--weight-decay", "0.5"])
+    assert caught.value.code == 130
+    assert list(Path().iterdir()) == []
+
+
+def test_interrupted_workers_end_the_command_and_are_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> TrainingResult:
+        return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.INTERRUPTED, Plan((2,)))
+
+    monkeypatch.setattr(communication, "train_in_workers", stopped)
+    assert reproduce("communication", "--quick", "--datasets", "digits")[0] == 130
+    assert list(Path("results/communication-quick").iterdir()) == []
+
+
+def test_processes_of_cells_leave_the_interrupt_to_the_command(reproduce) -> None:
+    """A terminal interrupts all of them, and one that raised would print where it was."""
+    with cells.process_pool(1) as pool:
+        assert pool.apply(signal.getsignal, (signal.SIGINT,)) == signal.SIG_IGN
+
+
+class StoppedTeam(Team):
+    def stop_requested(self) -> bool:
+        return True
+
+
+def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
+    reproduce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers measure with what was left undone; the first one says so and the command ends."""
+    order = {"size": {"nodes": 20, "features": 5, "hidden": 4, "epochs": 1}, "methods": ["pdADMM-G"], "depths": [2]}
+
+    def run_workers(*_: object, on_event, **__: object) -> None:
+        for row in speedup.measured(StoppedTeam(), order):
+            on_event(0, row)
+
+    monkeypatch.setattr(speedup, "run_workers", run_workers)
+    assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
+    assert list(Path("results/speedup-layers-quick").iterdir()) == []
 
 
 def test_unknown_experiment(reproduce) -> None:

@@ -8,12 +8,14 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +78,18 @@ def run_cells(
         for group in groups:
             yield from work(group)
         return
-    # Fresh processes: forked ones would inherit this one's threads and locks.
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(groups))) as pool:
+    with process_pool(min(processes, len(groups))) as pool:
         for results in pool.imap_unordered(work, groups):
             yield from results
+
+
+def process_pool(processes: int) -> Pool:
+    """Fresh processes: forked ones would inherit this one's threads and locks.
+
+    An interrupt is for the process that started them, which ends them all; a terminal sends it to each.
+    """
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    return multiprocessing.get_context("spawn").Pool(processes, initializer=signal.signal, initargs=ignore)
 
 
 def load_cell(folder: Path, cell: Cell) -> Result | None:
@@ -183,6 +193,7 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
         method: Callable[..., TrainingResult | None] = train_by_gradient if config.by_gradient else train
         result = method(examples[0], examples[1], classes, config, seed=seed)
         assert result is not None
+        result.uninterrupted()
         accuracies = {}
         with torch.no_grad():
             for mask, part in zip(MASKS, examples, strict=True):

@@ -67,6 +67,7 @@ def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) ->
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             result = train_in_workers(training, validation, int(training.y.max()) + 1, config, seed=seed)
+        result.uninterrupted()
         with torch.no_grad():
             accuracies.append(float((result.model(test.X).argmax(1) == test.y).double().mean()))
     return {

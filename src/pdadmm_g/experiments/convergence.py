@@ -38,6 +38,7 @@ def run(
                 with compute_threads(config.threads):
                     trained = train(training, validation, classes, config, seed=0)
                 assert trained is not None
+                trained.uninterrupted()
                 result = {
                     "dataset": dataset,
                     "algorithm": algorithm,

@@ -70,6 +70,7 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
             start = same_start(training.X, config, classes, seed) if method == "Adam, same start" else None
             result = train_by_gradient(training, validation, classes, config, seed=seed, start=start)
         assert result is not None
+        result.uninterrupted()
         with torch.no_grad():
             accuracy = float((result.model(test.X).argmax(1) == test.y).double().mean())
             val = float((result.model(validation.X).argmax(1) == validation.y).double().mean())

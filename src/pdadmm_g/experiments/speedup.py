@@ -159,20 +159,29 @@ METHODS = {
 
 
 def worker(job: Path) -> None:
-    """What each process does: every method at every depth."""
+    """What each process does: measure, and, on the first one, say what it measured."""
     order = json.loads((job / "order.json").read_text())
     torch.set_num_threads(1)
     team = join("cpu", 600.0, watch=False)
+    for row in measured(team, order):
+        if team.rank == 0:
+            print(json.dumps(row), flush=True)
+    dist.destroy_process_group()
+    os._exit(0)
+
+
+def measured(team: Team, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every method at every depth. The last row says so if an interrupt cut the measurement off."""
     for depth in order["depths"]:
         for method in order["methods"]:
             try:
                 result = METHODS[method](team, order["size"], depth)
             except Exception as error:  # a peer that cannot run here is reported as such
                 result = {"error": f"{type(error).__name__}: {error}"[:300]}
-            if team.rank == 0:
-                print(json.dumps({"depth": depth, "method": method, **(result or {})}), flush=True)
-    dist.destroy_process_group()
-    os._exit(0)
+            if team.stop_requested():
+                yield {"interrupted": True}
+                return
+            yield {"depth": depth, "method": method, **(result or {})}
 
 
 def run(
@@ -203,6 +212,8 @@ def measure(order: dict[str, Any], workers: int, repeat: int, rows: list[dict[st
         (folder / "order.json").write_text(json.dumps(order))
 
         def show(_: int, row: dict[str, Any]) -> None:
+            if "interrupted" in row:
+                raise KeyboardInterrupt
             rows.append({"repeat": repeat, "workers": workers, **row})
 
         command = [sys.executable, "-m", __name__, name]
