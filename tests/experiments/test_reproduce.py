@@ -79,6 +79,80 @@ def test_speedup(reproduce) -> None:
     assert {row["workers"] for row in rows} == {1, 2}
 
 
+def test_depth_runs_the_seeds_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def measured(dataset, method, layers, seed, data_root):
+        made.append((method, seed))
+        return {"seed": seed, "test_accuracy": 0.5}
+
+    monkeypatch.setattr(depth, "_run", measured)
+
+    def run(*seeds: int) -> list[dict]:
+        made.clear()
+        return list(
+            depth.run(tmp_path, f"{len(seeds)} seeds", datasets=("digits",), depths=(2,), seeds=seeds, data_root=None)
+        )
+
+    run(0)
+    rows = run(0, 1, 2)
+    assert made == [(method, seed) for method in depth.METHODS for seed in (1, 2)]
+    assert [run["seed"] for run in rows[0]["runs"]] == [0, 1, 2]
+    assert {row["command"] for row in rows} == {"3 seeds"}
+    assert run(1, 2) == rows
+    assert made == []
+
+
+def test_an_interrupt_leaves_the_seeds_of_a_depth_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(dataset, method, layers, seed, data_root):
+        if seed == 1:
+            raise KeyboardInterrupt
+        return {"seed": seed, "test_accuracy": 0.5}
+
+    monkeypatch.setattr(depth, "_run", measured)
+    with pytest.raises(KeyboardInterrupt):
+        list(depth.run(tmp_path, "test", datasets=("digits",), depths=(2,), seeds=(0, 1), data_root=None))
+    (path,) = tmp_path.iterdir()
+    assert [run["seed"] for run in json.loads(path.read_text())["runs"]] == [0]
+
+
+def test_communication_is_measured_with_the_seeds_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def trained(*_: object, seed: int, **__: object) -> TrainingResult:
+        made.append(seed)
+        return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.MAX_EPOCHS, Plan((2,)))
+
+    monkeypatch.setattr(communication, "train_in_workers", trained)
+    monkeypatch.setattr(communication, "CASES", {"nothing": {}})
+
+    def run(*seeds: int) -> list[dict]:
+        made.clear()
+        command = f"{len(seeds)} seeds"
+        return list(communication.run(tmp_path, command, datasets=("digits",), seeds=seeds, data_root=None))
+
+    run(0)
+    rows = run(0, 1, 2)
+    assert made == [0, 1, 2]
+    assert [(row["seeds"], row["command"]) for row in rows] == [([0, 1, 2], "3 seeds")]
+    assert json.loads((tmp_path / "bytes.json").read_text())["rows"] == rows
+    assert run(1, 2) == rows
+    assert made == []
+
+
+def test_communication_knows_the_seeds_of_files_that_name_them_once(tmp_path: Path) -> None:
+    rows = [
+        {"dataset": "digits", "quantized": case, "bytes_per_epoch": 1, "test_accuracy": 0.5, "spread": None}
+        for case in communication.CASES
+    ]
+    (tmp_path / "bytes.json").write_text(json.dumps({"seeds": [0, 1], "rows": rows}))
+    assert list(communication.run(tmp_path, "test", datasets=("digits",), seeds=(0, 1), data_root=None)) == rows
+
+
 def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 

@@ -40,24 +40,26 @@ def run(
     epochs: int = 40,
     hidden: int = 1000,
 ) -> Iterator[dict[str, Any]]:
-    """One row per data set and case; rows that are in the folder already are not run again."""
+    """One row per data set and case; rows that are in the folder already, with these seeds, are not run again."""
     path = folder / "bytes.json"
-    result = load_json(path) or {**provenance(command), "seeds": list(seeds), "rows": []}
+    result = load_json(path) or {"rows": []}
+    rows = {(row["dataset"], row["quantized"]): row for row in result["rows"]}
     for name in datasets:
         examples: list[Examples] | None = None
         for case, settings in CASES.items():
-            known = [row for row in result["rows"] if (row["dataset"], row["quantized"]) == (name, case)]
-            if not known:
+            row = rows.get((name, case))
+            # Files of earlier versions name the seeds once, for all rows.
+            if row is None or not set(seeds) <= set(row.get("seeds", result.get("seeds", ()))):
                 examples = examples or _examples(name, data_root)
                 # No early stopping: every case makes the same number of epochs, so that bytes compare.
                 config = ModelConfig(
                     hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
                     weight_decay=0.1, workers=workers, **settings,
                 ).resolved()  # fmt: skip
-                known = [{"dataset": name, "quantized": case} | _row(examples, config, seeds)]
-                result["rows"] += known
-                save(path, result)
-            yield known[0]
+                row = {"dataset": name, "quantized": case, **_row(examples, config, seeds), **provenance(command)}
+                rows[name, case] = row
+                save(path, result | {"rows": list(rows.values())})
+            yield row
 
 
 def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
@@ -71,6 +73,7 @@ def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) ->
         with torch.no_grad():
             accuracies.append(float((result.model(test.X).argmax(1) == test.y).double().mean()))
     return {
+        "seeds": list(seeds),
         "bytes_per_epoch": result.history[-1]["bytes_sent"],
         "test_accuracy": statistics.mean(accuracies),
         "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,

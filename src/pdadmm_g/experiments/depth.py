@@ -40,16 +40,16 @@ def run(
     seeds: Sequence[int],
     data_root: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """One result per data set, method and depth."""
+    """One result per data set, method and depth; seeds that are in the folder already are not run again."""
     for dataset in datasets:
         for depth in depths:
             for method in METHODS:
                 path = folder / f"{dataset}--{method.replace(', ', '-').replace(' ', '-')}--{depth}.json"
-                result = load_json(path)
-                if result is None:
-                    runs = [_run(dataset, method, depth, seed, data_root) for seed in seeds]
-                    names = {"dataset": dataset, "method": method, "depth": depth}
-                    result = {**names, "runs": runs, **provenance(command)}
+                result = load_json(path) or {"dataset": dataset, "method": method, "depth": depth, "runs": []}
+                known = {run["seed"] for run in result["runs"]}
+                for seed in (seed for seed in seeds if seed not in known):
+                    result["runs"].append(_run(dataset, method, depth, seed, data_root))
+                    result |= provenance(command)
                     save(path, result)
                 yield result
 
