@@ -153,6 +153,20 @@ def test_communication_knows_the_seeds_of_files_that_name_them_once(tmp_path: Pa
     assert list(communication.run(tmp_path, "test", datasets=("digits",), seeds=(0, 1), data_root=None)) == rows
 
 
+def test_the_share_of_bytes_saved_is_that_of_each_data_set() -> None:
+    def rows(dataset: str, plain: int, quantized: int) -> list[dict]:
+        figures = {"dataset": dataset, "test_accuracy": 0.5, "spread": None}
+        return [
+            {"quantized": "nothing", "bytes_per_epoch": plain, **figures},
+            {"quantized": "p", "bytes_per_epoch": quantized, **figures},
+        ]
+
+    same = communication.render([*rows("cora", 100, 75), *rows("pubmed", 200, 150)])
+    assert "| p | 25.0% | 0.00 MB, 0.500 | 0.00 MB, 0.500 |" in same
+    different = communication.render([*rows("cora", 100, 75), *rows("pubmed", 200, 100)])
+    assert "| p | 25.0%, 50.0% | " in different
+
+
 def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 

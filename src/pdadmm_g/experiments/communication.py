@@ -89,16 +89,20 @@ def _examples(name: str, data_root: str | None) -> list[Examples]:
 
 
 def render(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: bytes per epoch of the last stage, the share saved, and test accuracy."""
+    """Markdown: bytes per epoch of the last stage, the share saved, and test accuracy.
+
+    The share is one figure where it is the same for all data sets, else one for each, in their order.
+    """
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     lines = ["| quantized | saved | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
     by_cell = {(row["quantized"], row["dataset"]): row for row in rows}
     for case in dict.fromkeys(row["quantized"] for row in rows):
-        entries, saved = [], 0.0
+        entries, saved = [], []
         for dataset in datasets:
             row, plain = by_cell[case, dataset], by_cell["nothing", dataset]
-            saved = 1 - row["bytes_per_epoch"] / plain["bytes_per_epoch"]
+            saved.append(f"{1 - row['bytes_per_epoch'] / plain['bytes_per_epoch']:.1%}")
             spread = f" ± {row['spread']:.3f}" if row["spread"] is not None else ""
             entries.append(f"{row['bytes_per_epoch'] / 1e6:.2f} MB, {row['test_accuracy']:.3f}{spread}")
-        lines.append(f"| {case} | {saved:.1%} | " + " | ".join(entries) + " |")
+        shares = saved[:1] if len(set(saved)) == 1 else saved
+        lines.append(f"| {case} | {', '.join(shares)} | " + " | ".join(entries) + " |")
     return "\n".join(lines) + "\n"
