@@ -43,6 +43,24 @@ def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert "exact" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flags", [[], ["--compile"], ["--no-compile"]])
+def test_the_recorded_command_measures_the_same_again(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders = []
+    monkeypatch.setattr("pdadmm_g.bench.bench", lambda *order: iter(orders.append(order) or ()))
+
+    def recorded(*arguments: str) -> str:
+        with pytest.raises(SystemExit):
+            main([*arguments, "--json"])
+        return json.loads(capsys.readouterr().out)["command"]
+
+    command = recorded("bench", "--hidden", "4", "--methods", "floor,exact", "--seconds", "0.5", *flags)
+    assert command == " ".join(["pdadmm-g bench --hidden 4", *flags, "--methods floor,exact --seconds 0.5"])
+    assert recorded(*command.split()[1:]) == command
+    assert orders[0] == orders[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -52,8 +52,9 @@ def test_a_finished_cell_is_not_run_again(graph: str, tmp_path: Path, runs) -> N
 
 def test_more_seeds_keep_the_ones_that_are_there(graph: str, tmp_path: Path, runs) -> None:
     run_cell(FileCell("mine", graph, (FAST,), (0,)), tmp_path, None, "test")
-    result = run_cell(FileCell("mine", graph, (FAST,), (0, 7)), tmp_path, None, "test")
+    result = run_cell(FileCell("mine", graph, (FAST,), (0, 7)), tmp_path, None, "with both seeds")
     assert [seed for seed, _ in runs] == [0, 7]
+    assert result["command"] == "with both seeds"
     assert [run["seed"] for run in result["runs"]] == [0, 7]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import signal
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 
 from pdadmm_g import baselines
 from pdadmm_g.cli import main
+from pdadmm_g.cli.experiments import EXPERIMENTS
 from pdadmm_g.engine.plan import Plan
 from pdadmm_g.engine.team import Team
-from pdadmm_g.experiments import cells, communication, depth, speedup, standins
+from pdadmm_g.experiments import Request, cells, communication, depth, speedup, standins
 from pdadmm_g.experiments import homophily as graphs
 from pdadmm_g.experiments.convergence import rises
 from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
@@ -165,6 +167,32 @@ def test_the_share_of_bytes_saved_is_that_of_each_data_set() -> None:
     assert "| p | 25.0% | 0.00 MB, 0.500 | 0.00 MB, 0.500 |" in same
     different = communication.render([*rows("cora", 100, 75), *rows("pubmed", 200, 100)])
     assert "| p | 25.0%, 50.0% | " in different
+
+
+def test_the_recorded_command_asks_for_the_same_again(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def record(name: str, request: Request, on_row) -> str:
+        requests.append(request)
+        return ""
+
+    monkeypatch.setattr("pdadmm_g.experiments.reproduce", record)
+    options = ["--datasets", "my graph.npz,cora", "--seeds", "0,1", "--workers", "2", "--device", "cpu", "--quick"]
+    assert reproduce("depth", *options, "--out", "here", "--data-root", "raw", "--quiet")[0] == 0
+    command = requests[0].command
+    assert command == (
+        "pdadmm-g reproduce depth --datasets 'my graph.npz,cora' --seeds 0,1 --workers 2 --device cpu --quick"
+    )
+    # Where the files are is a matter of each machine.
+    assert reproduce(*shlex.split(command)[2:], "--out", "here", "--data-root", "raw")[0] == 0
+    assert requests[0] == requests[1]
+
+
+def test_all_experiments_record_a_command_each(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    monkeypatch.setattr("pdadmm_g.experiments.reproduce", lambda _, request, __: str(commands.append(request.command)))
+    assert reproduce("all", "--workers", "2")[0] == 0
+    assert commands == [f"pdadmm-g reproduce {name} --workers 2" for name in EXPERIMENTS]
 
 
 def interrupt(*_: object, **__: object) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import InputError
 from .completion import words
@@ -93,8 +95,6 @@ def reproduce(
     root = data_root or os.environ.get("PDADMM_G_DATA")
     written = []
     for name in EXPERIMENTS if experiment == "all" else (experiment,):
-        options = [f"--datasets {datasets}"] * bool(datasets) + [f"--seeds {seeds}"] * bool(seeds)
-        command = " ".join(["pdadmm-g reproduce", name, *options, *(["--quick"] if quick else [])])
         request = Request(
             folder=Path(out) / (f"{name}-quick" if quick else name),
             data_root=root,
@@ -102,13 +102,33 @@ def reproduce(
             seeds=coerce("seeds", seeds, tuple[int, ...] | None),
             workers=workers,
             device=device,
-            command=command,
+            command=_command_line(experiment=name),
             quick=quick,
         )
         output.say(run_experiment(name, request, _progress(output)))
         output.say(f"written to {request.folder}")
         written.append(str(request.folder))
     output.result({"folders": written})
+
+
+#: Where files are and what is printed: a matter of each machine, without a part in the figures.
+_NOT_RECORDED = ("out", "data_root", "quiet", "as_json")
+
+
+def _command_line(**instead: Any) -> str:
+    """The command as the user gave it, with other values ``instead`` of some, to be recorded beside its figures."""
+    context = click.get_current_context()
+    line = ["pdadmm-g", str(context.info_name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        value = instead.get(name, context.params[name])
+        if name in _NOT_RECORDED or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        if isinstance(parameter, click.Option):
+            line.append((parameter.opts if value is not False else parameter.secondary_opts)[-1])
+        if not isinstance(value, bool):
+            line.append(str(value))
+    return shlex.join(line)
 
 
 def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:
@@ -184,8 +204,7 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
         rows.append(row)
         ratio = "-" if row["x_floor"] is None else f"{row['x_floor']:.2f}"
         output.say(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}")
-    command = "pdadmm-g bench " + " ".join(f"--{name} {value}" for name, value in size.items() if value is not None)
-    figures = {**provenance(command), "rows": rows}
+    figures = {**provenance(_command_line()), "rows": rows}
     if out is not None:
         write_atomically(Path(out), json.dumps(figures, indent=1) + "\n")
     output.result(figures)

@@ -121,15 +121,18 @@ def _run_group(
 
 
 def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str, device: str = "cpu") -> Result:
-    """Choose among the candidates, run the seeds that are missing and save after each."""
+    """Choose among the candidates, run the seeds that are missing and save after each.
+
+    The command that completes a cell is the one that it names.
+    """
     result = load_cell(folder, cell) or {
         "method": cell.method,
         "dataset": cell.dataset,
         "candidates": _plain(cell.candidates),
         "search": [],
         "runs": [],
-        **provenance(command),
     }
+    result |= provenance(command)
 
     def train_on(settings: Settings, seed: int) -> Result:
         return run_once(cell.dataset, settings, seed, data_root, device)
