@@ -10,13 +10,9 @@ from typing import Any
 
 import torch
 
-from ..checks import MASKS
 from ..config import ModelConfig
-from ..datasets import load_dataset
-from ..graph import GraphAugment
 from ..parallel import train_in_workers
-from ..stage import Examples
-from .cells import load_json, provenance, save
+from .cells import examples_of, load_json, provenance, save
 
 DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {
@@ -45,30 +41,29 @@ def run(
     result = load_json(path) or {"rows": []}
     rows = {(row["dataset"], row["quantized"]): row for row in result["rows"]}
     for name in datasets:
-        examples: list[Examples] | None = None
         for case, settings in CASES.items():
             row = rows.get((name, case))
             # Files of earlier versions name the seeds once, for all rows.
             if row is None or not set(seeds) <= set(row.get("seeds", result.get("seeds", ()))):
-                examples = examples or _examples(name, data_root)
                 # No early stopping: every case makes the same number of epochs, so that bytes compare.
                 config = ModelConfig(
                     hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
-                    weight_decay=0.1, workers=workers, **settings,
+                    weight_decay=0.1, workers=workers, augment="average", hops=8, normalize="centered", **settings,
                 ).resolved()  # fmt: skip
-                row = {"dataset": name, "quantized": case, **_row(examples, config, seeds), **provenance(command)}
+                figures = _row(name, data_root, config, seeds)
+                row = {"dataset": name, "quantized": case, **figures, **provenance(command)}
                 rows[name, case] = row
                 save(path, result | {"rows": list(rows.values())})
             yield row
 
 
-def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
-    training, validation, test = examples
+def _row(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
+    config, (training, validation, test), classes = examples_of(dataset, data_root, config)
     accuracies = []
     for seed in seeds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            result = train_in_workers(training, validation, int(training.y.max()) + 1, config, seed=seed)
+            result = train_in_workers(training, validation, classes, config, seed=seed)
         result.uninterrupted()
         with torch.no_grad():
             accuracies.append(float((result.model(test.X).argmax(1) == test.y).double().mean()))
@@ -78,14 +73,6 @@ def _row(examples: list[Examples], config: ModelConfig, seeds: Sequence[int]) ->
         "test_accuracy": statistics.mean(accuracies),
         "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
     }
-
-
-def _examples(name: str, data_root: str | None) -> list[Examples]:
-    data = load_dataset(name, data_root)
-    parts = [data[mask].nonzero().view(-1) for mask in MASKS]
-    X = GraphAugment("average", 8, normalize="centered").fit(data, torch.cat(parts))
-    split = X.split([len(part) for part in parts])
-    return [Examples(rows.clone(), data.y[part]) for rows, part in zip(split, parts, strict=True)]
 
 
 def render(rows: Sequence[dict[str, Any]]) -> str:
