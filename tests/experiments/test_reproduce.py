@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -13,10 +14,9 @@ import pytest
 
 from pdadmm_g import baselines
 from pdadmm_g.cli import main
-from pdadmm_g.cli.experiments import EXPERIMENTS
 from pdadmm_g.engine.plan import Plan
 from pdadmm_g.engine.team import Team
-from pdadmm_g.experiments import Request, cells, communication, depth, speedup, standins
+from pdadmm_g.experiments import EXPERIMENTS, Request, cells, communication, depth, speedup, standins
 from pdadmm_g.experiments import homophily as graphs
 from pdadmm_g.experiments.convergence import rises
 from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
@@ -258,6 +258,12 @@ def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
     monkeypatch.setattr(speedup, "run_workers", run_workers)
     assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
     assert list(Path("results/speedup-layers-quick").iterdir()) == []
+
+
+def test_help_names_every_experiment(reproduce) -> None:
+    text = re.sub(r"(?<=-)\n *", "", reproduce("--help")[1])  # lines break within a name, too
+    listed = " ".join(text.split()).split("EXPERIMENT is one of ")[1].split(".")[0]
+    assert listed.split(", ") == [*EXPERIMENTS, "all"]
 
 
 def test_unknown_experiment(reproduce) -> None:

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import InputError
+from ..experiments import EXPERIMENTS, Request
 from .completion import words
 from .output import Output, output_options
 
@@ -42,12 +43,14 @@ def datasets(data_root: str | None, output: Output) -> None:
     output.result({"datasets": rows})
 
 
-EXPERIMENTS = (
-    "table-100", "table-500", "table-best", "convergence", "depth", "speedup-layers", "speedup-workers",
-    "communication", "homophily", "stand-ins",
-)  # fmt: skip
+def _with_names(command: click.Command) -> click.Command:
+    """The names of all experiments in the help of the command."""
+    assert command.help is not None
+    command.help = command.help.replace("{experiments}", ", ".join([*EXPERIMENTS, "all"]))
+    return command
 
 
+@_with_names
 @click.command(short_help="Run an experiment of the paper.")
 @click.argument("experiment", type=click.Choice([*EXPERIMENTS, "all"]), metavar="EXPERIMENT")
 @click.option(
@@ -60,21 +63,10 @@ EXPERIMENTS = (
 @click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
 @output_options
-def reproduce(
-    experiment: str,
-    out: str,
-    data_root: str | None,
-    datasets: str | None,
-    seeds: str | None,
-    workers: int,
-    device: str,
-    quick: bool,
-    output: Output,
-) -> None:
+def reproduce(experiment: str, device: str, output: Output, **options: Any) -> None:
     """Run an experiment of the paper and show our figures beside the paper's.
 
-    EXPERIMENT is table-100, table-500, table-best, convergence, depth, speedup-layers, speedup-workers, communication,
-    homophily, stand-ins or all.
+    EXPERIMENT is one of {experiments}.
 
     Results go to OUT/EXPERIMENT: one JSON file per cell, table.md and PNG figures. A cell that is there is not run
     again: call the command once more to go on after an interruption. stand-ins trains on the real graphs of Flickr and
@@ -85,30 +77,34 @@ def reproduce(
     pdadmm-g reproduce table-best --datasets cora,pubmed --data-root raw
     pdadmm-g reproduce speedup-workers --workers 16
     """
-    from ..config import coerce
     from ..estimator import checked_device
-    from ..experiments import Request
     from ..experiments import reproduce as run_experiment
 
     checked_device(device)
-    names = coerce("datasets", datasets, tuple[str, ...] | None)
-    root = data_root or os.environ.get("PDADMM_G_DATA")
     written = []
     for name in EXPERIMENTS if experiment == "all" else (experiment,):
-        request = Request(
-            folder=Path(out) / (f"{name}-quick" if quick else name),
-            data_root=root,
-            datasets=names,
-            seeds=coerce("seeds", seeds, tuple[int, ...] | None),
-            workers=workers,
-            device=device,
-            command=_command_line(experiment=name),
-            quick=quick,
-        )
+        request = _request(name, device=device, **options)
         output.say(run_experiment(name, request, _progress(output)))
         output.say(f"written to {request.folder}")
         written.append(str(request.folder))
     output.result({"folders": written})
+
+
+def _request(
+    name: str, *, out: str, data_root: str | None, datasets: str | None, seeds: str | None, quick: bool, **options: Any
+) -> Request:
+    """What the options of :func:`reproduce` ask of the experiment of that name."""
+    from ..config import coerce
+
+    return Request(
+        folder=Path(out) / (f"{name}-quick" if quick else name),
+        data_root=data_root or os.environ.get("PDADMM_G_DATA"),
+        datasets=coerce("datasets", datasets, tuple[str, ...] | None),
+        seeds=coerce("seeds", seeds, tuple[int, ...] | None),
+        command=_command_line(experiment=name),
+        quick=quick,
+        **options,
+    )
 
 
 #: Where files are and what is printed: a matter of each machine, without a part in the figures.

@@ -1,17 +1,17 @@
 """The experiments of the paper and ours beyond it, each one command: run, resume, table, figures.
 
 Results go to one folder per experiment: a JSON file per cell, ``table.md`` and PNG figures. What is there already is
-not run again.
+not run again. Heavy imports happen when an experiment is run: the command line needs the names without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..datasets import check_name
 from ..files import write_atomically
 
 Row = dict[str, Any]
@@ -30,76 +30,147 @@ class Request:
     command: str
     quick: bool
 
+    def choose_datasets(self, quick: Sequence[str], full: Sequence[str]) -> Sequence[str]:
+        """The data sets that were asked for, else those of the quick or of the full experiment."""
+        return self.datasets or (quick if self.quick else full)
+
+    def choose_seeds(self) -> tuple[int, ...]:
+        """The seeds that were asked for, else one or the paper's."""
+        from .tables import SEEDS
+
+        return self.seeds or ((0,) if self.quick else SEEDS)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where results go, and what they are recorded with."""
+        return {"folder": self.folder, "command": self.command}
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """How the cells of a table are run."""
+        return {**self.place, "data_root": self.data_root, "processes": self.workers, "device": self.device}
+
+
+class Experiment(NamedTuple):
+    """The number of rows, what yields them, how they become a table, and a figure if there is one."""
+
+    total: int
+    rows: Iterable[Row]
+    render: Callable[[Sequence[Row]], str]
+    figure: Callable[[Sequence[Row], Path], None] | None = None
+
 
 def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], None]) -> str:
     """Run one experiment; write and return its table.
 
     ``on_row`` is called with each result, how many there are so far and how many there will be.
     """
+    from ..datasets import check_name
+
     for dataset in request.datasets or ():
         check_name(dataset)
-    total, run, render, figure = _experiment(name, request)
+    experiment = EXPERIMENTS[name](request)
     request.folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for row in run:
+    for row in experiment.rows:
         rows.append(row)
-        on_row(row, len(rows), total)
-    table = render(rows)
+        on_row(row, len(rows), experiment.total)
+    table = experiment.render(rows)
     write_atomically(request.folder / "table.md", table)
-    if figure is not None:
-        figure(rows, request.folder / "figure.png")
+    if experiment.figure is not None:
+        experiment.figure(rows, request.folder / "figure.png")
     return table
 
 
-def _experiment(
-    name: str, request: Request
-) -> tuple[int, Iterator[Row], Callable[[Sequence[Row]], str], Callable[[Sequence[Row], Path], None] | None]:
-    """The number of rows, what yields them, how they become a table, and a figure if there is one."""
-    from . import communication, convergence, depth, homophily, speedup, standins, tables
+def _paper_table(request: Request, *, hidden: int) -> Experiment:
+    from . import tables
+
+    datasets = request.choose_datasets(SMALL, tables.COMPLETE)
+    rows = tables.run_paper_table(hidden, datasets, request.choose_seeds(), **request.cells)
+    render = functools.partial(tables.render_paper_table, hidden)
+    return Experiment(len(datasets) * len(tables.PAPER_METHODS), rows, render)
+
+
+def _best_table(request: Request) -> Experiment:
+    from . import tables
     from .cells import run_cells
 
-    datasets = request.datasets or (("cora", "citeseer", "pubmed") if request.quick else tables.COMPLETE)
-    seeds = request.seeds or ((0,) if request.quick else tables.SEEDS)
-    place: dict[str, Any] = {"folder": request.folder, "command": request.command}
-    cells = place | {"data_root": request.data_root, "processes": request.workers, "device": request.device}
-    if name in ("table-100", "table-500"):
-        hidden = int(name.removeprefix("table-"))
-        rows = tables.run_paper_table(hidden, datasets, seeds, **cells)
-        total = len(datasets) * len(tables.PAPER_METHODS)
-        return total, rows, lambda rows: tables.render_paper_table(hidden, rows), None
-    if name == "table-best":
-        table = tables.best_cells(datasets, seeds)
-        return len(table), run_cells(table, **cells), tables.render_best_table, None
-    if name == "convergence":
-        small: dict[str, Any] = {"hidden": 100} if request.quick else {}
-        chosen = request.datasets or (("cora", "pubmed") if request.quick else convergence.DATASETS)
-        rows = convergence.run(**place, datasets=chosen, data_root=request.data_root, **small)
-        return len(chosen) * len(convergence.ALGORITHMS), rows, convergence.render, convergence.figure
-    if name == "depth":
-        chosen = request.datasets or (("cora",) if request.quick else depth.DATASETS)
-        layers = (2, 5, 10) if request.quick else depth.DEPTHS
-        rows = depth.run(**place, datasets=chosen, depths=layers, seeds=seeds, data_root=request.data_root)
-        return len(chosen) * len(layers) * len(depth.METHODS), rows, depth.render, depth.figure
-    if name == "homophily":
-        levels = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
-        rows = homophily.run(seeds=seeds, levels=levels, **cells)
-        return len(levels) * len(homophily.METHODS), rows, homophily.render, None
-    if name == "stand-ins":
-        chosen = request.datasets or tuple(standins.STANDINS)
-        return len(chosen) * len(standins.INPUTS), standins.run(chosen, **cells), standins.render, None
-    if name == "communication":
-        scale: dict[str, Any] = {"workers": 2, "epochs": 5, "hidden": 100} if request.quick else {}
-        chosen = request.datasets or (("citeseer",) if request.quick else communication.DATASETS)
-        rows = communication.run(**place, datasets=chosen, seeds=seeds, data_root=request.data_root, **scale)
-        return len(chosen) * len(communication.CASES), rows, communication.render, None
+    cells = tables.best_cells(request.choose_datasets(SMALL, tables.COMPLETE), request.choose_seeds())
+    return Experiment(len(cells), run_cells(cells, **request.cells), tables.render_best_table)
+
+
+def _convergence(request: Request) -> Experiment:
+    from . import convergence
+
+    datasets = request.choose_datasets(("cora", "pubmed"), convergence.DATASETS)
+    small: dict[str, Any] = {"hidden": 100} if request.quick else {}
+    rows = convergence.run(**request.place, datasets=datasets, data_root=request.data_root, **small)
+    return Experiment(len(datasets) * len(convergence.ALGORITHMS), rows, convergence.render, convergence.figure)
+
+
+def _depth(request: Request) -> Experiment:
+    from . import depth
+
+    datasets = request.choose_datasets(("cora",), depth.DATASETS)
+    depths = (2, 5, 10) if request.quick else depth.DEPTHS
+    asked: dict[str, Any] = {"datasets": datasets, "depths": depths, "seeds": request.choose_seeds()}
+    rows = depth.run(**request.place, **asked, data_root=request.data_root)
+    return Experiment(len(datasets) * len(depths) * len(depth.METHODS), rows, depth.render, depth.figure)
+
+
+def _homophily(request: Request) -> Experiment:
+    from . import homophily
+
+    levels = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
+    rows = homophily.run(seeds=request.choose_seeds(), levels=levels, **request.cells)
+    return Experiment(len(levels) * len(homophily.METHODS), rows, homophily.render)
+
+
+def _stand_ins(request: Request) -> Experiment:
+    from . import standins
+
+    names = request.datasets or tuple(standins.STANDINS)
+    return Experiment(len(names) * len(standins.INPUTS), standins.run(names, **request.cells), standins.render)
+
+
+def _communication(request: Request) -> Experiment:
+    from . import communication
+
+    datasets = request.choose_datasets(("citeseer",), communication.DATASETS)
+    small: dict[str, Any] = {"workers": 2, "epochs": 5, "hidden": 100} if request.quick else {}
+    asked: dict[str, Any] = {"datasets": datasets, "seeds": request.choose_seeds(), **small}
+    rows = communication.run(**request.place, **asked, data_root=request.data_root)
+    return Experiment(len(datasets) * len(communication.CASES), rows, communication.render)
+
+
+def _speedup(request: Request, *, of_layers: bool) -> Experiment:
+    from . import speedup
+
     size = {"nodes": 5000, "features": 1000, "hidden": 1000, "epochs": 3}
     counts = [count for count in (1, 2, 4, 8, 16) if count <= max(2, request.workers)]
     depths: tuple[int, ...] = (16,)
     methods = tuple(speedup.METHODS)
-    if name == "speedup-layers":
+    if of_layers:
         size, depths, methods, counts = size | {"nodes": 600}, tuple(range(8, 18)), ("pdADMM-G",), [1, counts[-1]]
     if request.quick:
         size, depths = {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1]
     repeats = 1 if request.quick else 3
-    rows = speedup.run(**place, workers=counts, depths=depths, methods=methods, size=size, repeats=repeats)
-    return repeats * len(counts) * len(depths) * len(methods), rows, speedup.render, None
+    rows = speedup.run(**request.place, workers=counts, depths=depths, methods=methods, size=size, repeats=repeats)
+    return Experiment(repeats * len(counts) * len(depths) * len(methods), rows, speedup.render)
+
+
+#: The data sets of a quick table.
+SMALL = ("cora", "citeseer", "pubmed")
+#: Every experiment by its name, in the order in which "all" runs them.
+EXPERIMENTS: dict[str, Callable[[Request], Experiment]] = {
+    "table-100": functools.partial(_paper_table, hidden=100),
+    "table-500": functools.partial(_paper_table, hidden=500),
+    "table-best": _best_table,
+    "convergence": _convergence,
+    "depth": _depth,
+    "speedup-layers": functools.partial(_speedup, of_layers=True),
+    "speedup-workers": functools.partial(_speedup, of_layers=False),
+    "communication": _communication,
+    "homophily": _homophily,
+    "stand-ins": _stand_ins,
+}
