@@ -737,6 +737,8 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
         (corpus / f"valid-{number}").write_bytes(content)
 
     def read(content: bytes) -> None:
+        import torch
+
         from pdadmm_g import load_dataset
         from pdadmm_g.checkpoint import latest
         from pdadmm_g.config import RunConfig
@@ -759,7 +761,7 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
             target.write_bytes(content)
             try:
                 again = latest(folder / "run/checkpoints")
-                again.layer(0, "cpu", layer_shapes(whole) if target.suffix == ".safetensors" else {})
+                again.layer(0, torch.empty(0), layer_shapes(whole) if target.suffix == ".safetensors" else {})
             finally:
                 target.write_bytes(whole)
 

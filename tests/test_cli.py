@@ -277,6 +277,21 @@ def test_help_does_not_import_torch() -> None:
         assert name in result.stdout
 
 
+def test_a_file_under_the_data_root_is_found_and_found_again(
+    run, tmp_path: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raw").mkdir()
+    save(tmp_path / "raw/mine.npz", tiny_graph)
+    code, _, err = run(
+        "train", "--dataset", "mine.npz", "--data-root", "raw", "--layers", "2", "--epochs", "3",
+        "--augment", "average", "--weight-decay", "0.1", "--out", "run",
+    )  # fmt: skip
+    assert code == 0, err
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("evaluate", "../run")[0] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Signals) -> None:
     process = command(

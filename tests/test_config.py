@@ -45,6 +45,7 @@ from pdadmm_g.config import ModelConfig, RunConfig
         ({"quantize": "p", "levels": "1,1.0000000001"}, "levels must be sorted and distinct in single precision"),
         ({"quantize": "p", "levels": "1e300,2e300"}, "levels must be at most 1e15"),
         ({"bits": 4}, "bits has no effect without quantize"),
+        ({"method": "adam", "checkpoint_every": 2}, "checkpoint_every has no effect with method adam"),
         ({"workers": 2, "plan": "9,2"}, "plan must give each of 2 workers at least one of 10 layers, got 9,2"),
         ({"checkpoint_every": 5, "eval_every": 2}, "checkpoint_every must be a multiple of eval_every = 2"),
     ],

@@ -311,6 +311,17 @@ def test_status_early_stopped() -> None:
     assert len(result.history) < 400
 
 
+def test_convergence_between_two_evaluations_keeps_what_was_trained() -> None:
+    """All epochs up to the next evaluation have run: they are in the history, and the last one is judged."""
+    result = fit(tolerance=1e-1, epochs=2000, patience=2000, stages=(4,), eval_every=50)
+    assert result.status is Status.CONVERGED
+    assert len(result.history) % 50 == 0
+    assert result.history[-1]["val_accuracy"] is not None
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy == max(record["val_accuracy"] or 0 for record in result.history)
+
+
 def test_status_converged() -> None:
     result = fit(tolerance=1e-2, epochs=2000, patience=None, stages=(4,))
     assert result.status is Status.CONVERGED

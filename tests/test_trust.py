@@ -216,7 +216,8 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     for change, message in (
         ({"W": None, "weight": sound["W"]}, "has nothing for W, this run needs"),
         ({"z": sound["z"][:, :2].contiguous()}, r"has \(6, 2\) for z, this run needs \(6, 4\)"),
-        ({"u": torch.full_like(sound["u"], float("nan"))}, "u holds something else than finite numbers"),
+        ({"u": torch.full_like(sound["u"], float("nan"))}, "u holds something else than finite float32 numbers"),
+        ({"W": sound["W"].double()}, "W holds something else than finite float32 numbers"),
         ({"levels": None}, "no sound levels"),
     ):
         tensors = {name: value for name, value in (sound | change).items() if value is not None}
@@ -227,6 +228,9 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     for change, message in (
         ({"total_epochs": 10**30}, "total_epochs is not a count"),
         ({"rho": None}, "rho is missing or not a number"),
+        ({"rho": 10**400}, "rho is missing or not a number"),
+        ({"data": "another digest"}, "was written for other data"),
+        ({"chosen": {"weight_decay": "much"}}, "weight_decay"),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),
         ({"stage": 5}, "is of stage 5"),

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .admm.levels import FloatGrid, Levels
 from .admm.state import Boundary, Layer, Quantization, Weights, keeps_u
+from .engine.team import Team
 from .engine.worker import Worker
 from .errors import InputError
 from .files import read_text, writing
@@ -34,6 +34,8 @@ META, HISTORY = "meta.json", "history.jsonl"
 #: What the description must hold.
 COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
 NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
+#: Settings that may be left to the data: what was chosen stays chosen.
+CHOSEN = ("augment", "hops", "normalize", "weight_decay")
 REMEDY = "start over without --resume"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
@@ -46,16 +48,17 @@ class Checkpoint:
     meta: dict[str, Any]
     history: list[Record]
 
-    def layer(
-        self, index: int, device: torch.device, shapes: dict[str, tuple[int, ...]] | None = None
-    ) -> dict[str, Tensor]:
-        """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any."""
+    def layer(self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Tensor]:
+        """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
+
+        Their type must be that of ``like``, to whose device they go.
+        """
         path = self.folder / _layer_file(index)
         try:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path}: cannot read the checkpoint: not a regular file")
             # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
-            tensors = {name: tensor.clone() for name, tensor in load_file(str(path), device=str(device)).items()}
+            tensors = {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
         except (SafetensorError, OSError, RuntimeError) as error:
             raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "levels"}
@@ -65,9 +68,15 @@ class Checkpoint:
                 wanted = f"{found.get(name, 'nothing')} for {name}, this run needs {shapes.get(name, 'nothing')}"
                 raise InputError(f"{path}: has {wanted}: of another version or of other data; {REMEDY}")
         for name, tensor in tensors.items():
-            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
-                raise InputError(f"{path}: {name} holds something else than finite numbers; {REMEDY}")
+            if tensor.dtype != like.dtype or not bool(tensor.isfinite().all()):
+                kind = str(like.dtype).removeprefix("torch.")
+                raise InputError(f"{path}: {name} holds something else than finite {kind} numbers; {REMEDY}")
         return tensors
+
+
+def any_valid(folder: Path) -> bool:
+    """Is there a checkpoint, as far as can be told without reading it?"""
+    return any(folder.glob(f"epoch-*/{META}"))
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -90,14 +99,28 @@ def latest(folder: Path) -> Checkpoint | None:
 
 def _read_history(path: Path, meta: dict[str, Any]) -> list[Record]:
     """The records that belong to the checkpoint with this description; behind them may be those of a later attempt."""
-    text = read_text(path, "the checkpoint", largest=1 << 32).encode()[: meta["history_bytes"]]
-    history = [json.loads(line) for line in text.splitlines()]
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
+    try:
+        with path.open("rb") as file:
+            lines = file.read(meta["history_bytes"]).splitlines()
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    history = [json.loads(line) for line in lines]
     if len(history) != meta["total_epochs"]:
         raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta['total_epochs']}")
     for number, record in enumerate(history, start=1):
         if not is_record(record, number):
             raise ValueError(f"it has no record of epoch {number}")
     return history
+
+
+def to_go_on_from(folder: Path) -> Checkpoint:
+    """The newest checkpoint, which another process has found already."""
+    saved = latest(folder)
+    if saved is None:
+        raise InputError(f"{folder}: no checkpoint here: the run folder must be one that all machines share")
+    return saved
 
 
 def clear(folder: Path) -> None:
@@ -110,12 +133,14 @@ def clear(folder: Path) -> None:
 
 
 def _check(meta: Any) -> None:
-    """Raise ValueError unless ``meta`` is a description as :meth:`Checkpointing.commit` writes it."""
+    """Raise ValueError unless ``meta`` is a description as :meth:`Checkpointing.write` leaves it."""
     if not isinstance(meta, dict):
         raise ValueError("not a description")
 
     def is_number(value: Any) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+        # Infinity is the start of some minima; an integer beyond any float is not a number here.
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return known and (abs(value) <= 1e308 or value in (math.inf, -math.inf))
 
     for name in NUMBERS:
         if not is_number(meta.get(name)):
@@ -127,8 +152,8 @@ def _check(meta: Any) -> None:
         values = meta.get(name)
         if not isinstance(values, list) or len(values) != length or not all(map(is_number, values)):
             raise ValueError(f"{name} is missing or not {length} numbers")
-    for name in ("schedule", "settings"):
-        if not isinstance(meta.get(name), dict):
+    for name, kind in (("schedule", dict), ("settings", dict), ("chosen", dict), ("data", str)):
+        if not isinstance(meta.get(name), kind):
             raise ValueError(f"{name} is missing")
     for name in ("best_epoch", "worker_epochs"):
         if not isinstance(meta[name], int) or meta[name] < 0:
@@ -159,15 +184,18 @@ def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]
 
 @dataclass
 class Checkpointing:
-    """Where and how often checkpoints are written, the run's ``settings`` to put in, and the one to go on from."""
+    """Where and how often checkpoints are written, and the one to go on from."""
 
     folder: Path
+    #: Those of the run, to be put in.
     settings: dict[str, Any]
     every: int | None = None
     resume: Checkpoint | None = None
+    #: Digest of the data, to be put in.
+    data: str = ""
 
     def __post_init__(self) -> None:
-        #: How much of the history file is known to be ours.
+        #: Epochs up to the last checkpoint, and the bytes of their history.
         self._epochs = len(self.history)
         self._bytes: int = self.resume.meta["history_bytes"] if self.resume else 0
 
@@ -177,21 +205,36 @@ class Checkpointing:
         return list(self.resume.history) if self.resume else []
 
     def due(self, epoch: int) -> bool:
-        """Is a checkpoint to be written after this epoch of the run?"""
-        return self.every is not None and epoch % self.every == 0
+        """Is a checkpoint to be written after this epoch of the run, the next in which all workers meet?"""
+        return self.every is not None and epoch // self.every > self._epochs // self.every
 
-    def commit(self, meta: dict[str, Any], history: Sequence[Record]) -> None:
-        """Make the checkpoint after the last epoch of ``history`` valid, then remove all others.
+    def write(
+        self, team: Team, layers: dict[int, dict[str, Tensor]], meta: dict[str, Any], history: Sequence[Record]
+    ) -> None:
+        """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
 
-        All layers must have been written. Settings and history are saved too: whoever writes those to the run folder
-        may have been killed.
+        Settings and history are saved too: whoever writes those to the run folder may have been killed.
         """
+        for index, tensors in layers.items():
+            write_layer(self.folder, len(history), index, tensors)
+        team.barrier()
+        if team.rank == 0:
+            self._commit(meta, history)
+        self._epochs = len(history)
+        team.barrier()
+
+    def _commit(self, meta: dict[str, Any], history: Sequence[Record]) -> None:
+        """Make the checkpoint valid, all layers of which have been written, then remove all others."""
         path = _epoch_folder(self.folder, len(history))
+        for index in range(meta["depth"]):
+            if not (path / _layer_file(index)).is_file():
+                raise InputError(f"{path}: has no {_layer_file(index)}: --out must be a folder that all machines share")
         with writing(path, STILL_THERE):
             self._save_history(history)
-            saved = {"total_epochs": self._epochs, "history_bytes": self._bytes, "settings": self.settings}
+            meta = meta | {"total_epochs": len(history), "history_bytes": self._bytes}
+            meta |= {"settings": self.settings, "data": self.data}
             temporary = path / (META + ".tmp")
-            temporary.write_text(json.dumps(meta | saved), encoding="utf-8")
+            temporary.write_text(json.dumps(meta), encoding="utf-8")
             _fsync(temporary)
             temporary.replace(path / META)
             _fsync(path)
@@ -208,7 +251,7 @@ class Checkpointing:
             file.seek(self._bytes)
             file.write(lines)
         _fsync(self.folder / HISTORY)
-        self._epochs, self._bytes = len(history), self._bytes + len(lines)
+        self._bytes += len(lines)
 
 
 def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
@@ -226,15 +269,15 @@ def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
 
 
 def restore(
-    saved: Checkpoint, mine: range, shape: Sequence[int], nodes: int, quantization: Quantization, device: torch.device
+    saved: Checkpoint, mine: range, shape: Sequence[int], nodes: int, quantization: Quantization, like: Tensor
 ) -> tuple[list[Layer], list[Boundary | None], list[Weights]]:
     """The layers of ``mine``, the boundaries beside them and the best weights so far, whoever wrote them.
 
-    ``shape`` are the widths of the network, see :func:`~pdadmm_g.growth.widths`.
+    ``shape`` are the widths of the network, see :func:`~pdadmm_g.growth.widths`; tensors are ``like`` this one.
     """
     depth = len(shape) - 1
     around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth)) if mine else range(0)
-    tensors = {index: saved.layer(index, device, _layer_shapes(index, shape, nodes)) for index in around}
+    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, nodes)) for index in around}
     layers, best = [], []
     for index in mine:
         own = tensors[index]

@@ -63,8 +63,8 @@ def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
     if job is None:
         return None
     folder = Path(job["folder"])
-    resume = checkpoint.latest(folder) if job["resume"] else None
-    return Checkpointing(folder, job["settings"], job["every"], resume)
+    resume = checkpoint.to_go_on_from(folder) if job["resume"] else None
+    return Checkpointing(folder, job["settings"], job["every"], resume, job["data"])
 
 
 def _end_with_parent() -> None:

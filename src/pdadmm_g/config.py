@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from .errors import InputError
-from .files import read_text
+from .files import find_graph, read_text
 
 Config = TypeVar("Config", bound="ModelConfig")
 
@@ -199,6 +199,7 @@ class RunConfig(ModelConfig):
         _require(0 <= self.seed < 2**62, "seed", "must be between 0 and 2^62", self.seed)
         every = self.checkpoint_every
         if every is not None:
+            _require(not self.by_gradient, "checkpoint_every", f"has no effect with method {self.method}", every)
             rule = f"must be a multiple of eval_every = {self.eval_every}"
             _require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
 
@@ -206,7 +207,7 @@ class RunConfig(ModelConfig):
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its file again from wherever it is evaluated.
-        dataset = str(path.resolve()) if path.suffix in (".npz", ".pt") else self.dataset
+        dataset = str(find_graph(path, self.data_root).resolve()) if path.suffix in (".npz", ".pt") else self.dataset
         return dataclasses.replace(super().resolved(), out=out, dataset=dataset)
 
     def model_settings(self) -> dict[str, Any]:

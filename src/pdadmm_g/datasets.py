@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 
 from .checks import MASKS, as_mask, check_graph
 from .errors import InputError
+from .files import find_graph
 from .graph_files import first_line, load_file, only_graphs
 
 
@@ -39,9 +40,23 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
     elif text in BENCHMARKS:
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
-        under_root = Path(root or ".", text)
-        data = load_file(under_root if not Path(text).exists() and under_root.exists() else Path(text))
+        data = load_file(find_graph(Path(text), root))
     return check_graph(data, culprit=text)
+
+
+def digest(data: Data) -> str:
+    """Equal for equal features, edges, labels and masks."""
+    sha = hashlib.sha256()
+    for name in ("x", "edge_index", "y", *MASKS):
+        value = data.get(name)
+        if value is None:
+            continue
+        if value.layout != torch.strided:
+            value = value.to_sparse_coo().coalesce()
+        for part in (value,) if value.layout == torch.strided else (value.indices(), value.values()):
+            sha.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
+            sha.update(part.cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return sha.hexdigest()
 
 
 def check_name(name: str) -> None:

@@ -169,6 +169,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
+        if not 0 <= seed < 2**62:
+            raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
+        if checkpointing is not None and checkpointing.resume is not None:
+            settings = dataclasses.asdict(config) | checkpointing.resume.meta["chosen"]
+            config = ModelConfig.from_settings(settings).resolved()
         training, validation, config = self._examples(X, y, config, device)
         if not config.by_gradient:
             with compute_threads(config.threads):
@@ -246,6 +251,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         try:
             self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
             self.model_ = model.eval()
+            if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+                raise ValueError("its weights are not in single precision")
             self.classes_ = np.asarray(extra["classes"])
             if self.classes_.ndim != 1 or len(set(extra["classes"])) != len(self.classes_):
                 raise ValueError("its classes are not a list of different labels")

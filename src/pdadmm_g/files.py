@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,12 @@ def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:
         raise InputError(f"{path}: cannot read {what}: no such file") from None  # a name with a null byte
 
 
+def find_graph(path: Path, root: str | Path | None) -> Path:
+    """The file of that name, which is looked for under ``root`` (default: $PDADMM_G_DATA) if it is not here."""
+    root = root or os.environ.get("PDADMM_G_DATA")
+    return Path(root, path) if root and not path.exists() and Path(root, path).exists() else path
+
+
 @contextmanager
 def writing(path: Path, remedy: str = "") -> Iterator[None]:
     """What the system says while ``path`` is written, a full disk for instance, becomes an :class:`InputError`."""
@@ -54,7 +61,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 return
             temporary = target.with_name(target.name + ".tmp")
             try:
-                temporary.write_bytes(data)
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
                 temporary.replace(target)
             except OSError:
                 temporary.unlink(missing_ok=True)

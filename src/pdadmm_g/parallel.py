@@ -69,6 +69,7 @@ def train_in_workers(
                 "settings": checkpointing.settings,
                 "every": checkpointing.every,
                 "resume": checkpointing.resume is not None,
+                "data": checkpointing.data,
             },
         }
         (folder / "job.json").write_text(json.dumps(job))

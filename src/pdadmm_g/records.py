@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .admm.diagnostics import Moves
 from .engine.worker import Shares
@@ -22,22 +22,34 @@ WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", 
 COLUMNS = len(Moves._fields) + len(Shares._fields)
 
 
+class WorkerRow(NamedTuple):
+    """What one worker reports of an epoch besides its layers."""
+
+    seconds: float
+    wait: float
+    pack: float
+    #: Sent to the left and to the right.
+    bytes_p: float
+    bytes_q: float
+    #: Zero unless the worker has the last layer.
+    risk: float
+
+
 def admm_record(
-    workers: Sequence[Sequence[float]],
+    workers: Sequence[WorkerRow],
     counts: Sequence[int],
     moves: Sequence[Moves],
     shares: Sequence[Shares],
     *,
-    risk: float,
     nu: float,
     rho: float,
     c_k: float,
 ) -> Record:
     """Objective, residuals and times of one epoch. Sums run over layers in order, whoever owns them.
 
-    ``workers``: the seconds of each, those spent waiting and packing, and the bytes that it sent to the left and to the
-    right. ``counts``: how many layers each has.
+    ``counts``: how many layers each worker has.
     """
+    risk = sum(worker.risk for worker in workers)
     return {
         "objective": risk + sum(float(share.objective) for share in shares),
         "risk": risk,
@@ -48,18 +60,18 @@ def admm_record(
         "c_k": c_k,
         "rho": rho,
         **dict.fromkeys(SCORES),
-        "seconds": max(seconds for seconds, *_ in workers),
-        "bytes_sent": int(sum(bytes_p + bytes_q for *_, bytes_p, bytes_q in workers)),
+        "seconds": max(worker.seconds for worker in workers),
+        "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q for worker in workers)),
         "workers": [
             {
                 "layers": count,
-                "compute_seconds": seconds - wait - pack,
-                "wait_seconds": wait,
-                "pack_seconds": pack,
-                "bytes_p": int(bytes_p),
-                "bytes_q": int(bytes_q),
+                "compute_seconds": worker.seconds - worker.wait - worker.pack,
+                "wait_seconds": worker.wait,
+                "pack_seconds": worker.pack,
+                "bytes_p": int(worker.bytes_p),
+                "bytes_q": int(worker.bytes_q),
             }
-            for count, (seconds, wait, pack, bytes_p, bytes_q) in zip(counts, workers, strict=True)
+            for count, worker in zip(counts, workers, strict=True)
         ],
     }
 

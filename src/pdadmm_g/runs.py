@@ -21,16 +21,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from . import __version__, checkpoint
-from .checkpoint import Checkpointing
+from .checkpoint import Checkpoint, Checkpointing
 from .checks import MASKS, check_training
 from .config import RunConfig
-from .datasets import load_dataset
+from .datasets import digest, load_dataset
 from .engine.launch import WorkerLostError
 from .engine.team import PeerLostError, Team
 from .errors import InputError
 from .estimator import GAMLPClassifier, compute_threads
 from .events import EventLog, require_tensorboard
-from .files import write_atomically, writing
+from .files import read_text, write_atomically, writing
 from .records import WORKER_FIGURES, Record, as_line, plain
 from .status import Status
 from .training import train
@@ -40,6 +40,10 @@ FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 REPORT = "report.html"
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
+
+
+#: How a run may have ended to go on from its checkpoint; None if it was killed.
+RESUMABLE = (None, Status.INTERRUPTED.name, Status.PEER_LOST.name)
 
 
 class RunFolder:
@@ -58,11 +62,12 @@ class RunFolder:
     @property
     def status(self) -> str | None:
         """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
-        try:
-            return str(json.loads((self.path / "summary.json").read_text())["status"])
-        except (FileNotFoundError, NotADirectoryError):
+        summary = self.path / "summary.json"
+        if not summary.exists():
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        try:
+            return str(json.loads(read_text(summary, "the summary"))["status"])
+        except (ValueError, KeyError, TypeError, RecursionError):
             return "unreadable"
 
     @property
@@ -90,11 +95,15 @@ class RunFolder:
     def check_free(self, *, overwrite: bool, resume: bool = False) -> None:
         """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
 
-        An interrupted one may be resumed.
+        A checkpoint is there to be resumed from: nothing is lost for want of an option.
         """
-        if overwrite or not self.path.exists() or (resume and self.status == Status.INTERRUPTED.name):
+        if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
+        if checkpoint.any_valid(self.checkpoints) and self.status in RESUMABLE:
+            if resume:
+                return
+            raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
         foreign = [name for name in FILES if (self.path / name).exists()]
@@ -162,9 +171,10 @@ def train_run(
     folder = RunFolder(config.out)
     try:
         folder.check_free(overwrite=overwrite, resume=resume)
-        checkpointing = _checkpointing(folder, config, resume)
+        saved = _resumable(folder, config) if resume else None
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)
+        checkpointing = _checkpointing(folder, config, saved, data)
         if config.tensorboard:
             require_tensorboard()
     except InputError:
@@ -202,7 +212,7 @@ def join_run(config: RunConfig, team: Team) -> bool:
     if not go:
         return False
     folder = RunFolder(config.out).checkpoints
-    saved = checkpoint.latest(folder) if resume else None
+    saved = checkpoint.to_go_on_from(folder) if resume else None
     checkpointing = Checkpointing(folder, dataclasses.asdict(config), config.checkpoint_every, saved)
     with compute_threads(config.threads):
         train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
@@ -214,15 +224,12 @@ def _announce(team: Team | None, *, go: bool, resume: bool = False) -> None:
         team.broadcast(torch.tensor([int(go), int(resume)]), 0)
 
 
-def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkpointing:
-    """Where to write checkpoints, and the one to go on from if that is wanted and there is one."""
-    saved = checkpoint.latest(folder.checkpoints) if resume else None
+def _resumable(folder: RunFolder, config: RunConfig) -> Checkpoint | None:
+    """The checkpoint to go on from, if there is one."""
+    saved = checkpoint.latest(folder.checkpoints)
     if saved is None:
-        if resume:
-            warnings.warn(
-                f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3
-            )
-        return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every)
+        warnings.warn(f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3)
+        return None
     try:
         before = RunConfig.from_settings(saved.meta["settings"])
     except (InputError, KeyError, TypeError) as error:
@@ -231,7 +238,15 @@ def _checkpointing(folder: RunFolder, config: RunConfig, resume: bool) -> Checkp
         old, new = getattr(before, item.name), getattr(config, item.name)
         if old != new and item.name not in FREE_TO_CHANGE:
             raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}")
-    return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every, saved)
+    return saved
+
+
+def _checkpointing(folder: RunFolder, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
+    """Where and how often to write checkpoints; raises if the one to go on from is of other data."""
+    mark = digest(data) if saved is not None or config.checkpoint_every is not None else ""
+    if saved is not None and saved.meta["data"] != mark:
+        raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {checkpoint.REMEDY}")
+    return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every, saved, mark)
 
 
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:

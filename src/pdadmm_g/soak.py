@@ -279,7 +279,10 @@ class Trial:
                 return True
             if progress() <= moment if blow.delay is None else time.monotonic() - started < blow.delay:
                 return False
-            target[:] = [process.pid] if "parent" in blow.kind else self._worker(blow.victim)
+            if "parent" not in blow.kind:
+                target[:] = self._worker(blow.victim)
+            elif blow.kind == "kill parent" or _listens(process.pid, SIGNALS[blow.kind]):
+                target[:] = [process.pid]
             return bool(target)
 
         self._wait(due, ATTEMPT_SECONDS, "the run made no progress")
@@ -310,7 +313,7 @@ class Trial:
             _require(found is not None and found >= before, f"the checkpoint of epoch {before} was lost, found {found}")
             assert saved is not None
             for index in range(saved.meta["depth"]):
-                saved.layer(index, torch.device("cpu"))
+                saved.layer(index, torch.empty(0))
         except InputError as error:
             raise Fault(str(error)) from None
 
@@ -334,6 +337,16 @@ SIGNALS = {
     "terminate parent": signal.SIGTERM,
     "interrupt parent": signal.SIGINT,
 }
+
+
+def _listens(pid: int, number: signal.Signals) -> bool:
+    """Has the process a handler for the signal? Until Python has started, the system ends it as it likes."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def _require(holds: bool, message: str) -> None:

@@ -30,11 +30,8 @@ from .engine.worker import Algorithm, Culprit, Shares, Worker
 from .errors import InputError
 from .growth import widths
 from .penalties import PENALTY_SCHEDULES
-from .records import COLUMNS, SCORES, Record, admm_record, converged, failure
+from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
 from .status import Status
-
-#: Where the risk stands in the row of a worker: behind its seconds and bytes.
-RISK = 5
 
 
 class Examples(NamedTuple):
@@ -155,15 +152,19 @@ class Stage:
     def _conclude(
         self, epoch: int, records: list[Record], history: list[Record], on_epoch: Callable[[Record], None] | None
     ) -> Status | None:
-        """Take the records of the epochs up to ``epoch`` into the history, and judge them one by one."""
+        """Take the records of the epochs up to ``epoch`` into the history: up to one that failed, or else judge them.
+
+        Weights and scores are those after the last epoch, and so are all rules but failures.
+        """
         status = None
-        sound = all(failure(record, self._scale) is None for record in records)
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
-            status = self._judge(number, record, sound=sound)
-            if status is not None and status.is_failure:
+            status = failure(record, self._scale)
+            if status is not None:
                 self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
+            elif number == epoch:
+                status = self._judge(epoch, record)
             if on_epoch is not None:
                 on_epoch(history[-1])
             if status is not None:
@@ -244,7 +245,7 @@ class Stage:
         waited = sum(part.wait_seconds for part in traffic.values())
         packed = sum(part.pack_seconds for part in traffic.values())
         risk = float(self.worker.risk()) if self.is_last else 0.0
-        own = [seconds, waited, packed, traffic["left"].bytes_sent, traffic["right"].bytes_sent, risk]
+        own = WorkerRow(seconds, waited, packed, traffic["left"].bytes_sent, traffic["right"].bytes_sent, risk)
         rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
         if self.layers:
             zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
@@ -276,9 +277,8 @@ class Stage:
         moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
         shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
         self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
-        risk = workers[self.plan.last][RISK]
-        figures = [own[:RISK] for own in workers]
-        record = admm_record(figures, self.plan.counts, moves, shares, risk=risk, nu=nu, rho=rho, c_k=self._rate)
+        rows = [WorkerRow(*row[: len(WorkerRow._fields)]) for row in workers]
+        record = admm_record(rows, self.plan.counts, moves, shares, nu=nu, rho=rho, c_k=self._rate)
         return record | {"shares": [float(share.objective) for share in shares]}
 
     def _evaluate(self) -> Record:
@@ -311,16 +311,9 @@ class Stage:
 
     # Rules
 
-    def _judge(self, epoch: int, record: Record, *, sound: bool) -> Status | None:
-        """The status that ends the stage now, or None. Failures come before everything else.
-
-        ``sound``: no epoch since the last judgement failed, and so the weights, which are the last one's, may be kept.
-        """
-        failed = failure(record, self._scale)
-        if failed is not None:
-            return failed
-        if sound:
-            self._select(epoch, record)
+    def _judge(self, epoch: int, record: Record) -> Status | None:
+        """The status that ends the stage now, or None. ``record`` is of an epoch that did not fail."""
+        self._select(epoch, record)
         if converged(record, self.config.tolerance):
             return Status.CONVERGED
         patience, evaluated = self.config.patience, record["val_accuracy"] is not None
@@ -371,31 +364,28 @@ class Stage:
 
     def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
         """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
-        target, total = self.checkpointing, len(history)
-        if target is None or not target.due(total):
+        if self.checkpointing is None or not self.checkpointing.due(len(history)):
             return
         self.worker.settle()
-        for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True)):
-            tensors = checkpoint.layer_tensors(self.worker, place)
-            tensors |= {"best_W": best.W, "best_b": best.b}
-            checkpoint.write_layer(target.folder, total, index, tensors)
-        self.team.barrier()
-        if self.team.rank == 0:
-            meta = {
-                "stage": self.number,
-                "epoch": epoch,
-                "depth": self.plan.depth,
-                "sizes": self.sizes,
-                "rho": self.worker.rho,
-                "worker_epochs": self.worker.epochs,
-                "schedule": vars(self.schedule),
-                "best_score": self._best.score,
-                "best_epoch": self._best.epoch,
-                "scale": self._scale,
-                "rate": self._rate,
-            }
-            target.commit(meta, history)
-        self.team.barrier()
+        layers = {
+            index: checkpoint.layer_tensors(self.worker, place) | {"best_W": best.W, "best_b": best.b}
+            for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
+        }
+        meta = {
+            "stage": self.number,
+            "epoch": epoch,
+            "depth": self.plan.depth,
+            "sizes": self.sizes,
+            "chosen": {name: getattr(self.config, name) for name in checkpoint.CHOSEN},
+            "rho": self.worker.rho,
+            "worker_epochs": self.worker.epochs,
+            "schedule": vars(self.schedule),
+            "best_score": self._best.score,
+            "best_epoch": self._best.epoch,
+            "scale": self._scale,
+            "rate": self._rate,
+        }
+        self.checkpointing.write(self.team, layers, meta, history)
 
     def _restore(self, saved: Checkpoint) -> None:
         """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
@@ -408,7 +398,7 @@ class Stage:
             )
         shape = widths(features, self.config.hidden, classes, self.plan.depth)
         layers, boundaries, best = checkpoint.restore(
-            saved, self.layers, shape, nodes, quantization(self.config), self.like.device
+            saved, self.layers, shape, nodes, quantization(self.config), self.like
         )
         self.worker = self._worker(layers, boundaries)
         self.worker.rho = meta["rho"]

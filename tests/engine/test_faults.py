@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from pdadmm_g import InputError, checkpoint, parallel, runs
 from pdadmm_g.cli import main
@@ -158,7 +159,7 @@ def wait_for(condition, seconds: float) -> None:
 # ------------------------------------------------------------------------------------------------------- resuming
 
 
-def interrupted_run(out: Path, epoch: int = 7, **changes: object) -> None:
+def interrupted_run(out: Path, epoch: int = 7, *, overwrite: bool = False, **changes: object) -> None:
     """A run that ended without a word while it noted this epoch."""
 
     def interrupt(record) -> None:
@@ -166,7 +167,7 @@ def interrupted_run(out: Path, epoch: int = 7, **changes: object) -> None:
             raise RuntimeError("stop here")
 
     with pytest.raises(RuntimeError, match="stop here"):
-        train_run(config(out, **changes), on_epoch=interrupt)
+        train_run(config(out, **changes), on_epoch=interrupt, overwrite=overwrite)
 
 
 def test_resume_refuses_other_settings(tmp_path: Path) -> None:
@@ -198,11 +199,82 @@ def test_interrupted_run_goes_on(tmp_path: Path, undisturbed: bytes) -> None:
             raise KeyboardInterrupt
 
     assert train_run(config(out), on_epoch=interrupt)["status"] == "INTERRUPTED"
-    with pytest.raises(InputError, match="already holds a finished run"):
+    with pytest.raises(InputError, match=r"holds a run that did not finish; go on with --resume, or .* --overwrite$"):
         train_run(config(out))
     train_run(config(out), resume=True)
     assert (out / "model.safetensors").read_bytes() == undisturbed
     assert not (out / "checkpoints").exists()
+
+
+def test_interrupted_run_without_a_checkpoint_keeps_its_model(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        if record["epoch"] == 8:
+            raise KeyboardInterrupt
+
+    train_run(config(out, checkpoint_every=None), on_epoch=interrupt)
+    model = (out / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="already holds a finished run"):
+        train_run(config(out, checkpoint_every=None), resume=True)
+    assert (out / "model.safetensors").read_bytes() == model
+
+
+def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undecided = {"augment": "auto", "normalize": "auto", "weight_decay": None}
+    train_run(config(tmp_path / "whole", **undecided))
+    interrupted_run(tmp_path / "run", **undecided)
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("chosen again")
+
+    monkeypatch.setattr("pdadmm_g.choice._linear_score", again)
+    monkeypatch.setattr("pdadmm_g.choice.train", again)
+    train_run(config(tmp_path / "run", **undecided), resume=True)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert models[0] == models[1]
+
+
+def test_other_data_of_the_same_shape_are_refused(tmp_path: Path, tiny_graph) -> None:
+    path = str(tmp_path / "graph.pt")
+    torch.save(tiny_graph, path)
+    interrupted_run(tmp_path / "run", dataset=path, hidden=4)
+    tiny_graph.x[3, 1] += 1
+    torch.save(tiny_graph, path)
+    with pytest.raises(InputError, match="was written for other data than"):
+        train_run(config(tmp_path / "run", dataset=path, hidden=4), resume=True)
+
+
+def test_checkpoints_in_stages_that_are_no_multiple_of_eval_every(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records come at 4, 8, 10 and 14, 18, 20: a checkpoint at the first of them after every fourth epoch."""
+    written = []
+    commit = checkpoint.Checkpointing._commit
+
+    def note(self, meta, history) -> None:
+        commit(self, meta, history)
+        written.append(len(history))
+
+    monkeypatch.setattr(checkpoint.Checkpointing, "_commit", note)
+    train_run(config(tmp_path / "run", epochs=10, eval_every=4, checkpoint_every=4))
+    assert written == [4, 8, 14, 18, 20]
+
+
+def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere somebody else's layer was written, but not here: the checkpoint before it stays."""
+    write = checkpoint.write_layer
+
+    def elsewhere(folder: Path, epoch: int, index: int, tensors: dict) -> None:
+        if epoch < 10 or index != 1:
+            write(folder, epoch, index, tensors)
+
+    monkeypatch.setattr(checkpoint, "write_layer", elsewhere)
+    with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
+        train_run(config(tmp_path / "run"))
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
+    with pytest.raises(InputError, match="no checkpoint here"):
+        checkpoint.to_go_on_from(tmp_path)
 
 
 @pytest.mark.timeout(60)
@@ -218,7 +290,10 @@ def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None
     out = tmp_path / "run"
     interrupted_run(out)
     assert checkpoint.latest(out / "checkpoints") is not None
-    interrupted_run(out, epoch=3, rho=6.0)
+    with pytest.raises(InputError, match="did not finish"):
+        train_run(config(out, rho=6.0))
+    assert checkpoint.latest(out / "checkpoints") is not None
+    interrupted_run(out, epoch=3, overwrite=True, rho=6.0)
     assert checkpoint.latest(out / "checkpoints") is None
 
 
@@ -244,6 +319,15 @@ def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pyt
         RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
     assert (tmp_path / "run/metrics.jsonl").exists()
     RunFolder(tmp_path / "run").check_free(overwrite=False)
+
+
+@pytest.mark.timeout(60)
+def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own workers in an attempt of torchrun's that is not the first have a first attempt of their own."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setattr("pdadmm_g.engine.launch.START_SECONDS", 20.0)
+    train_run(config(tmp_path / "run", workers=2))
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
 
 
 @pytest.mark.timeout(60)
@@ -389,4 +473,6 @@ def test_bad_input_under_torchrun_ends_everyone(tmp_path: Path) -> None:
     output = agent.communicate(timeout=55)[0]
     assert agent.returncode != 0
     assert output.count("error: unknown data set 'korra'") == 1
+    assert "PEER_LOST" not in output
+    assert re.search(r"exitcode\s*: 2\b", output)
     assert not (tmp_path / "run").exists()

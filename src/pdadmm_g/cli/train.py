@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,23 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
         if team is not None and team.rank > 0:
-            went_well = join_run(config, team)
+            if not join_run(config, team):
+                time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
+                os._exit(EXIT_INPUT)
             team.leave()
-            return 0 if went_well else EXIT_INPUT
+            return 0
         with Progress(config, console=output.console()) as progress:
             # After a restart by torchrun, going on is what is wanted.
             resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
             summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
         if team is not None:
             team.leave()
+    except InputError as error:
+        if team is None:
+            raise
+        click.echo(f"error: {error}", err=True)
+        sys.stderr.flush()
+        os._exit(EXIT_INPUT)  # not through exit handlers, which would wait for the others
     except (WorkerLostError, PeerLostError) as error:
         message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
         click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)

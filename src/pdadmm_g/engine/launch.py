@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -172,19 +173,21 @@ def run_workers(
     Each worker prints events, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
     them. No process outlives this call.
     """
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = _local_store()
     environment = os.environ | {
         "WORLD_SIZE": str(workers),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
         "OMP_NUM_THREADS": str(threads),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",  # not that of a torchrun which we may be run by
     }
     environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     watched = PrefixStore("pdadmm-g/0", store)
     beats = Beats(watched, workers)
     events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
     processes: list[subprocess.Popen[str]] = []
+    readers: list[threading.Thread] = []
     interrupted = False
     try:
         for rank in range(workers):
@@ -198,7 +201,8 @@ def run_workers(
                     text=True,
                 )
             processes.append(process)
-            threading.Thread(target=_read_events, args=(rank, process, events), daemon=True).start()
+            readers.append(threading.Thread(target=_read_events, args=(rank, process, events), daemon=True))
+            readers[-1].start()
         while True:
             try:
                 ended = all(process.poll() is not None for process in processes)
@@ -217,7 +221,9 @@ def run_workers(
                     raise
                 interrupted = True
                 watched.set("stop", "1")
-        _pass_on(events, on_event, wait=0.2)
+        for reader in readers:
+            reader.join(timeout=5.0)  # all have ended: what they said last is on its way
+        _pass_on(events, on_event)
     finally:
         for process in processes:
             if process.poll() is None:
@@ -226,6 +232,15 @@ def run_workers(
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+
+
+def _local_store() -> TCPStore:
+    """A store that this machine alone can reach; left to itself, one listens to every network."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as server:
+        port = server.getsockname()[1]
+        return TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno())
+        )
 
 
 def _read_events(rank: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
