@@ -135,6 +135,12 @@ def test_time_left_of_a_resumed_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.parametrize(("method", "depth"), [("sgc", "1 layer"), ("sign", "2 layers")])
+def test_methods_of_a_fixed_depth_have_one_stage(run, method: str, depth: str) -> None:
+    _, _, err = run("train", "--dataset", "graph.npz", "--method", method, "--epochs", "2", "--layers", "5")
+    assert f"{depth} (stage 1/1), epoch 2/2" in err
+
+
 # -------------------------------------------------------------------------------------------------------- completion
 
 

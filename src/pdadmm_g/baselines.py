@@ -25,6 +25,14 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgc": torch.optim.Adam,
     "sign": torch.optim.Adam,
 }
+#: Depth of the methods that do not grow to ``layers``.
+FIXED_DEPTH = {"sgc": 1, "sign": 2}
+
+
+def stages_of(config: ModelConfig) -> tuple[int, ...]:
+    """The depths through which the network of a resolved ``config`` grows."""
+    assert config.stages is not None
+    return (FIXED_DEPTH[config.method],) if config.method in FIXED_DEPTH else config.stages
 
 
 def train_by_gradient(
@@ -45,8 +53,7 @@ def train_by_gradient(
     is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
     """
     config = config.resolved()
-    assert config.stages is not None
-    stages = {"sgc": (1,), "sign": (2,)}.get(config.method, config.stages if start is None else (config.layers,))
+    stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
     model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)
     model = model.to(training.X)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from .baselines import stages_of
 from .config import ModelConfig
 
 
@@ -20,8 +21,7 @@ class Progress:
 
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
         config = config.resolved()
-        assert config.stages is not None
-        self.stages = config.stages
+        self.stages = stages_of(config)
         self.epochs = config.epochs
         self.label = label
         self.console = console or Console(stderr=True)
@@ -57,7 +57,7 @@ class Progress:
             if self._bar is not None:
                 self._bar.reset(self._task, completed=epoch)
         depth = self.stages[record["stage"] - 1]
-        stage = f"{self.label}{depth} layers"
+        stage = f"{self.label}{depth} layer{'s' if depth > 1 else ''}"
         figures = f"objective {record['objective']:.4g}"
         if record["val_accuracy"] is not None:
             figures += f", validation {record['val_accuracy']:.3f}"
