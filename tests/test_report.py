@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import struct
@@ -18,7 +19,7 @@ from torch_geometric.data import Data
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import InputError
-from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, names_of, read_run, read_runs, thin
+from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, is_number, names_of, read_run, read_runs, thin
 from pdadmm_g.report.figures import draw_figures
 from pdadmm_g.report.page import embedded, render
 from pdadmm_g.runs import confusion, train_run, worker_totals
@@ -189,6 +190,80 @@ def test_wrong_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert message in error
         assert error.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
+
+
+HUGE = "9" * 400
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("metrics.jsonl", json.dumps(record(1, 1, 1)).replace("0.01", HUGE), "line 1 is not a record of an epoch"),
+        ("metrics.jsonl", f'{{"stage": 1, "epoch": {HUGE}}}', "line 1 is not a record of an epoch"),
+        ("metrics.jsonl", f'{{"stage": 1, "epoch": 1, "workers": {DEEP}}}', "line 1 is not a record of an epoch"),
+        ("metrics.jsonl", json.dumps(record(1, -5, 1)), "line 1 is not a record of an epoch"),
+        ("metrics.jsonl", json.dumps(record(-1, 1, 1)), "line 1 is not a record of an epoch"),
+        ("summary.json", json.dumps(SUMMARY).replace("0.75", HUGE), "cannot read the summary: a number of 400 digits"),
+        ("summary.json", f'{{"status": {DEEP}}}', "cannot read the summary: nested too deeply"),
+        ("config.yaml", "stages: &a [*a]", "setting 'stages' must be a value or a list of numbers"),
+        ("config.yaml", "stages: [{}]", "setting 'stages' must be a value or a list of numbers"),
+        ("config.yaml", "layers: 2026-01-01", "setting 'layers' must be a value or a list of numbers"),
+        ("config.yaml", f"seed: 0x{'f' * 5000}", "setting 'seed' must be a value or a list of numbers"),
+    ],
+    ids=[
+        "large seconds", "large epoch", "deep metrics", "stage below 1", "epoch below 1", "large accuracy",
+        "deep summary", "list in itself", "mapping in a list", "date", "large seed",
+    ],
+)  # fmt: skip
+def test_hostile_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, message: str) -> None:
+    path = write_run(tmp_path / "run", epochs=2)
+    (path / file).write_text(text + "\n")
+    assert report(path) == 2
+    error = capsys.readouterr().err
+    assert f"{file}: {message}" in error
+    assert error.count("\n") == 1
+
+
+def test_a_summary_that_never_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_run(tmp_path / "run", summary=None)
+    os.mkfifo(path / "summary.json")
+    assert report(path) == 2
+    assert "summary.json: cannot read the summary: not a regular file" in capsys.readouterr().err
+
+
+def test_numbers_at_the_edge_and_odd_values_are_drawn(tmp_path: Path) -> None:
+    """Nothing that a number or another value may be breaks the page or the figures: what is not sound is left out."""
+    odd: list[Any] = [1e308, -1e308, 10**299, 2**53, 0, -1, True, float("nan"), float("inf"), "\ud800", None, [], {}]
+    path = write_run(tmp_path / "run", config="layers: true\nstages: [.inf, -3]\nmethod: .nan\nhops: ~\n")
+    names = [name for name in record(1, 1, 2) if name not in ("stage", "epoch", "workers")]
+    lines = []
+    for epoch, value in enumerate([odd[0], odd[0], *odd], start=1):
+        entry = record(epoch, epoch, 2) | dict.fromkeys(names, value)
+        entry["workers"] = [value, dict.fromkeys(entry["workers"][0], value), {"layers": value}]
+        lines.append(json.dumps(entry))
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+    for value in odd:
+        summary = dict.fromkeys(SUMMARY, value) | {"versions": {"torch": value}}
+        summary["confusion"] = {"nodes": value, "classes": [value, "b"], "counts": [[value, 1], [value, value]]}
+        (path / "summary.json").write_text(json.dumps(summary))
+        assert "NaN" not in render([read_run(path, "run")])
+    summary["confusion"] = {"nodes": "\ud800", "classes": odd, "counts": [[2**53] * len(odd)] * len(odd)}
+    (path / "summary.json").write_text(json.dumps(summary))
+    figures = draw_figures([read_run(path, "run")])
+    assert sorted(figures) == sorted(ALL_FIGURES)
+    for canvas in figures.values():
+        canvas.savefig(os.devnull, format="png", dpi=30)
+
+
+@pytest.mark.parametrize("value", [0, -3, 0.5, 1e308, 10**308])
+def test_numbers(value: float) -> None:
+    assert is_number(value)
+
+
+@pytest.mark.parametrize("value", [True, None, "1", [1], float("nan"), float("inf"), 1.1e308, 10**309, -(10**400)])
+def test_no_numbers(value: Any) -> None:
+    assert not is_number(value)
 
 
 def test_figures_without_matplotlib(

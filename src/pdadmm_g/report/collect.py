@@ -9,8 +9,11 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
+from ..baselines import FIXED_DEPTH
 from ..config import RunConfig, read_yaml
 from ..errors import InputError
+from ..files import read_text
+from ..records import WORKER_FIGURES, Record
 from ..status import Status
 
 #: Most points of a curve, and most bars of a worker's timeline.
@@ -20,14 +23,16 @@ SERIES = (
     "train_accuracy", "val_accuracy", "train_loss", "val_loss", "objective", "risk",
     "primal_residual", "dual_residual", "rho",
 )  # fmt: skip
-WORKER_SERIES = ("compute_seconds", "pack_seconds", "wait_seconds", "bytes_p", "bytes_q")
-#: Depth of the methods that do not grow to ``layers``.
-FIXED_DEPTH = {"sgc": 1, "sign": 2}
+#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
+LARGEST_METRICS = 1 << 30
+#: Digits of a whole number; a float has no place for many more.
+MOST_DIGITS = 300
+#: Axes need some room beyond the largest number.
+LARGEST_DRAWN = 1e250
 UNFINISHED = "UNFINISHED"
 UNFINISHED_ADVICE = "There is no summary yet: the run is still going on, or it was killed."
 
 Run = dict[str, Any]
-Record = dict[str, Any]
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -42,16 +47,16 @@ def read_run(path: Path, name: str) -> Run:
     for file in ("config.yaml", "metrics.jsonl"):
         if not (path / file).is_file():
             raise InputError(f"{path}: not a run folder: it has no {file}")
-    config = read_yaml(path / "config.yaml")
+    config = _read_config(path / "config.yaml")
     records = _read_metrics(path / "metrics.jsonl")
     summary = _read_summary(path / "summary.json")
-    status = str(summary.get("status", UNFINISHED))
+    status = _name(summary.get("status", UNFINISHED))
     return {
         "name": name,
         "path": str(path),
         "status": status,
         "failed": status in Status.__members__ and Status[status].is_failure,
-        "advice": ". ".join(str(summary[key]) for key in ("message", "advice") if summary.get(key))
+        "advice": ". ".join(text for key in ("message", "advice") if (text := _name(summary.get(key))))
         or (UNFINISHED_ADVICE if status == UNFINISHED else ""),
         "facts": _facts(config, records, summary),
         "config": {key: _text(value) for key, value in config.items()},
@@ -90,34 +95,72 @@ def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS)
     return [epochs[place] for place in order], [values[place] for place in order]
 
 
+def is_number(value: Any) -> bool:
+    """Is it a number that can be computed with? NaN, infinity and whole numbers beyond the floats are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e308
+
+
+def _is_count(value: Any, least: int = 0) -> bool:
+    """Is it a whole number that a browser can hold too?"""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= 2**53
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The settings, each of them a value or a list of numbers: YAML could make anything else, without end too."""
+    config = read_yaml(path)
+    for key, value in config.items():
+        if isinstance(value, list):
+            plain = all(isinstance(item, float) or is_number(item) for item in value)
+        else:
+            plain = value is None or isinstance(value, (str, bool, float)) or is_number(value)
+        if not plain:
+            raise InputError(f"{path}: setting {key[:60]!r} must be a value or a list of numbers")
+    return config
+
+
 def _read_metrics(path: Path) -> list[Record]:
-    """The epochs of a run. The last line may be cut off: it is being written."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the metrics: {error.strerror}") from None
+    """The epochs of a run. The end of the last line may be missing: it is being written."""
+    text = read_text(path, "the metrics", largest=LARGEST_METRICS)
+    lines = text.splitlines()
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
-            records.append({**record, "epoch": int(record["epoch"]), "stage": int(record["stage"])})
-        except (ValueError, TypeError, KeyError, OverflowError):
-            if number < len(lines):
+            record = _parsed(line)
+            if not _is_count(record["epoch"], 1) or not _is_count(record["stage"], 1):
+                raise ValueError
+            records.append(record)
+        except (ValueError, TypeError, KeyError):
+            if number < len(lines) or text.endswith("\n"):
                 raise InputError(f"{path}: line {number} is not a record of an epoch") from None
     return records
 
 
 def _read_summary(path: Path) -> dict[str, Any]:
     """The summary, empty while there is none."""
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError) as error:
+    text = read_text(path, "the summary")
+    try:
+        summary = _parsed(text)
+    except ValueError as error:
         raise InputError(f"{path}: cannot read the summary: {error}") from None
     if not isinstance(summary, dict):
         raise InputError(f"{path}: not the summary of a run")
     return summary
+
+
+def _parsed(text: str) -> Any:
+    """JSON; a ValueError also where it is too deep or its numbers are too long to work with."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any]) -> dict[str, Any]:
@@ -132,21 +175,26 @@ def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any
         "bytes_sent": sum(_numbers(records, "bytes_sent")),
     }
     facts = {key: summary.get(key, known.get(key, config.get(key))) for key in keys}
-    facts = {key: value if isinstance(value, str) or _is_number(value) else None for key, value in facts.items()}
+    facts = {key: value if isinstance(value, str) or is_number(value) else None for key, value in facts.items()}
     versions = _mapping(summary.get("versions"))
-    return facts | {"versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+    return facts | {"versions": ", ".join(f"{name} {_name(version)}" for name, version in versions.items())}
 
 
 def _numbers(records: Iterable[Record], key: str) -> Iterable[float]:
-    return (record[key] for record in records if _is_number(record.get(key)))
+    return (float(record[key]) for record in records if is_number(record.get(key)))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _count(value: Any) -> int:
+    return int(value) if _is_count(value) else 0
 
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _name(value: Any) -> str:
+    """Text of something that should be a name or a number, empty if it is not. JSON can have halves of characters."""
+    return str(value).encode(errors="replace").decode() if isinstance(value, (str, int, float)) else ""
 
 
 def _text(value: Any) -> str:
@@ -169,12 +217,12 @@ def _changed(config: dict[str, Any]) -> list[str]:
 
 def _rounded(value: float) -> float:
     """Six digits: more cannot be seen, and would be most of the page."""
-    return float(f"{value:.6g}")
+    return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
 
 
 def _series(records: list[Record], key: str) -> dict[str, list[Any]] | None:
     """A curve over the epochs that have a value, None if there is none."""
-    points = [(record["epoch"], record[key]) for record in records if _is_number(record.get(key))]
+    points = [(record["epoch"], record[key]) for record in records if is_number(record.get(key))]
     if not points:
         return None
     epochs, values = thin([epoch for epoch, _ in points], [value for _, value in points])
@@ -183,7 +231,7 @@ def _series(records: list[Record], key: str) -> dict[str, list[Any]] | None:
 
 def _clock(records: list[Record]) -> dict[str, list[Any]]:
     """Seconds of training at the end of some epochs, evenly spread; between them time is nearly linear."""
-    elapsed = list(accumulate(record["seconds"] if _is_number(record.get("seconds")) else 0.0 for record in records))
+    elapsed = list(accumulate(sum(_numbers([record], "seconds")) for record in records))
     step = max(1, math.ceil(len(records) / 400))
     places = sorted({*range(0, len(records), step), len(records) - 1}) if records else []
     return {
@@ -198,9 +246,10 @@ def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any
     depths = config.get("stages")
     if not isinstance(depths, list) or not depths:
         depths = [config.get("layers")]
+    depths = [_count(depth) for depth in depths]
     for stage, group in groupby(records, key=lambda record: record["stage"]):
         first = next(group)
-        layers = [int(sum(_numbers([worker], "layers"))) for worker in _workers(first)]
+        layers = [_count(worker.get("layers")) for worker in _workers(first)]
         planned = FIXED_DEPTH.get(str(config.get("method")), depths[min(stage, len(depths)) - 1])
         stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
     return stages
@@ -223,7 +272,7 @@ def _timeline(records: list[Record]) -> dict[str, Any] | None:
     for rank in range(count):
         parts = [[rows[rank] for record in stretch if rank < len(rows := _workers(record))] for stretch in stretches]
         workers.append(
-            {key: [_rounded(sum(_numbers(part, key)) / max(1, len(part))) for part in parts] for key in WORKER_SERIES}
+            {key: [_rounded(sum(_numbers(part, key)) / max(1, len(part))) for part in parts] for key in WORKER_FIGURES}
         )
     return {"edges": [records[0]["epoch"] - 1, *(records[end - 1]["epoch"] for end in ends)], "workers": workers}
 
@@ -234,7 +283,7 @@ def _confusion(value: Any) -> dict[str, Any] | None:
     classes, counts = table.get("classes"), table.get("counts")
     if not isinstance(classes, list) or not isinstance(counts, list) or len(classes) != len(counts):
         return None
-    sound = all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_number, row)) for row in counts)
+    sound = all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_count, row)) for row in counts)
     if not sound or not classes:
         return None
-    return {"nodes": str(table.get("nodes")), "classes": [str(name) for name in classes], "counts": counts}
+    return {"nodes": _name(table.get("nodes")), "classes": [_name(name) for name in classes], "counts": counts}
