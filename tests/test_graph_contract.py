@@ -122,10 +122,18 @@ def test_masks_of_any_kind_give_the_same_model(tiny_graph: Data, tmp_path: Path,
 
 
 def test_empty_validation_mask_is_no_validation(tiny_graph: Data) -> None:
-    tiny_graph.val_mask = torch.zeros(20, dtype=torch.bool)
-    clf = fitted(tiny_graph)
-    assert clf.history_[-1]["val_accuracy"] is None
-    assert clf.score(tiny_graph) == 1.0
+    for kind in (torch.bool, torch.int64, torch.uint8):
+        tiny_graph.val_mask = torch.zeros(20, dtype=kind)
+        clf = fitted(tiny_graph)
+        assert clf.history_[-1]["val_accuracy"] is None
+        assert clf.score(tiny_graph) == 1.0
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.uint8])
+def test_empty_training_mask_is_refused(tiny_graph: Data, kind: torch.dtype) -> None:
+    tiny_graph.train_mask = torch.zeros(20, dtype=kind)
+    with pytest.raises(InputError, match="train_mask is empty: mark at least one node per class"):
+        fitted(tiny_graph)
 
 
 # ------------------------------------------------------------------------------------------------------------- features

@@ -81,7 +81,7 @@ def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
         raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
     if len(index.unique()) < len(index):
         # Not a list of nodes, then: zeros and ones for every node are a mask, anything else is a mistake.
-        if len(index) == num_nodes and int(index.max()) == 1:
+        if len(index) == num_nodes and int(index.max()) <= 1:
             return index.bool()
         raise InputError(f"{culprit} names a node twice: give booleans, or a list of different nodes")
     return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
