@@ -175,14 +175,16 @@ def test_sparse_features_give_the_same(layout: torch.layout) -> None:
     torch.testing.assert_close(GraphAugment().features(sparse), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.bool])
-def test_any_number_type_is_accepted(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.uint8, torch.bool])
+def test_any_number_type_is_accepted(dtype: torch.dtype, sparse: bool) -> None:
     data = path_of_four()
+    expected = GraphAugment().features(Data(x=(data.x > 0).float(), edge_index=data.edge_index))
     data.x = (data.x > 0).to(dtype)
+    data.x = data.x.to_sparse() if sparse else data.x
     X = GraphAugment().features(data)
     assert X.dtype == torch.float32
-    data.x = data.x.float()
-    torch.testing.assert_close(X, GraphAugment().features(data))
+    torch.testing.assert_close(X, expected)
 
 
 def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

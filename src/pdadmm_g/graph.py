@@ -278,8 +278,10 @@ def _column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]
 
 
 def _to_csc(x: Tensor) -> scipy.sparse.csc_array:
+    """The sparse matrix for scipy, which has no half precision."""
     coo = x.to_sparse_coo().coalesce().cpu()
-    return scipy.sparse.csc_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape))
+    values = coo.values().float() if coo.dtype in (torch.float16, torch.bfloat16) else coo.values()
+    return scipy.sparse.csc_array((values.numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape))
 
 
 def _inverse_row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
