@@ -184,6 +184,19 @@ def test_features_that_say_nothing(tiny_graph: Data, value: float, normalize: st
     assert clf.score(tiny_graph) == 0.5
 
 
+@pytest.mark.parametrize("scale", [1e38, 3e38])
+@pytest.mark.parametrize("solver", ["exact", "linearized"])
+@pytest.mark.parametrize("quantize", ["none", "p", "pq"])
+def test_activations_that_overflow_end_in_a_status(tiny_graph: Data, quantize: str, solver: str, scale: float) -> None:
+    """With levels that cannot be calibrated as without."""
+    X = np.clip(tiny_graph.x.double().numpy() * scale, -3.4e38, 3.4e38)
+    settings = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "random_state": 0}
+    with np.errstate(all="ignore"):  # scikit-learn adds the features up
+        clf = GAMLPClassifier(quantize=quantize, solver=solver, **settings).fit(X, tiny_graph.y.numpy())
+    assert clf.status_.name == "NON_FINITE"
+    assert all(torch.isfinite(parameter).all() for parameter in clf.model_.parameters())
+
+
 # --------------------------------------------------------------------------------------------------------------- labels
 
 

@@ -57,13 +57,17 @@ class Levels:
 
         Activations grow while a stage trains, so the range gets half of its width more, unless the levels are so few
         that resolution is worth more. Zero is always a level: after ReLU most entries are zero and must stay so.
+
+        Where the range has no finite levels, any will do: the objective of such activations is not finite either, and
+        ends the run.
         """
         low = min(activations.min().item(), 0.0)
         high = max(activations.max().item(), 0.0)
-        if low == high:
-            high = 1.0
-        count = 2**bits
         headroom = 1.5 if bits > 2 else 1.0
+        is_finite = headroom * (high - low) <= torch.finfo(activations.dtype).max
+        if low == high or not is_finite:
+            low, high = 0.0, 1.0
+        count = 2**bits
         step = headroom * (high - low) / (count - 1)
         zero = min(round(-headroom * low / step), count - 1)
         index = torch.arange(count, dtype=activations.dtype, device=activations.device)
