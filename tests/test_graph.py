@@ -111,6 +111,16 @@ def test_centered_features_by_hand() -> None:
     torch.testing.assert_close(other[0], X[2])
 
 
+@pytest.mark.parametrize(("nodes", "used"), [(3, 3), (10, 10), (19, 19), (20, 10), (29, 15), (30, 10), (99, 11)])
+def test_nodes_that_the_means_come_from(monkeypatch: pytest.MonkeyPatch, nodes: int, used: int) -> None:
+    monkeypatch.setattr(GraphAugment, "sample", 10)
+    augment = GraphAugment("none", 1, row_normalize=False, normalize="centered")
+    x = torch.stack([torch.ones(nodes), torch.arange(nodes)], 1)
+    augment.fit(Data(x=x))
+    torch.testing.assert_close(augment.mean, torch.nn.functional.normalize(x[:: nodes // 10 or 1]).mean(0))
+    assert len(x[:: nodes // 10 or 1]) == used
+
+
 def test_candidates_are_what_the_augmentations_give() -> None:
     data = path_of_four()
     nodes = torch.tensor([2, 0])

@@ -74,7 +74,7 @@ class GraphAugment(BaseTransform):
         normalize: What is done to the rows of X.
     """
 
-    #: Nodes from which the column means are estimated, at most.
+    #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
     sample = 10_000
 
     def __init__(
