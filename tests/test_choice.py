@@ -128,6 +128,21 @@ def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatc
     assert depths == {(pilot,)}
 
 
+def test_rows_of_a_gpu_are_scored_on_the_cpu() -> None:
+    class OnGpu(torch.Tensor):
+        """Numpy takes it no more than one that is on a GPU."""
+
+        def numpy(self):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+        def cpu(self):
+            return self.as_subclass(torch.Tensor)
+
+    X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    labels = [torch.arange(12) % 2, torch.arange(8) % 2]
+    assert choice._linear_score(X.as_subclass(OnGpu), labels) == choice._linear_score(X, labels)
+
+
 def test_an_interrupt_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(worker: Worker) -> None:
         raise KeyboardInterrupt

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
 import pdadmm_g.graph as graph
@@ -119,6 +120,17 @@ def test_nodes_that_the_means_come_from(monkeypatch: pytest.MonkeyPatch, nodes: 
     augment.fit(Data(x=x))
     torch.testing.assert_close(augment.mean, torch.nn.functional.normalize(x[:: nodes // 10 or 1]).mean(0))
     assert len(x[:: nodes // 10 or 1]) == used
+
+
+def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
+    """Tensors that only pretend to be on a device: no GPU is needed, and mixing devices is an error all the same."""
+    augment = GraphAugment("none", 1, normalize="centered")
+    with FakeTensorMode():
+        rows = torch.ones(4, 3, device="cuda")
+        assert augment.fit_rows(rows).device == rows.device
+        assert augment.mean.device == augment.scale.device == torch.device("cpu")
+        for device in ("cuda", "cpu"):
+            assert augment._normalized(torch.ones(2, 3, device=device)).device.type == device
 
 
 def test_candidates_are_what_the_augmentations_give() -> None:

@@ -92,7 +92,7 @@ def _linear_score(X: Tensor, labels: list[Tensor]) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
-    training, validation = X.double().split([len(part) for part in labels])
+    training, validation = X.cpu().double().split([len(part) for part in labels])
     # Weights lie in the span of the training rows: an orthogonal basis of it makes the problem small, exactly.
     basis = torch.linalg.qr(training.T)[0] if len(training) < training.shape[1] else None
     if basis is not None:

@@ -97,7 +97,7 @@ class GraphAugment(BaseTransform):
         self.row_normalize = row_normalize
         self.normalize = normalize
         self.dtype = dtype
-        #: Column means and scales of the centred features; None before :meth:`fit`.
+        #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
         self.mean: Tensor | None = None
         self.scale: Tensor | None = None
 
@@ -129,9 +129,10 @@ class GraphAugment(BaseTransform):
     def _learn(self, rows: Tensor) -> None:
         rows = rows.clone()
         _to_unit_length(rows, self.blocks)
-        self.mean = rows.mean(0)
-        deviation = torch.linalg.vector_norm(rows.sub_(self.mean), dim=0) / len(rows) ** 0.5
-        self.scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
+        mean = rows.mean(0)
+        deviation = torch.linalg.vector_norm(rows.sub_(mean), dim=0) / len(rows) ** 0.5
+        self.mean = mean.cpu()
+        self.scale = (deviation.where(deviation > 1e-12, 1.0) ** 0.25).cpu()
 
     def features(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
@@ -148,7 +149,8 @@ class GraphAugment(BaseTransform):
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
-        return normalized(rows, self.normalize, self.blocks, self.mean, self.scale)
+        mean, scale = (None if learned is None else learned.to(rows.device) for learned in (self.mean, self.scale))
+        return normalized(rows, self.normalize, self.blocks, mean, scale)
 
     def propagated(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
