@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier
+from pdadmm_g import GAMLPClassifier, baselines
 from pdadmm_g.baselines import _grown, train_by_gradient
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.model import GAMLP
 from pdadmm_g.stage import Examples
 from pdadmm_g.status import Status
+from pdadmm_g.training import TrainingResult
 
 
 def blobs(nodes: int, seed: int) -> Examples:
@@ -70,6 +73,42 @@ def test_growing_keeps_the_function() -> None:
 def test_an_explosion_is_not_hidden() -> None:
     config = ModelConfig(method="gd", layers=2, hidden=8, epochs=50, learning_rate=1e12)
     result = train_by_gradient(TRAINING, VALIDATION, 3, config, seed=0)
+    assert result.status is Status.NON_FINITE
+    assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
+
+
+def blown_up(at: int, epochs: int, **settings) -> TrainingResult:
+    """Gradient descent whose weights are infinite from the step of epoch ``at`` on."""
+    steps = itertools.count(1)
+
+    class Bomb(torch.optim.SGD):
+        def step(self):
+            super().step()
+            if next(steps) >= at:
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.data.fill_(torch.inf)
+
+    fixed = {"method": "gd", "layers": 2, "stages": (2,), "hidden": 8, "learning_rate": 0.1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(baselines.OPTIMIZERS, "gd", Bomb)
+        config = ModelConfig(epochs=epochs, **fixed | settings)
+        return train_by_gradient(TRAINING, VALIDATION, 3, config, seed=0)
+
+
+@pytest.mark.parametrize(("eval_every", "noticed"), [(1, 5), (3, 6), (100, 6)])
+def test_a_failure_keeps_the_last_sound_weights(eval_every: int, noticed: int) -> None:
+    """Not those that the stage began with. What a step made is known when it is measured, or used by the next one."""
+    result = blown_up(at=5, epochs=50, patience=None, eval_every=eval_every)
+    assert (result.status, len(result.history)) == (Status.NON_FINITE, noticed)
+    assert result.message == f"epoch {noticed}, the loss"
+    expected = blown_up(at=99, epochs=4, patience=None)
+    for kept, sound in zip(result.model.parameters(), expected.model.parameters(), strict=True):
+        assert torch.equal(kept, sound)
+
+
+@pytest.mark.parametrize("patience", [None, 10])
+def test_a_failure_in_the_last_epoch_is_seen(patience: int | None) -> None:
+    result = blown_up(at=1, epochs=1, patience=patience)
     assert result.status is Status.NON_FINITE
     assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
 

@@ -74,7 +74,7 @@ def test_a_numerical_failure_is_told_in_every_mode(run) -> None:
     train = ["train", "--dataset", "graph.npz", *SMALL, "--method", "gd", "--learning-rate", "1e15", "--out"]
     code, out, err = run(*train, "quiet", "--quiet")
     assert (code, out) == (3, "")
-    assert err.startswith("error: NON_FINITE: epoch 3, the loss. NaN or infinity appeared")
+    assert err.startswith("error: NON_FINITE: epoch 2, the loss. NaN or infinity appeared")
     assert err.count("\n") == 1
     code, out, _ = run(*train, "json", "--json")
     assert (code, json.loads(out)["status"]) == (3, "NON_FINITE")

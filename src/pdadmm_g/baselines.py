@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -88,17 +89,22 @@ def _run_stage(
     history: list[Record],
     on_epoch: Callable[[Record], None] | None,
 ) -> Status:
-    """Train ``model`` in place; with validation and patience it ends with its best weights on validation."""
+    """Train ``model`` in place; with validation and patience it ends with its best weights on validation.
+
+    Otherwise it ends with the last ones, or after a failure with the last from which the loss was finite.
+    """
     assert config.learning_rate is not None
     assert config.weight_decay is not None
     decay = config.weight_decay / len(training.y)
     optimizer = OPTIMIZERS[config.method](model.parameters(), lr=config.learning_rate, weight_decay=decay)
     dropout = 0.5 if config.method == "sign" else 0.0
     loss_of = LOSSES[config.risk]
-    best: tuple[tuple[float, float], int, dict[str, Tensor]] = ((-1.0, 0.0), 0, _copy(model))
+    selects = config.patience is not None and validation is not None
+    best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
     status = Status.MAX_EPOCHS
     try:
         for epoch in range(1, config.epochs + 1):
+            before = None if selects else _copy(model)
             begin = time.perf_counter()
             optimizer.zero_grad()
             loss = loss_of(_forward(model, training.X, dropout), training.y)
@@ -113,22 +119,28 @@ def _run_stage(
             history.append(record)
             if on_epoch is not None:
                 on_epoch(record)
-            if not torch.isfinite(loss):
+            if before is not None and math.isfinite(record["objective"]):
+                kept = before
+            if not _is_sound(record):
                 status = Status.NON_FINITE
                 break
             if config.patience is not None and record["val_accuracy"] is not None:
                 score = (record["val_accuracy"], -record["val_loss"])
-                if score > best[0]:
-                    best = (score, epoch, _copy(model))
-                elif epoch - best[1] >= config.patience:
+                if score > best:
+                    best, best_epoch, kept = score, epoch, _copy(model)
+                elif epoch - best_epoch >= config.patience:
                     status = Status.EARLY_STOPPED
                     break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    selects = config.patience is not None and validation is not None
     if selects or status is Status.NON_FINITE:
-        model.load_state_dict(best[2])
+        model.load_state_dict(kept)
     return status
+
+
+def _is_sound(record: Record) -> bool:
+    """Is the loss finite, before the step of the epoch and, where it was measured, after it?"""
+    return all(math.isfinite(record[name]) for name in ("objective", "train_loss") if record[name] is not None)
 
 
 def _squared_error(logits: Tensor, y: Tensor) -> Tensor:
