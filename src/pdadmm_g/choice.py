@@ -18,7 +18,6 @@ from torch_geometric.data import Data
 from .config import ModelConfig
 from .graph import GraphAugment, candidate_features
 from .stage import Examples
-from .status import Status
 from .training import train
 
 #: Taken where there is no validation node.
@@ -127,9 +126,7 @@ def choose_weight_decay(
         )  # fmt: skip
         result = train(some, other, num_classes, pilot, seed=seed)
         assert result is not None
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        measured = [record for record in result.history if record["val_accuracy"] is not None]
+        measured = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
         score = max(((record["val_accuracy"], -record["val_loss"]) for record in measured), default=best)
         if score > best:
             best, choice = score, weight_decay
