@@ -414,7 +414,11 @@ def unpack(folder: Path, *, finished: bool) -> None:
             continue
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    # The configuration names the graph by its full path, which was another one.
+    # Configuration and checkpoint name the graph by its full path, which was another one.
+    for path in folder.glob("run/checkpoints/*/meta.json"):
+        meta = json.loads(path.read_text())
+        meta["settings"]["dataset"] = str((folder / "graph.pt").resolve())
+        path.write_text(json.dumps(meta))
     config = folder / "run/config.yaml"
     lines = [f"dataset: {folder / 'graph.pt'}" if line.startswith("dataset:") else line
              for line in config.read_text().splitlines()]  # fmt: skip

@@ -230,7 +230,8 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"rho": None}, "rho is missing or not a number"),
         ({"rho": 10**400}, "rho is missing or not a number"),
         ({"data": "another digest"}, "was written for other data"),
-        ({"chosen": {"weight_decay": "much"}}, "weight_decay"),
+        ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
+        ({"chosen": {"weight_decay": 0.1}}, "chosen does not name augment, hops, normalize, weight_decay"),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),
         ({"stage": 5}, "is of stage 5"),
@@ -260,6 +261,15 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     refused(stopped, "history.jsonl: cannot read the checkpoint: No such file")
     history.write_text(sound_lines)
     assert train_run(stopped, resume=True)["epochs"] == 4
+
+
+def test_folders_in_place_of_files_are_no_checkpoint(stopped: RunConfig) -> None:
+    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
+    for path in (folder / "meta.json", folder.parent / "history.jsonl"):
+        path.unlink()
+        path.mkdir()
+    with pytest.warns(UserWarning, match="holds no checkpoint"):
+        assert train_run(dataclasses.replace(stopped, checkpoint_every=None), resume=True)["epochs"] == 4
 
 
 @pytest.mark.timeout(60)

@@ -36,7 +36,7 @@ COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
 NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
 #: Settings that may be left to the data: what was chosen stays chosen.
 CHOSEN = ("augment", "hops", "normalize", "weight_decay")
-REMEDY = "start over without --resume"
+REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
 
@@ -74,14 +74,14 @@ class Checkpoint:
         return tensors
 
 
-def any_valid(folder: Path) -> bool:
-    """Is there a checkpoint, as far as can be told without reading it?"""
-    return any(folder.glob(f"epoch-*/{META}"))
+def valid(folder: Path) -> list[Path]:
+    """The folders of all checkpoints, as far as can be told without reading them, the newest first."""
+    return sorted((path for path in folder.glob("epoch-*") if (path / META).is_file()), reverse=True)
 
 
 def latest(folder: Path) -> Checkpoint | None:
     """The newest valid checkpoint, if there is one."""
-    found = sorted((path for path in folder.glob("epoch-*") if (path / META).is_file()), reverse=True)
+    found = valid(folder)
     if not found:
         return None
     path = found[0] / META
@@ -125,11 +125,12 @@ def to_go_on_from(folder: Path) -> Checkpoint:
 
 def clear(folder: Path) -> None:
     """Remove the checkpoints of an earlier run: one that starts anew must not be resumed from them."""
+    for path in valid(folder):
+        (path / META).unlink()  # first, so that none is valid and half removed
     for path in folder.glob("epoch-*"):
-        (path / META).unlink(missing_ok=True)  # first, so that none is valid and half removed
         shutil.rmtree(path, ignore_errors=True)
-    for path in folder.glob(HISTORY):
-        path.unlink()
+    if (folder / HISTORY).is_file():
+        (folder / HISTORY).unlink()
 
 
 def _check(meta: Any) -> None:
@@ -155,6 +156,8 @@ def _check(meta: Any) -> None:
     for name, kind in (("schedule", dict), ("settings", dict), ("chosen", dict), ("data", str)):
         if not isinstance(meta.get(name), kind):
             raise ValueError(f"{name} is missing")
+    if meta["chosen"].keys() != set(CHOSEN):
+        raise ValueError(f"chosen does not name {', '.join(CHOSEN)}")
     for name in ("best_epoch", "worker_epochs"):
         if not isinstance(meta[name], int) or meta[name] < 0:
             raise ValueError(f"{name} is not a count")

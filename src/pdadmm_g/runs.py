@@ -100,7 +100,7 @@ class RunFolder:
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
-        if checkpoint.any_valid(self.checkpoints) and self.status in RESUMABLE:
+        if checkpoint.valid(self.checkpoints) and self.status in RESUMABLE:
             if resume:
                 return
             raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
