@@ -277,6 +277,26 @@ def test_help_does_not_import_torch() -> None:
         assert name in result.stdout
 
 
+def test_output_to_a_stream_keeps_what_is_there(tmp_path: Path) -> None:
+    script = "from pathlib import Path; from pdadmm_g.files import write_atomically\n"
+    script += "print('before', flush=True); write_atomically(Path('/dev/stdout'), 'rows\\n'); print('after')"
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([sys.executable, "-c", script], stdout=log, check=True, timeout=60)
+    assert (tmp_path / "log").read_text() == "before\nrows\nafter\n"
+    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert piped.stdout == "before\nrows\nafter\n"
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_labels_that_the_model_does_not_know(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
+    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
+    assert run("train", "--dataset", graph_file, *options)[0] == 0
+    other = save(tmp_path / "other.npz", tiny_graph, y=tiny_graph.y + 5)
+    code, _, err = run("evaluate", "run", "--dataset", other)
+    assert code == 0
+    assert "warning: the model was trained without the labels [5, 6], and cannot predict them" in err
+
+
 def test_a_file_under_the_data_root_is_found_and_found_again(
     run, tmp_path: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from . import __version__
@@ -91,6 +92,7 @@ def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: 
         raise InputError(f"int8 weights are for format onnx, not for {format}")
     if format == "torch-export" and Path(path).suffix != ".pt2":
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
+    check_is_fitted(classifier, "model_")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]
     reference = Program(classifier, _rounded(classifier.model_) if int8 else None).eval()
     with torch.no_grad(), _new_file(Path(path)) as file:

@@ -11,6 +11,8 @@ from .errors import InputError
 
 #: Bytes of a settings file or a description; 65,536 explicit levels take 1.5 million.
 LARGEST_TEXT = 1 << 22
+#: Names of the streams that a process is started with.
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:
@@ -50,12 +52,23 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
         raise InputError(f"{path}: cannot write: {error.strerror or error}{remedy}") from None
 
 
+def check_folder(path: Path) -> None:
+    """Raise unless a file of that name can be written as far as its folder goes, before the work that fills it."""
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: cannot write: {path.parent} is no folder, or not one that may be written to")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
     try:
         data = content.encode() if isinstance(content, str) else content
         target = path.resolve()
         with writing(path):
+            if str(path) in STREAMS:
+                # Opened anew, what is there already would be overwritten.
+                with os.fdopen(os.dup(STREAMS[str(path)]), "wb") as file:
+                    file.write(data)
+                return
             if target.exists() and not target.is_file():
                 target.write_bytes(data)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -77,6 +78,8 @@ class GAMLP(nn.Module):
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such model file")
+        if not os.access(path, os.R_OK):
+            raise InputError(f"{path}: cannot read the model: permission denied")
         try:
             with safe_open(str(path), framework="pt") as file:
                 header = json.loads((file.metadata() or {})["pdadmm_g"])

@@ -237,7 +237,8 @@ def _resumable(folder: RunFolder, config: RunConfig) -> Checkpoint | None:
     for item in dataclasses.fields(RunConfig):
         old, new = getattr(before, item.name), getattr(config, item.name)
         if old != new and item.name not in FREE_TO_CHANGE:
-            raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}")
+            remedy = f"give the options of the run again, or --config {folder.path / 'config.yaml'}"
+            raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}; {remedy}")
     return saved
 
 

@@ -428,7 +428,7 @@ def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *
         lost = float(torch.linalg.vector_norm(boundary.p - output))
         if lost > 0.5 * float(torch.linalg.vector_norm(output)):
             warnings.warn(
-                f"the levels lose more than half of the output of layer {layer}: use calibrated ones (bits)",
+                f"the levels lose more than half of the output of layer {layer}: use calibrated ones, or more bits",
                 stacklevel=5,
             )
             return

@@ -30,11 +30,12 @@ def search(
     *,
     given: set[str],
     budget: int,
-    on_trial: Callable[[int, dict[str, Any], float, bool], None] | None = None,
+    on_trial: Callable[[int, dict[str, Any], float, RunConfig | None], None] | None = None,
 ) -> RunConfig:
     """``config`` with the best of ``budget`` draws from :data:`SPACE` filled in, the settings ``given`` kept.
 
-    The first trial is ``config`` as it is. The test mask is removed from the data before anything else happens.
+    The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its accuracy and, if it
+    is the best so far, its configuration. The test mask is removed from the data before anything else happens.
     """
     data = load_dataset(config.dataset, config.data_root)
     if "test_mask" in data:
@@ -55,7 +56,7 @@ def search(
         if accuracy > best_accuracy:
             best, best_accuracy = candidate, accuracy
         if on_trial is not None:
-            on_trial(trial, settings or {"settings": "as given"}, accuracy, best is candidate)
+            on_trial(trial, settings or {"settings": "as given"}, accuracy, best if best is candidate else None)
     return best
 
 

@@ -20,7 +20,7 @@ import torch
 from pdadmm_g import InputError, checkpoint, parallel, runs
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.engine.launch import WorkerLostError, join
+from pdadmm_g.engine.launch import WorkerLostError, join, run_workers
 from pdadmm_g.runs import RunFolder, train_run
 
 SETTINGS = {
@@ -319,6 +319,19 @@ def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pyt
         RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
     assert (tmp_path / "run/metrics.jsonl").exists()
     RunFolder(tmp_path / "run").check_free(overwrite=False)
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> None:
+    """While they start they could not ignore it, and one that it killed would count as lost."""
+    sessions = []
+    script = "import json, os; print(json.dumps({'session': os.getsid(0)}), flush=True)"
+    run_workers(
+        [sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path,
+        on_event=lambda _, event: sessions.append(event["session"]),
+    )  # fmt: skip
+    assert len(sessions) == 2
+    assert os.getsid(0) not in sessions
 
 
 @pytest.mark.timeout(60)

@@ -225,6 +225,25 @@ def test_an_interrupted_search_ends_the_command_and_writes_nothing(reproduce, mo
     assert list(Path().iterdir()) == []
 
 
+def test_an_interrupted_search_leaves_the_best_so_far(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    def second_trial(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pdadmm_g.tune._draw", second_trial)
+    options = ["--layers", "2", "--weight-decay", "0.5", "--epochs", "2", "--augment", "none", "--hidden", "8"]
+    with pytest.raises(SystemExit) as caught:
+        main(["tune", "--dataset", "digits", "--budget", "2", *options])
+    assert caught.value.code == 130
+    assert "hidden: 8\n" in Path("best.yaml").read_text()
+
+
+def test_a_search_that_could_not_be_written_is_not_begun(reproduce, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["tune", "--dataset", "digits", "--out", "no/such/best.yaml"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: no/such/best.yaml: cannot write: no/such is no folder")
+
+
 def test_interrupted_workers_end_the_command_and_are_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object, **__: object) -> TrainingResult:
         return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.INTERRUPTED, Plan((2,)))

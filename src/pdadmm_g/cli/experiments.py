@@ -182,7 +182,7 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
     from ..bench import bench as run
     from ..estimator import checked_device
     from ..experiments.cells import provenance
-    from ..files import write_atomically
+    from ..files import check_folder, write_atomically
 
     names = tuple(methods.split(",")) if methods else METHODS
     for name in names:
@@ -194,6 +194,8 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
     if size["layers"] < 2:
         raise InputError(f"--layers must be at least 2, got {size['layers']}")
     checked_device(size["device"])
+    if out is not None:
+        check_folder(Path(out))
     rows = []
     output.say(f"{'':<12}{'ms':>10}{'x floor':>9}{'peak GiB':>10}")
     for row in run(Size(**size), names, seconds):

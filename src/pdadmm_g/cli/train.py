@@ -119,7 +119,7 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     """Search hyperparameters at random, judged on the validation nodes only; the test nodes are never looked at.
 
     Settings given on the command line or in the file stay as they are, the others of the search space are drawn. The
-    best ones are written to OUT, as a file for 'pdadmm-g train --config'.
+    best ones so far are written to OUT, as a file for 'pdadmm-g train --config'.
 
     \b
     pdadmm-g tune --dataset cora --data-root raw --budget 20 --out best.yaml
@@ -131,23 +131,24 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     if budget < 1:
         raise InputError(f"budget must be at least 1, got {budget}")
 
-    from ..files import write_atomically
+    from ..files import check_folder, write_atomically
     from ..progress import TimeLeft
     from ..tune import search
 
+    check_folder(out)
     time_left = TimeLeft()
     found: dict[str, Any] = {}
 
-    def show(trial: int, settings: dict[str, Any], accuracy: float, best: bool) -> None:
-        if best:
+    def show(trial: int, settings: dict[str, Any], accuracy: float, best: RunConfig | None) -> None:
+        if best is not None:
             found.update(trial=trial, val_accuracy=accuracy)
+            write_atomically(out, best.to_yaml())
         text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                          for name, value in settings.items())  # fmt: skip
         figures = f"validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}"
         output.progress(f"trial {trial}/{budget}: {figures}{time_left.after(trial, budget)}")
 
-    best = search(config, given=set(overrides), budget=budget, on_trial=show)
-    write_atomically(out, best.to_yaml())
+    search(config, given=set(overrides), budget=budget, on_trial=show)
     output.say(f"best settings written to {out}; next: pdadmm-g train --config {out}")
     output.result({**found, "trials": budget, "file": str(out)})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,9 @@ def evaluate(run: str, dataset: str | None, data_root: str | None, output: Outpu
     classifier, data = _load_run(run, dataset, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+    unseen = sorted(set(data.y[data.y >= 0].tolist()) - set(classifier.classes_.tolist()))
+    if unseen:
+        warnings.warn(f"the model was trained without the labels {unseen[:5]}, and cannot predict them", stacklevel=1)
     results = accuracies(classifier, data)
     if not any(accuracy is not None for accuracy in results.values()):
         results["accuracy"] = classifier.score(data, data.y >= 0)

@@ -199,6 +199,7 @@ def run_workers(
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
+                    start_new_session=True,  # Ctrl-C is for this process, which tells them what it means
                 )
             processes.append(process)
             readers.append(threading.Thread(target=_read_events, args=(rank, process, events), daemon=True))
@@ -232,6 +233,10 @@ def run_workers(
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+        for process, reader in zip(processes, readers, strict=False):
+            reader.join(timeout=5.0)
+            if process.stdout is not None and not reader.is_alive():
+                process.stdout.close()
 
 
 def _local_store() -> TCPStore:
