@@ -92,10 +92,11 @@ class RunFolder:
         for record in history:
             self.append(record)
 
-    def check_free(self, *, overwrite: bool, resume: bool = False) -> None:
+    def check_free(self, *, overwrite: bool, resume: bool = False, checkpoints: bool = False) -> None:
         """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
 
-        A checkpoint is there to be resumed from: nothing is lost for want of an option.
+        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes
+        ``checkpoints`` and was interrupted before the first one may start over.
         """
         if overwrite or not self.path.exists():
             return
@@ -104,6 +105,8 @@ class RunFolder:
             if resume:
                 return
             raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
+        if resume and checkpoints and self.status == Status.INTERRUPTED.name:
+            return
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
         foreign = [name for name in FILES if (self.path / name).exists()]
@@ -170,7 +173,7 @@ def train_run(
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
-        folder.check_free(overwrite=overwrite, resume=resume)
+        folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
         saved = _resumable(folder, config) if resume else None
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)

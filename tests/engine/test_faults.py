@@ -220,6 +220,20 @@ def test_interrupted_run_without_a_checkpoint_keeps_its_model(tmp_path: Path) ->
     assert (out / "model.safetensors").read_bytes() == model
 
 
+def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
+    """So that what restarts a job with --resume, whenever it was ended, gets it done."""
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        raise KeyboardInterrupt
+
+    train_run(config(out), on_epoch=interrupt)
+    assert checkpoint.latest(out / "checkpoints") is None
+    with pytest.warns(UserWarning, match="holds no checkpoint to resume from"):
+        train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
 def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     undecided = {"augment": "auto", "normalize": "auto", "weight_decay": None}
     train_run(config(tmp_path / "whole", **undecided))
