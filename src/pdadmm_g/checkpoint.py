@@ -12,7 +12,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,13 +212,17 @@ class Checkpointing:
         return self.every is not None and epoch // self.every > self._epochs // self.every
 
     def write(
-        self, team: Team, layers: dict[int, dict[str, Tensor]], meta: dict[str, Any], history: Sequence[Record]
+        self,
+        team: Team,
+        layers: Iterable[tuple[int, dict[str, Tensor]]],
+        meta: dict[str, Any],
+        history: Sequence[Record],
     ) -> None:
         """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
 
         Settings and history are saved too: whoever writes those to the run folder may have been killed.
         """
-        for index, tensors in layers.items():
+        for index, tensors in layers:
             write_layer(self.folder, len(history), index, tensors)
         team.barrier()
         if team.rank == 0:

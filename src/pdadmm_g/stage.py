@@ -367,10 +367,11 @@ class Stage:
         if self.checkpointing is None or not self.checkpointing.due(len(history)):
             return
         self.worker.settle()
-        layers = {
-            index: checkpoint.layer_tensors(self.worker, place) | {"best_W": best.W, "best_b": best.b}
+        # One at a time: where u is not kept, the tensors of a layer hold a new one.
+        layers = (
+            (index, checkpoint.layer_tensors(self.worker, place) | {"best_W": best.W, "best_b": best.b})
             for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
-        }
+        )
         meta = {
             "stage": self.number,
             "epoch": epoch,
