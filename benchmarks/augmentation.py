@@ -24,8 +24,8 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.experiments.cells import provenance
-from pdadmm_g.graph import GraphAugment, renormalized_adjacency
+from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency
+from pdadmm_g.hardware import provenance
 
 
 def edges_of(args: argparse.Namespace) -> tuple[torch.Tensor, int, int]:

@@ -12,8 +12,8 @@ import json
 import math
 from pathlib import Path
 
-from pdadmm_g.bench import Size, bench
-from pdadmm_g.experiments.cells import provenance
+from pdadmm_g.experiments.bench import Size, bench
+from pdadmm_g.hardware import provenance
 
 SERIES = {
     "cpu": {

@@ -349,7 +349,7 @@ def weird_graph(rng: random.Random) -> Any:
 
 def graph(rng: random.Random, _: Path) -> None:
     """Graphs in memory, and what can be trained on them."""
-    from pdadmm_g.checks import check_graph, check_training
+    from pdadmm_g.data.checks import check_graph, check_training
 
     data = check_graph(weird_graph(rng))
     check_data(data)
@@ -387,7 +387,7 @@ def trained() -> dict[str, bytes]:
     import torch
 
     from pdadmm_g.config import RunConfig
-    from pdadmm_g.runs import train_run
+    from pdadmm_g.runs.train_run import train_run
 
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         torch.save(valid_graph(), "graph.pt")
@@ -487,7 +487,7 @@ def mutate_run(rng: random.Random, file: Path) -> None:
 def checkpoint(rng: random.Random, folder: Path) -> None:
     """Resuming from a run folder with one broken file."""
     from pdadmm_g.config import RunConfig
-    from pdadmm_g.runs import train_run
+    from pdadmm_g.runs.train_run import train_run
 
     unpack(folder, finished=False)
     config = RunConfig.load(folder / "run/config.yaml", {"out": str(folder / "run")})
@@ -722,9 +722,9 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
 
     with atheris.instrument_imports(include=["pdadmm_g", "yaml", "numpy.lib", "zipfile", "json"]):
         import pdadmm_g.config
-        import pdadmm_g.datasets
+        import pdadmm_g.data.datasets
         import pdadmm_g.estimator
-        import pdadmm_g.runs  # noqa: F401
+        import pdadmm_g.runs.folder  # noqa: F401
     counts = {"cases": 0, "accepted": 0, "refused": 0, "violation": 0}
     found: dict[str, dict[str, Any]] = {}
     files = trained()
@@ -744,8 +744,8 @@ def run_atheris(name: str, cases: int, seed: int, report: Path) -> None:
         import torch
 
         from pdadmm_g import load_dataset
-        from pdadmm_g.checkpoint import latest
         from pdadmm_g.config import RunConfig
+        from pdadmm_g.training.checkpoint import latest
 
         path = folder / {"npz": "g.npz", "model": "m.safetensors", "yaml": "c.yaml"}.get(name, "x")
         path.write_bytes(content)

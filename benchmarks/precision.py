@@ -14,10 +14,11 @@ import warnings
 from pathlib import Path
 
 from pdadmm_g.admm.state import Quantization
-from pdadmm_g.bench import Size, chain
 from pdadmm_g.engine.precision import tensor_cores
-from pdadmm_g.experiments.cells import provenance, run_once
+from pdadmm_g.experiments.bench import Size, chain
+from pdadmm_g.experiments.cells import run_once
 from pdadmm_g.experiments.convergence import rises
+from pdadmm_g.hardware import provenance
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 from torch_geometric.data import Data
 
 from pdadmm_g import InputError
-from pdadmm_g.checks import as_mask, check_graph
 from pdadmm_g.config import RunConfig
+from pdadmm_g.data.checks import as_mask, check_graph
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 VALUES = st.recursive(

@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError, checkpoint, load_dataset
-from pdadmm_g.checks import check_graph
+from pdadmm_g import GAMLPClassifier, InputError, load_dataset
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.runs import train_run
+from pdadmm_g.data.checks import check_graph
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint
 
 
 def npy(shape: str, dtype: str = "<f4", body: bytes = b"") -> bytes:
@@ -347,12 +348,12 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
     )
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g import child\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process as child\n"
         "import sitecustomize\nsitecustomize.forbid()\nchild.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
-        "import sys\nfrom pdadmm_g import parallel\nfrom pdadmm_g.config import RunConfig\n"
-        "from pdadmm_g.runs import RunFolder, train_run\nimport sitecustomize\nsitecustomize.forbid()\n"
+        "import sys\nfrom pdadmm_g.training import local_workers as parallel\nfrom pdadmm_g.config import RunConfig\n"
+        "from pdadmm_g.runs.folder import RunFolder, train_run\nimport sitecustomize\nsitecustomize.forbid()\n"
         "parallel.WORKER = [sys.executable, 'worker.py']\n"
         "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
         "                   weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2)\n"

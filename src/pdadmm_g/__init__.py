@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .datasets import load_dataset
+    from .data.augmentation import GraphAugment
+    from .data.datasets import load_dataset
     from .errors import InputError
     from .estimator import GAMLPClassifier
-    from .graph import GraphAugment
     from .model import GAMLP
     from .status import Status
 
@@ -19,10 +19,10 @@ __all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "Status", "
 _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "estimator",
-    "GraphAugment": "graph",
+    "GraphAugment": "data.augmentation",
     "InputError": "errors",
     "Status": "status",
-    "load_dataset": "datasets",
+    "load_dataset": "data.datasets",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,20 +17,22 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .baselines import train_by_gradient
-from .checkpoint import Checkpointing
-from .checks import MASKS, as_mask, as_tensor, check_graph, check_training
-from .choice import augmentation, choose_augmentation, choose_weight_decay
 from .config import ModelConfig
+from .data.augmentation import GraphAugment
+from .data.augmentation_choice import augmentation, choose_augmentation
+from .data.checks import MASKS, as_mask, as_tensor, check_graph, check_training
+from .data.examples import Examples
 from .engine.team import Team
 from .errors import InputError
-from .graph import GraphAugment
+from .hardware import checked_device, compute_threads
 from .model import GAMLP
-from .parallel import train_in_workers
-from .records import Record
-from .stage import Examples
 from .status import Status
-from .training import train
+from .training.checkpoint import Checkpointing
+from .training.gradient import train_by_gradient
+from .training.local_workers import train_in_workers
+from .training.records import Record
+from .training.train import train
+from .training.weight_decay import choose_weight_decay
 
 #: Settings that say how a model is computed, not what it is.
 EXECUTION = ("workers", "threads", "plan", "timeout", "device", "compile")
@@ -54,7 +55,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         classes_: The labels, in the order of the model's outputs.
-        augmentation_: The fitted :class:`~pdadmm_g.graph.GraphAugment`; None after ``fit(X, y)``.
+        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
         config_: The settings that the model was fitted with, every default filled in.
@@ -377,24 +378,3 @@ def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:
     if int(given.min()) < 0 or int(given.max()) >= num_nodes:
         raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
     return given.long()
-
-
-@contextmanager
-def compute_threads(threads: int) -> Iterator[None]:
-    """Compute with so many threads, then with as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def checked_device(name: str) -> torch.device:
-    """The torch device of that name, or an error if this machine does not have it."""
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InputError(f"device '{name}' is not available here; use 'cpu'") from None
-    return device

@@ -10,9 +10,11 @@ import signal
 import sys
 from pathlib import Path
 
-from pdadmm_g import checkpoint, child, cli
+from pdadmm_g import cli
 from pdadmm_g.engine.link import Link
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.training import checkpoint
+from pdadmm_g.training import worker_process as child
 
 rank, moment, epoch, name = os.environ["FAULT"].split(":")
 seen = 0

@@ -12,13 +12,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from pdadmm_g import training
-from pdadmm_g.checkpoint import Checkpointing
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.plan import Plan, deal, layer_costs
-from pdadmm_g.stage import Examples, Stage
-from pdadmm_g.training import train
+from pdadmm_g.training import train as training
+from pdadmm_g.training.checkpoint import Checkpointing
+from pdadmm_g.training.stage import Stage
+from pdadmm_g.training.train import train
 
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)

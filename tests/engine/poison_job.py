@@ -12,11 +12,12 @@ from collections.abc import Iterator
 import torch
 
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.stage import Examples, Stage
-from pdadmm_g.training import train
+from pdadmm_g.training.stage import Stage
+from pdadmm_g.training.train import train
 
 EPOCH = 3
 SETTINGS = {

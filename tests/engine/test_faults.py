@@ -17,11 +17,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from pdadmm_g import InputError, checkpoint, parallel, runs
+from pdadmm_g import InputError
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine.launch import WorkerLostError, join, run_workers
-from pdadmm_g.runs import RunFolder, train_run
+from pdadmm_g.runs import folder as runs
+from pdadmm_g.runs.folder import RunFolder
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint
+from pdadmm_g.training import local_workers as parallel
 
 SETTINGS = {
     "augment": "average",
@@ -111,7 +115,7 @@ def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_worker_that_hangs_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int) -> None:
     script = tmp_path / "stopping.py"
     script.write_text(
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g import child\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process as child\n"
         "child.main(Path(sys.argv[1]))\n"
         f"if os.environ['RANK'] == '{victim}':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
@@ -125,7 +129,7 @@ def test_worker_that_hangs_when_others_have_ended(tmp_path: Path, monkeypatch: p
 def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "raising.py"
     script.write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g import child\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process as child\n"
         "from pdadmm_g.engine.worker import Worker\n"
         "def epoch(self):\n    raise MemoryError('no room left')\n"
         "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\nchild.main(Path(sys.argv[1]))\n"
@@ -242,8 +246,8 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     def again(*_: object, **__: object) -> None:
         raise AssertionError("chosen again")
 
-    monkeypatch.setattr("pdadmm_g.choice._linear_score", again)
-    monkeypatch.setattr("pdadmm_g.choice.train", again)
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice._linear_score", again)
+    monkeypatch.setattr("pdadmm_g.training.weight_decay.train", again)
     train_run(config(tmp_path / "run", **undecided), resume=True)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert models[0] == models[1]

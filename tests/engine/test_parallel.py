@@ -13,11 +13,11 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from pdadmm_g import GAMLPClassifier, load_dataset
-from pdadmm_g.checkpoint import Checkpointing
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import run_workers
-from pdadmm_g.stage import Examples
-from pdadmm_g.training import train
+from pdadmm_g.training.checkpoint import Checkpointing
+from pdadmm_g.training.train import train
 
 NODES, HIDDEN = 40, 12
 QUANTIZED = {

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.stage import Examples
 from pdadmm_g.status import Status
-from pdadmm_g.training import train
+from pdadmm_g.training.train import train
 
 JOB = Path(__file__).with_name("poison_job.py")
 CASES = 82

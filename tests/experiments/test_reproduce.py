@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdadmm_g import baselines
 from pdadmm_g.cli import main
 from pdadmm_g.engine.plan import Plan
 from pdadmm_g.engine.team import Team
@@ -21,9 +20,10 @@ from pdadmm_g.experiments import homophily as graphs
 from pdadmm_g.experiments.convergence import rises
 from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
 from pdadmm_g.model import GAMLP
-from pdadmm_g.stage import Stage
 from pdadmm_g.status import Status
-from pdadmm_g.training import TrainingResult
+from pdadmm_g.training import gradient as baselines
+from pdadmm_g.training.stage import Stage
+from pdadmm_g.training.train import TrainingResult
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_an_interrupted_search_leaves_the_best_so_far(reproduce, monkeypatch: py
     def second_trial(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pdadmm_g.tune._draw", second_trial)
+    monkeypatch.setattr("pdadmm_g.experiments.tune._draw", second_trial)
     options = ["--layers", "2", "--weight-decay", "0.5", "--epochs", "2", "--augment", "none", "--hidden", "8"]
     with pytest.raises(SystemExit) as caught:
         main(["tune", "--dataset", "digits", "--budget", "2", *options])

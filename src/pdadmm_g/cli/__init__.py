@@ -15,13 +15,20 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from . import experiments, train, use
+from .bench import bench
 from .completion import completion
+from .datasets import datasets
+from .demo import demo
 from .doctor import doctor
+from .evaluate import evaluate
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
 from .export import export
+from .predict import predict
 from .report import report
+from .reproduce import reproduce
 from .soak import soak
+from .train import train
+from .tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -122,8 +129,6 @@ def _warning_printer() -> Callable[..., None]:
 
 
 for command in (
-    train.train, use.evaluate, use.predict, train.tune, train.demo,
-    experiments.datasets, experiments.reproduce, experiments.bench,
-    report, export, doctor, soak, completion,
+    train, evaluate, predict, tune, demo, datasets, reproduce, bench, report, export, doctor, soak, completion,
 ):  # fmt: skip
     cli.add_command(command)

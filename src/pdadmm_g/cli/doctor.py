@@ -22,7 +22,7 @@ def doctor(output: Output) -> int:
     pdadmm-g doctor
     pdadmm-g doctor --json | jq '.checks[] | select(.state == "FAILED")'
     """
-    from ..doctor import diagnose
+    from ..stress.doctor import diagnose
 
     checks = []
     for check in diagnose():

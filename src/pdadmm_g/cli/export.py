@@ -33,8 +33,8 @@ def export(run: str, kind: str, out: str | None, int8: bool, output: Output) -> 
     pdadmm-g export runs/cora-0 --format torch-export            writes cora-0.pt2
     pdadmm-g export runs/cora-0 --format safetensors             writes cora-0.safetensors
     """
-    from ..export import FORMATS, export
-    from ..runs import RunFolder
+    from ..runs.export import FORMATS, export
+    from ..runs.folder import RunFolder
 
     path = Path(out or Path(run).resolve().name + FORMATS[kind])
     difference = export(RunFolder(run).classifier(), path, kind, int8=int8)

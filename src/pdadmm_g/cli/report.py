@@ -24,7 +24,7 @@ def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
     from ..report.collect import read_runs
     from ..report.figures import draw_figures
     from ..report.page import render
-    from ..runs import REPORT
+    from ..runs.folder import REPORT
 
     read = read_runs([Path(run) for run in runs])
     target = Path(out) if out else Path(runs[0]) / REPORT if len(runs) == 1 else Path(REPORT)

@@ -30,10 +30,10 @@ def soak(runs: int, seed: int, jobs: int, out: str | None) -> int:
 
     import json
 
-    from ..experiments.cells import provenance
     from ..files import write_atomically
-    from ..soak import Outcome, summarize
-    from ..soak import soak as run
+    from ..hardware import provenance
+    from ..stress.soak import Outcome, summarize
+    from ..stress.soak import soak as run
 
     def show(outcome: Outcome) -> None:
         blows = ", ".join(f"{kind}{'' if middle else ' early'}" for kind, middle in outcome.dealt)

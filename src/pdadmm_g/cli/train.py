@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -51,8 +50,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 
     from ..engine.launch import WorkerLostError, join
     from ..engine.team import PeerLostError
-    from ..progress import Progress
-    from ..runs import join_run, train_run
+    from ..runs.progress import Progress
+    from ..runs.train_run import join_run, train_run
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
@@ -107,56 +106,3 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
     if len(summary["workers"]) > 1:
         layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
         output.say(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
-
-
-@click.command(cls=SettingsCommand, short_help="Search good settings at random.")
-@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings to start from")
-@click.option("--budget", default=20, show_default=True, metavar="N", help="number of trials")
-@settings_options
-@click.option("--out", metavar="FILE", help="YAML file for the best settings [default: best.yaml]")
-@output_options
-def tune(config_file: str | None, budget: int, output: Output, **options: Any) -> None:
-    """Search hyperparameters at random, judged on the validation nodes only; the test nodes are never looked at.
-
-    Settings given on the command line or in the file stay as they are, the others of the search space are drawn. The
-    best ones so far are written to OUT, as a file for 'pdadmm-g train --config'.
-
-    \b
-    pdadmm-g tune --dataset cora --data-root raw --budget 20 --out best.yaml
-    pdadmm-g train --config best.yaml
-    """
-    overrides = {name: value for name, value in options.items() if value is not None}
-    out = Path(str(overrides.pop("out", "best.yaml")))
-    config = RunConfig.load(config_file, overrides)
-    if budget < 1:
-        raise InputError(f"budget must be at least 1, got {budget}")
-
-    from ..files import check_folder, write_atomically
-    from ..progress import TimeLeft
-    from ..tune import search
-
-    check_folder(out)
-    time_left = TimeLeft()
-    found: dict[str, Any] = {}
-
-    def show(trial: int, settings: dict[str, Any], accuracy: float, best: RunConfig | None) -> None:
-        if best is not None:
-            found.update(trial=trial, val_accuracy=accuracy)
-            write_atomically(out, best.to_yaml())
-        text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                         for name, value in settings.items())  # fmt: skip
-        figures = f"validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}"
-        output.progress(f"trial {trial}/{budget}: {figures}{time_left.after(trial, budget)}")
-
-    search(config, given=set(overrides), budget=budget, on_trial=show)
-    output.say(f"best settings written to {out}; next: pdadmm-g train --config {out}")
-    output.result({**found, "trials": budget, "file": str(out)})
-
-
-@click.command(short_help="A few seconds on real data.")
-@click.option("--out", default="runs/demo", show_default=True, metavar="DIR", help="folder for the three runs")
-def demo(out: str) -> int:
-    """A few seconds on real data: what the graph brings, and what 8-bit quantization costs."""
-    from ..demo import run_demo
-
-    return 0 if run_demo(Path(out)) else EXIT_INTERRUPTED

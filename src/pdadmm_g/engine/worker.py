@@ -38,10 +38,10 @@ from ..admm.updates import (
 )
 from . import phases
 from .cuda_graph import RecordedEpoch
-from .group import Group, grouped
 from .link import Link
 from .phases import by_rows, total
 from .precision import Precision, aligned, product
+from .stacking import Group, grouped
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,7 +65,7 @@ def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], Non
 
     ``on_row`` is called with each result, how many there are so far and how many there will be.
     """
-    from ..datasets import check_name
+    from ..data.datasets import check_name
 
     for dataset in request.datasets or ():
         check_name(dataset)

@@ -6,14 +6,11 @@ import dataclasses
 import functools
 import json
 import multiprocessing
-import os
-import platform
 import signal
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from itertools import groupby
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -21,17 +18,17 @@ from typing import Any
 
 import torch
 
-from .. import __version__
-from ..baselines import train_by_gradient
-from ..checks import MASKS
-from ..choice import augmentation, choose_augmentation, choose_weight_decay
 from ..config import ModelConfig
-from ..datasets import load_dataset
+from ..data.augmentation_choice import augmentation, choose_augmentation
+from ..data.checks import MASKS
+from ..data.datasets import load_dataset
+from ..data.examples import Examples
 from ..errors import InputError
-from ..estimator import compute_threads
 from ..files import write_atomically
-from ..stage import Examples
-from ..training import TrainingResult, train
+from ..hardware import compute_threads, provenance
+from ..training.gradient import train_by_gradient
+from ..training.train import TrainingResult, train
+from ..training.weight_decay import choose_weight_decay
 
 Settings = dict[str, Any]
 Result = dict[str, Any]
@@ -166,23 +163,6 @@ def _validation_score(runs: Sequence[Result]) -> tuple[float, float]:
 def save(path: Path, result: Result) -> None:
     """Write a result file whole or not at all."""
     write_atomically(path, json.dumps(result, indent=1) + "\n")
-
-
-def provenance(command: str) -> Result:
-    """Where a result comes from."""
-    cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text().splitlines() if cpu.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "command": command,
-        "date": str(date.today()),
-        "hardware": {
-            "cpu": names[0] if names else platform.processor(),
-            "cores": os.cpu_count(),
-            **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
-        },
-        "versions": {"pdadmm_g": __version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
 
 
 def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Result:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from ..config import ModelConfig
-from ..parallel import train_in_workers
-from .cells import examples_of, load_json, provenance, save
+from ..hardware import provenance
+from ..training.local_workers import train_in_workers
+from .cells import examples_of, load_json, save
 
 DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ModelConfig
-from ..estimator import compute_threads
-from ..training import train
-from .cells import examples_of, load_json, provenance, save
+from ..hardware import compute_threads, provenance
+from ..training.train import train
+from .cells import examples_of, load_json, save
 from .tables import PAPER_PROTOCOL
 
 DATASETS = ("cora", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs")

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ..baselines import train_by_gradient
 from ..config import ModelConfig
-from ..estimator import compute_threads
-from ..growth import initial_layer, widths
+from ..hardware import compute_threads, provenance
 from ..model import GAMLP
-from ..training import TrainingResult, train
-from .cells import examples_of, load_json, provenance, save
+from ..training.gradient import train_by_gradient
+from ..training.growth import initial_layer, widths
+from ..training.train import TrainingResult, train
+from .cells import examples_of, load_json, save
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 DEPTHS = (2, 5, 10, 20, 50, 100)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import cache_folder
+from ..data.datasets import cache_folder
 from .cells import Cell, run_cells
 from .tables import render_methods
 

@@ -20,16 +20,17 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from ..bench import products
 from ..config import ModelConfig
+from ..data.examples import Examples
 from ..engine.launch import join, run_workers
 from ..engine.plan import deal, layer_costs
 from ..engine.team import Team
-from ..growth import widths
+from ..hardware import provenance
 from ..model import GAMLP
-from ..stage import Examples
-from ..training import train
-from .cells import provenance, save
+from ..training.growth import widths
+from ..training.train import train
+from .bench import products
+from .cells import save
 
 WARM_UP = 2
 CLASSES = 10

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import cache_folder
+from ..data.datasets import cache_folder
 from ..errors import InputError
 from .cells import Cell, run_cells
 

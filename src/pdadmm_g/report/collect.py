@@ -9,12 +9,12 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
-from ..baselines import FIXED_DEPTH
 from ..config import RunConfig, read_yaml
 from ..errors import InputError
 from ..files import read_text
-from ..records import WORKER_FIGURES, Record
 from ..status import Status
+from ..training.gradient import FIXED_DEPTH
+from ..training.records import WORKER_FIGURES, Record
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96

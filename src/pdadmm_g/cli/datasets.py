@@ -1,0 +1,34 @@
+"""The data sets known by name."""
+
+from __future__ import annotations
+
+import click
+
+from .completion import words
+from .output import Output, output_options
+
+
+@click.command(short_help="List the data sets known by name.")
+@click.option(
+    "--data-root",
+    metavar="TEXT",
+    help="folder of raw benchmark files [default: $PDADMM_G_DATA]",
+    shell_complete=words((), then="dir"),
+)
+@output_options
+def datasets(data_root: str | None, output: Output) -> None:
+    """List the data sets known by name, and whether their raw files are under the data root."""
+    from ..data.datasets import BENCHMARKS, missing_raw_files
+
+    rows = [{"name": "digits", "nodes": 1797, "features": 64, "classes": 10, "files": "embedded"}]
+    for name, benchmark in BENCHMARKS.items():
+        missing = missing_raw_files(benchmark, data_root)
+        files = "found" if not missing else f"not found: {benchmark.folder}/"
+        if 0 < len(missing) < len(benchmark.raw_files):
+            files = f"missing: {', '.join(missing)}"
+        sizes = {"nodes": benchmark.nodes, "features": benchmark.features, "classes": benchmark.classes}
+        rows.append({"name": name, **sizes, "files": files})
+    output.say(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
+    for row in rows:
+        output.say("{name:<18}{nodes:>8}{features:>10}{classes:>9}  {files}".format(**row))
+    output.result({"datasets": rows})

@@ -1,0 +1,36 @@
+"""Labels from a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .finished_run import data_options, load_run
+from .output import Output, output_options
+
+
+@click.command(short_help="Write a label for every node.")
+@data_options
+@click.option("--out", required=True, metavar="FILE", help="CSV file to write")
+@output_options
+def predict(run: str, dataset: str | None, data_root: str | None, out: str, output: Output) -> None:
+    """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
+
+    The graph may be another than that of training, with new nodes and edges; its features must be the same ones. It
+    needs neither labels nor masks (docs/guides/new-nodes.md).
+
+    \b
+    pdadmm-g predict runs/cora-0 --out preds.csv
+    pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
+    """
+    from ..files import write_atomically
+
+    classifier, data = load_run(run, dataset, data_root)
+    probabilities = classifier.predict_proba(data)
+    best = probabilities.argmax(1)
+    labels, confidence = classifier.classes_[best], probabilities.max(1)
+    rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
+    write_atomically(Path(out), "\n".join(["node,label,probability", *rows]) + "\n")
+    output.say(f"{len(rows)} predictions written to {out}")
+    output.result({"predictions": len(rows), "file": out})

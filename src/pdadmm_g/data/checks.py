@@ -1,0 +1,178 @@
+"""The door that every graph passes: features, edges, labels and masks are checked before anything is computed."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..errors import InputError
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def check_graph(data: Data, *, culprit: str = "data") -> Data:
+    """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
+
+    Features must be finite, edges within range, labels integers, masks booleans or node indices of the right shape.
+    Labels may be missing (-1) only outside the masks.
+    """
+    data = copy.copy(data)
+    x = data.x
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
+    _check_finite(x, culprit)
+    num_nodes = x.shape[0]
+    if "num_nodes" in data:
+        if not isinstance(data["num_nodes"], int) or data["num_nodes"] != num_nodes:
+            raise InputError(f"{culprit}: 'num_nodes' contradicts the {num_nodes} rows of 'x'; leave it out")
+        del data["num_nodes"]
+    if data.edge_index is not None:
+        data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
+    data.x = x.detach()
+    if data.y is not None:
+        data.y = _check_labels(data.y, num_nodes, culprit)
+    for mask in MASKS:
+        if mask in data:
+            data[mask] = as_mask(data[mask], num_nodes, f"{culprit}: {mask}")
+    return data
+
+
+def check_training(data: Data, *, culprit: str = "data") -> None:
+    """Raise :class:`InputError` unless ``data``, already through :func:`check_graph`, can be trained on."""
+    if data.y is None:
+        raise InputError(f"{culprit}: labels 'y' are missing")
+    if "train_mask" not in data:
+        raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
+    if not bool(data.train_mask.any()):
+        raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
+    used = torch.zeros_like(data.train_mask)
+    for mask in MASKS:
+        if mask in data:
+            used |= data[mask]
+            unlabelled = (data[mask] & (data.y < 0)).nonzero()
+            if len(unlabelled):
+                raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label (y = -1)")
+    present = set(data.y[data.train_mask].unique().tolist())
+    absent = set(data.y[used].unique().tolist()) - present
+    if absent:
+        raise InputError(f"{culprit}: class {min(absent)} has no training node")
+    if len(present) == 1:
+        raise InputError(f"{culprit}: all training nodes are of class {min(present)}: there is nothing to tell apart")
+    _warn_overlap(data)
+
+
+def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
+    """A boolean mask over nodes from a boolean mask or a list of node indices."""
+    mask = as_tensor(mask, f"{culprit} must be booleans or a list of node indices").cpu()
+    if mask.dtype == torch.bool:
+        if mask.shape != (num_nodes,):
+            raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
+        return mask
+    if mask.is_floating_point() or mask.is_complex() or mask.ndim != 1:
+        raise InputError(f"{culprit} must be booleans or a list of node indices")
+    index = mask.long()
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= num_nodes):
+        raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
+    if len(index.unique()) < len(index):
+        # Not a list of nodes, then: zeros and ones for every node are a mask, anything else is a mistake.
+        if len(index) == num_nodes and int(index.max()) <= 1:
+            return index.bool()
+        raise InputError(f"{culprit} names a node twice: give booleans, or a list of different nodes")
+    return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
+
+
+def as_tensor(values: Any, rule: str) -> Tensor:
+    """A dense tensor of whatever was given, or an :class:`InputError` with the rule that it breaks."""
+    try:
+        if isinstance(values, np.ndarray):
+            values = _native(values)
+        tensor = torch.as_tensor(values)
+        return (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InputError(f"{rule}, not {kind}") from None
+
+
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same numbers as torch takes them: in native byte order, writable, integers signed where they fit."""
+    array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) >= 2**63:
+            raise OverflowError
+        return array.astype(np.int64)
+    return array
+
+
+def _check_finite(x: Tensor, culprit: str) -> None:
+    if x.is_complex():
+        raise InputError(f"{culprit}: features 'x' must be real numbers")
+    if not x.is_floating_point():
+        return
+    if x.layout == torch.strided:
+        # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
+        # As a Python number: in half precision the limit itself would be infinite.
+        if torch.linalg.vector_norm(x.detach(), ord=torch.inf).item() <= LARGEST:
+            return
+        rows, values = torch.arange(len(x)), x.detach().abs().amax(1).cpu()
+    else:
+        coo = x.detach().to_sparse_coo().coalesce().cpu()
+        rows, values = coo.indices()[0], coo.values().abs()
+    bad = rows[~torch.isfinite(values)]
+    if len(bad):
+        raise InputError(f"{culprit}: features contain NaN or infinity, first in row {int(bad.min())}")
+    large = rows[values > LARGEST]
+    if len(large):
+        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {int(large.min())}: rescale them")
+
+
+#: Larger features would overflow in single precision.
+LARGEST = 1e15
+
+
+def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
+    if not isinstance(edge_index, Tensor) or edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise InputError(f"{culprit}: edge_index must have shape (2, edges)")
+    if edge_index.layout != torch.strided:
+        raise InputError(f"{culprit}: edge_index must be dense, a list of pairs of nodes")
+    if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
+        raise InputError(f"{culprit}: edge_index must hold integers, not {edge_index.dtype}")
+    edge_index = edge_index.long()
+    if edge_index.numel():
+        for value in (int(edge_index.min()), int(edge_index.max())):
+            if not 0 <= value < num_nodes:
+                raise InputError(f"{culprit}: edge_index names node {value}, but nodes are 0..{num_nodes - 1}")
+    return edge_index
+
+
+def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
+    y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if y.shape != (num_nodes,):
+        raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
+    if y.is_floating_point():
+        fractional = (~torch.isfinite(y) | (y != y.round())).nonzero()
+        if len(fractional):
+            row = int(fractional[0])
+            raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}")
+    if y.is_complex() or y.dtype == torch.bool:
+        raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
+    y = y.long()
+    if int(y.min()) < -1:
+        raise InputError(f"{culprit}: labels must be 0 or more (-1 for unlabelled nodes), got {int(y.min())}")
+    return y
+
+
+def _warn_overlap(data: Data) -> None:
+    present = [mask for mask in MASKS if mask in data]
+    for index, first in enumerate(present):
+        for second in present[index + 1 :]:
+            shared = int((data[first] & data[second]).sum())
+            if shared:
+                warnings.warn(f"{first} and {second} share {shared} nodes", stacklevel=4)

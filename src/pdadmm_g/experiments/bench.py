@@ -1,0 +1,177 @@
+"""How fast is this machine? One epoch of each method as a multiple of its floor, measured in the same run.
+
+The floor is the time of the matrix products that no epoch of the linearized algorithm can avoid: r W, g W^T, r^T p and
+p G^T for a hidden layer, the last two for the first one, same shapes, device, precision and threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..admm.activations import ACTIVATIONS
+from ..admm.risks import RISKS
+from ..admm.state import Quantization, forward_state
+from ..data.examples import Examples
+from ..engine.phases import compiling
+from ..engine.precision import tensor_cores
+from ..engine.worker import Algorithm, Worker
+from ..hardware import compute_threads
+from ..model import GAMLP
+from ..training.growth import initial_layer, widths
+from ..training.train import in_row_space
+
+#: Epochs before the clock starts: compilation, recording, and the transient in which p and q rest.
+WARM_UP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What is measured, and on what."""
+
+    nodes: int = 2000
+    features: int = 2000
+    hidden: int = 1000
+    layers: int = 10
+    classes: int = 10
+    device: str = "cpu"
+    threads: int = 2
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    compile: bool | None = None
+
+
+METHODS = ("floor", "linearized", "exact", "quantized", "adam")
+
+
+def bench(size: Size, methods: tuple[str, ...] = METHODS, seconds: float = 5.0) -> Iterator[dict[str, Any]]:
+    """Milliseconds of one epoch of each method, its multiple of the floor, and its peak memory."""
+    floor = None
+    with compute_threads(size.threads), tensor_cores(size.precision), compiling(size.compile):
+        for method in methods:
+            times, memory = _measure(STEPS[method], size, seconds)
+            median = statistics.median(times)
+            floor = median if method == "floor" else floor
+            yield {
+                "method": method,
+                "ms": 1e3 * median,
+                "fastest_ms": 1e3 * min(times),
+                "slowest_ms": 1e3 * max(times),
+                "repeats": len(times),
+                "x_floor": median / floor if floor else None,
+                "peak_gib": memory / 2**30,
+                **dataclasses.asdict(size),
+            }
+
+
+def _measure(make: Callable[[Size], Callable[[], object]], size: Size, seconds: float) -> tuple[list[float], float]:
+    """Times of a step over about so many seconds, at least three, and the peak memory in bytes."""
+    on_gpu = torch.device(size.device).type == "cuda"
+    if on_gpu:
+        torch.compiler.reset()  # what was compiled for other sizes counts toward a limit
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(size.device)
+    step = make(size)
+    times: list[float] = []
+    begin = 0.0
+    while len(times) < WARM_UP + 3 or time.perf_counter() - begin < seconds:
+        if len(times) == WARM_UP:
+            begin = time.perf_counter()
+        start = time.perf_counter()
+        step()
+        if on_gpu:
+            torch.cuda.synchronize(size.device)
+        times.append(time.perf_counter() - start)
+    if on_gpu:
+        return times[WARM_UP:], torch.cuda.max_memory_allocated(size.device)
+    # Of the process since it started, so no less than that of the methods before.
+    return times[WARM_UP:], 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def problem(size: Size) -> Examples:
+    """Random features, most of them zero as in bags of words, and random labels."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(size.nodes, size.features, generator=generator)
+    X = torch.nn.functional.normalize(X.mul_(X < 0.02)).to(size.device)
+    return Examples(X, torch.randint(size.classes, (size.nodes,), generator=generator).to(size.device))
+
+
+def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quantization) -> Worker:
+    """One worker with the whole network, as training would set it up."""
+    training, _, basis = in_row_space(problem(size), None)
+    assert training is not None
+    X, y = training
+    shape = widths(X.shape[1], size.hidden, size.classes, size.layers)
+    weights = [initial_layer(index, shape, size.layers, seed=0, like=X, basis=basis) for index in range(size.layers)]
+    algorithm = Algorithm(
+        activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, mu=0.1,
+        precision=size.precision,
+    )  # fmt: skip
+    layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
+    return Worker.whole_chain(layers, boundaries, algorithm, rho=5.0, X=X, y=y)
+
+
+def _floor(size: Size) -> Callable[[], None]:
+    shape = widths(size.features, size.hidden, size.classes, size.layers)
+    kind = torch.bfloat16 if size.precision == "bf16" else torch.float32
+
+    def random(*dimensions: int) -> Tensor:
+        return torch.randn(*dimensions, device=size.device, dtype=kind)
+
+    # One set of operands per shape: the time of a product does not depend on which of the layers it is for.
+    operands = {pair: (random(size.nodes, pair[0]), random(size.nodes, pair[1]), random(*pair[::-1]))
+                for pair in pairwise(shape)}  # fmt: skip
+
+    return products([(*operands[pair], index > 0) for index, pair in enumerate(pairwise(shape))])
+
+
+def products(layers: Sequence[tuple[Tensor, Tensor, Tensor, bool]]) -> Callable[[], None]:
+    """The matrix products that no epoch of these layers (p, r, W, is p updated?) can avoid, as a function to call."""
+
+    def run() -> None:
+        for p, r, W, updates_p in layers:
+            if updates_p:
+                r @ W
+                p @ W.T
+            r.T @ p
+            p @ W.T
+
+    return run
+
+
+def _adam(size: Size) -> Callable[[], None]:
+    X, y = problem(size)
+    torch.manual_seed(0)
+    model = GAMLP(widths(size.features, size.hidden, size.classes, size.layers)).to(size.device)
+    fast = X.is_cuda
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=fast or None)
+
+    def loss() -> Tensor:
+        with torch.autocast(X.device.type, torch.bfloat16, enabled=size.precision == "bf16"):
+            return torch.nn.functional.cross_entropy(model(X), y)
+
+    compiled = torch.compile(loss) if fast and size.compile is not False else loss
+
+    def step() -> None:
+        optimizer.zero_grad()
+        compiled().backward()
+        optimizer.step()
+
+    return step
+
+
+STEPS: dict[str, Callable[[Size], Callable[[], object]]] = {
+    "floor": _floor,
+    "linearized": lambda size: chain(size, "linearized", Quantization()).epoch,
+    "exact": lambda size: chain(size, "exact", Quantization()).epoch,
+    "quantized": lambda size: chain(size, "linearized", Quantization(p=True, q=True)).epoch,
+    "adam": _adam,
+}

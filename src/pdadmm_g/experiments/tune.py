@@ -1,0 +1,66 @@
+"""Random search over hyperparameters, judged on the validation nodes only."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ..config import RunConfig
+from ..data.datasets import load_dataset
+from ..errors import InputError
+from ..estimator import GAMLPClassifier
+from ..status import Status
+
+#: What is drawn, each uniformly from its values; rho as a multiple of nu.
+SPACE: dict[str, tuple[Any, ...]] = {
+    "augment": ("average", "hops"),
+    "hops": (2, 4, 8, 16),
+    "weight_decay": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "nu": (0.1, 0.3, 1.0),
+    "rho": (1.0, 5.0, 20.0),
+    "hidden": (64, 100, 256),
+}
+
+
+def search(
+    config: RunConfig,
+    *,
+    given: set[str],
+    budget: int,
+    on_trial: Callable[[int, dict[str, Any], float, RunConfig | None], None] | None = None,
+) -> RunConfig:
+    """``config`` with the best of ``budget`` draws from :data:`SPACE` filled in, the settings ``given`` kept.
+
+    The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its accuracy and, if it
+    is the best so far, its configuration. The test mask is removed from the data before anything else happens.
+    """
+    data = load_dataset(config.dataset, config.data_root)
+    if "test_mask" in data:
+        del data.test_mask
+    if "val_mask" not in data or not bool(data.val_mask.any()):
+        raise InputError(f"{config.dataset}: tuning needs validation nodes (val_mask)")
+    draw = random.Random(config.seed)
+    best, best_accuracy = config, -1.0
+    for trial in range(1, budget + 1):
+        settings = {} if trial == 1 else _draw(draw, config, given)
+        candidate = dataclasses.replace(config, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            classifier = GAMLPClassifier(**candidate.model_settings(), random_state=config.seed).fit(data)
+        if classifier.status_ is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # fit keeps what it has, which is no fair trial
+        accuracy = classifier.score(data, data.val_mask)
+        if accuracy > best_accuracy:
+            best, best_accuracy = candidate, accuracy
+        if on_trial is not None:
+            on_trial(trial, settings or {"settings": "as given"}, accuracy, best if best is candidate else None)
+    return best
+
+
+def _draw(draw: random.Random, config: RunConfig, given: set[str]) -> dict[str, Any]:
+    settings = {name: draw.choice(values) for name, values in SPACE.items()}
+    settings["rho"] *= settings["nu"] if "nu" not in given else config.nu
+    return {name: value for name, value in settings.items() if name not in given}

@@ -1,0 +1,179 @@
+"""A run folder: config.yaml, metrics.jsonl, summary.json and model.safetensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
+from torch import Tensor
+from torch_geometric.data import Data
+
+from .. import __version__
+from ..training import checkpoint
+from ..training.checkpoint import Checkpoint, Checkpointing
+from ..data.checks import MASKS, check_training
+from ..config import RunConfig
+from ..data.datasets import digest, load_dataset
+from ..engine.launch import WorkerLostError
+from ..engine.team import PeerLostError, Team
+from ..errors import InputError
+from ..estimator import GAMLPClassifier
+from ..hardware import compute_threads
+from .tensorboard import EventLog, require_tensorboard
+from ..files import read_text, write_atomically, writing
+from ..training.records import WORKER_FIGURES, Record, as_line, plain
+from ..status import Status
+from ..training.train import train
+
+FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
+#: Where a report of the run goes unless another place is asked for.
+REPORT = "report.html"
+
+
+#: How a run may have ended to go on from its checkpoint; None if it was killed.
+RESUMABLE = (None, Status.INTERRUPTED.name, Status.PEER_LOST.name)
+
+
+class RunFolder:
+    """A folder that is created when the first epoch ends and is finished once ``summary.json`` says how it went.
+
+    So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.events = self.path / "tensorboard"
+        self._metrics: IO[str] | None = None
+        self._event_log: EventLog | None = None
+
+    @property
+    def status(self) -> str | None:
+        """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
+        summary = self.path / "summary.json"
+        if not summary.exists():
+            return None
+        try:
+            return str(json.loads(read_text(summary, "the summary"))["status"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "unreadable"
+
+    @property
+    def finished(self) -> bool:
+        """Does it hold a run with a result, which must not be replaced unasked? One that lost a worker has none."""
+        return self.status not in (None, Status.PEER_LOST.name)
+
+    def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
+        """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in (*FILES, REPORT):
+                (self.path / name).unlink(missing_ok=True)
+            if self.events.is_dir():
+                shutil.rmtree(self.events)
+            # The metrics come first: they tell a run that was killed here from files that are somebody's own.
+            self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+            write_atomically(self.path / "config.yaml", config.to_yaml())
+            self._event_log = EventLog(self.events) if config.tensorboard else None
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
+        for record in history:
+            self.append(record)
+
+    def check_free(self, *, overwrite: bool, resume: bool = False, checkpoints: bool = False) -> None:
+        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
+
+        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes
+        ``checkpoints`` and was interrupted before the first one may start over.
+        """
+        if overwrite or not self.path.exists():
+            return
+        remedy = "choose another --out or add --overwrite"
+        if checkpoint.valid(self.checkpoints) and self.status in RESUMABLE:
+            if resume:
+                return
+            raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
+        if resume and checkpoints and self.status == Status.INTERRUPTED.name:
+            return
+        if self.finished:
+            raise InputError(f"{self.path}: already holds a finished run; {remedy}")
+        foreign = [name for name in FILES if (self.path / name).exists()]
+        if foreign and not (self.path / "metrics.jsonl").exists():
+            raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
+
+    @property
+    def started(self) -> bool:
+        """Has it been written to in this process?"""
+        return self._metrics is not None
+
+    def append(self, record: Record) -> None:
+        """One line of metrics, readable by others at once, and its scalars for TensorBoard where that is wanted."""
+        assert self._metrics is not None
+        with writing(self.path / "metrics.jsonl"):
+            self._metrics.write(as_line(record))
+            self._metrics.flush()
+        if self._event_log is not None:
+            self._event_log.append(plain(record))
+
+    def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
+        """Write the model, if there is one, then the summary that marks the run as finished."""
+        assert self._metrics is not None
+        self._metrics.close()
+        if self._event_log is not None:
+            self._event_log.close()
+        if classifier is not None:
+            classifier.save(self.path / "model.safetensors")
+        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
+        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
+        write_atomically(self.path / "summary.json", text + "\n")
+        # Last: a run that is not finished needs its checkpoint whole; one that was interrupted can go on from it.
+        if classifier is not None and classifier.status_ is not Status.INTERRUPTED:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def config(self) -> RunConfig:
+        """The configuration that the run was made with."""
+        return RunConfig.load(self.path / "config.yaml")
+
+    def classifier(self) -> GAMLPClassifier:
+        """The trained estimator."""
+        if not self.path.is_dir():
+            raise InputError(f"{self.path}: no such run folder")
+        return GAMLPClassifier.load(self.path / "model.safetensors")
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+

@@ -1,0 +1,101 @@
+"""Progress of a training run: a bar on a terminal, plain lines elsewhere; and the time left of longer work."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from ..training.gradient import stages_of
+from ..config import ModelConfig
+
+
+class Progress:
+    """Shows epochs as they end. Use as a context manager and pass :meth:`update` as ``on_epoch``."""
+
+    #: Plain lines per stage.
+    lines = 4
+
+    def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
+        config = config.resolved()
+        self.stages = stages_of(config)
+        self.epochs = config.epochs
+        self.label = label
+        self.console = console or Console(stderr=True)
+        self._bar: RichProgress | None = None
+        self._stage = 0
+        if self.console.is_terminal:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=12),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=self.epochs, figures="")
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, record: dict[str, Any]) -> None:
+        """Show the record of an epoch that just ended."""
+        epoch, starts = record["stage_epoch"], record["stage"] != self._stage
+        if starts:
+            # The time before says nothing of epochs: the data were read, or a checkpoint has the first of them.
+            self._stage, self._time_left = record["stage"], TimeLeft(epoch)
+            if self._bar is not None:
+                self._bar.reset(self._task, completed=epoch)
+        depth = self.stages[record["stage"] - 1]
+        stage = f"{self.label}{depth} layer{'s' if depth > 1 else ''}"
+        figures = f"objective {record['objective']:.4g}"
+        if record["val_accuracy"] is not None:
+            figures += f", validation {record['val_accuracy']:.3f}"
+        if len(record["workers"]) > 1:
+            times = [worker["compute_seconds"] for worker in record["workers"]]
+            figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
+        if self._bar is not None:
+            self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
+        elif starts or epoch % max(1, self.epochs // self.lines) == 0:
+            stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
+            figures += self._time_left.after(epoch, self.epochs, of="the stage")
+            self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
+
+
+class TimeLeft:
+    """About how long the rest of some pieces of work takes, by the time of those that are done."""
+
+    #: Pieces that are done within so many seconds of the start were there already, and tell nothing.
+    instant = 1.0
+
+    def __init__(self, done: int = 0) -> None:
+        self.known = done
+        self.start = time.monotonic()
+
+    def after(self, done: int, total: int, of: str = "") -> str:
+        """What to add to a line of progress when so many are done, ``of`` something."""
+        seconds = time.monotonic() - self.start
+        if seconds < self.instant:
+            self.known = done
+        if done in (self.known, total):
+            return ""
+        left = duration(seconds / (done - self.known) * (total - done))
+        return f"; about {left} left" + (f" of {of}" if of else "")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

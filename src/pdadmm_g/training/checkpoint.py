@@ -1,0 +1,349 @@
+"""Checkpoints: one safetensors file per layer, the history so far, and a description that makes them valid.
+
+``checkpoints/history.jsonl`` and ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``. Each worker writes
+its own layers, so on several machines the folder must be shared. Whatever is killed whenever: a folder without
+``meta.json``, which is written last, does not count, and the checkpoint before it is removed only once the new one is
+whole. The history only grows; a description says how much of it is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..admm.levels import FloatGrid, Levels
+from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
+from ..engine.team import Team
+from ..engine.worker import Worker
+from ..errors import InputError
+from ..files import read_text, writing
+from .growth import anchor
+from .records import Record, as_line, is_record
+
+META, HISTORY = "meta.json", "history.jsonl"
+#: What the description must hold.
+COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
+NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
+#: Settings that may be left to the data: what was chosen stays chosen.
+CHOSEN = ("augment", "hops", "normalize", "weight_decay")
+REMEDY = "start over with --overwrite"
+STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A valid checkpoint: its folder, its description and the records of the epochs before it."""
+
+    folder: Path
+    meta: dict[str, Any]
+    history: list[Record]
+
+    def layer(self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Tensor]:
+        """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
+
+        Their type must be that of ``like``, to whose device they go.
+        """
+        path = self.folder / _layer_file(index)
+        try:
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: cannot read the checkpoint: not a regular file")
+            # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
+            tensors = {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
+        found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "levels"}
+        shapes = found if shapes is None else shapes
+        for name in sorted(shapes.keys() | found.keys()):
+            if found.get(name) != shapes.get(name):
+                wanted = f"{found.get(name, 'nothing')} for {name}, this run needs {shapes.get(name, 'nothing')}"
+                raise InputError(f"{path}: has {wanted}: of another version or of other data; {REMEDY}")
+        for name, tensor in tensors.items():
+            if tensor.dtype != like.dtype or not bool(tensor.isfinite().all()):
+                kind = str(like.dtype).removeprefix("torch.")
+                raise InputError(f"{path}: {name} holds something else than finite {kind} numbers; {REMEDY}")
+        return tensors
+
+
+def valid(folder: Path) -> list[Path]:
+    """The folders of all checkpoints, as far as can be told without reading them, the newest first."""
+    return sorted((path for path in folder.glob("epoch-*") if (path / META).is_file()), reverse=True)
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """The newest valid checkpoint, if there is one."""
+    found = valid(folder)
+    if not found:
+        return None
+    path = found[0] / META
+    try:
+        meta = json.loads(read_text(path, "the checkpoint"))
+        _check(meta)
+        path = folder / HISTORY
+        history = _read_history(path, meta)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
+    return Checkpoint(found[0], meta, history)
+
+
+def _read_history(path: Path, meta: dict[str, Any]) -> list[Record]:
+    """The records that belong to the checkpoint with this description; behind them may be those of a later attempt."""
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
+    try:
+        with path.open("rb") as file:
+            lines = file.read(meta["history_bytes"]).splitlines()
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    history = [json.loads(line) for line in lines]
+    if len(history) != meta["total_epochs"]:
+        raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta['total_epochs']}")
+    for number, record in enumerate(history, start=1):
+        if not is_record(record, number):
+            raise ValueError(f"it has no record of epoch {number}")
+    return history
+
+
+def to_go_on_from(folder: Path) -> Checkpoint:
+    """The newest checkpoint, which another process has found already."""
+    saved = latest(folder)
+    if saved is None:
+        raise InputError(f"{folder}: no checkpoint here: the run folder must be one that all machines share")
+    return saved
+
+
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run: one that starts anew must not be resumed from them."""
+    for path in valid(folder):
+        (path / META).unlink()  # first, so that none is valid and half removed
+    for path in folder.glob("epoch-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    if (folder / HISTORY).is_file():
+        (folder / HISTORY).unlink()
+
+
+def _check(meta: Any) -> None:
+    """Raise ValueError unless ``meta`` is a description as :meth:`Checkpointing.write` leaves it."""
+    if not isinstance(meta, dict):
+        raise ValueError("not a description")
+
+    def is_number(value: Any) -> bool:
+        # Infinity is the start of some minima; an integer beyond any float is not a number here.
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return known and (abs(value) <= 1e308 or value in (math.inf, -math.inf))
+
+    for name in NUMBERS:
+        if not is_number(meta.get(name)):
+            raise ValueError(f"{name} is missing or not a number")
+    for name in COUNTS:
+        if not isinstance(meta[name], int) or not 1 <= meta[name] < 10**9:
+            raise ValueError(f"{name} is not a count")
+    for name, length in (("sizes", 4), ("best_score", 2)):
+        values = meta.get(name)
+        if not isinstance(values, list) or len(values) != length or not all(map(is_number, values)):
+            raise ValueError(f"{name} is missing or not {length} numbers")
+    for name, kind in (("schedule", dict), ("settings", dict), ("chosen", dict), ("data", str)):
+        if not isinstance(meta.get(name), kind):
+            raise ValueError(f"{name} is missing")
+    if meta["chosen"].keys() != set(CHOSEN):
+        raise ValueError(f"chosen does not name {', '.join(CHOSEN)}")
+    for name in ("best_epoch", "worker_epochs"):
+        if not isinstance(meta[name], int) or meta[name] < 0:
+            raise ValueError(f"{name} is not a count")
+    if not 0 < meta["rho"] <= 1e30 or not 0 < meta["scale"] < math.inf:
+        raise ValueError("rho or scale is not a positive number")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> None:
+    """Write a safetensors file, or raise as :func:`~pdadmm_g.files.writing` does and leave none."""
+    with writing(path, remedy):
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
+        except SafetensorError as error:
+            path.unlink(missing_ok=True)
+            raise OSError(str(error)) from None
+
+
+def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
+    """Write one layer of the checkpoint of ``epoch``, safely on disk when this returns."""
+    path = _epoch_folder(folder, epoch)
+    name = path / _layer_file(index)
+    with writing(name, STILL_THERE):
+        path.mkdir(parents=True, exist_ok=True)
+        write_tensors(name, tensors, STILL_THERE)
+        _fsync(name)
+
+
+@dataclass
+class Checkpointing:
+    """Where and how often checkpoints are written, and the one to go on from."""
+
+    folder: Path
+    #: Those of the run, to be put in.
+    settings: dict[str, Any]
+    every: int | None = None
+    resume: Checkpoint | None = None
+    #: Digest of the data, to be put in.
+    data: str = ""
+
+    def __post_init__(self) -> None:
+        #: Epochs up to the last checkpoint, and the bytes of their history.
+        self._epochs = len(self.history)
+        self._bytes: int = self.resume.meta["history_bytes"] if self.resume else 0
+
+    @property
+    def history(self) -> list[Record]:
+        """The records of the epochs up to the checkpoint to go on from."""
+        return list(self.resume.history) if self.resume else []
+
+    def due(self, epoch: int) -> bool:
+        """Is a checkpoint to be written after this epoch of the run, the next in which all workers meet?"""
+        return self.every is not None and epoch // self.every > self._epochs // self.every
+
+    def write(
+        self,
+        team: Team,
+        layers: Iterable[tuple[int, dict[str, Tensor]]],
+        meta: dict[str, Any],
+        history: Sequence[Record],
+    ) -> None:
+        """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
+
+        Settings and history are saved too: whoever writes those to the run folder may have been killed.
+        """
+        for index, tensors in layers:
+            write_layer(self.folder, len(history), index, tensors)
+        team.barrier()
+        if team.rank == 0:
+            self._commit(meta, history)
+        self._epochs = len(history)
+        team.barrier()
+
+    def _commit(self, meta: dict[str, Any], history: Sequence[Record]) -> None:
+        """Make the checkpoint valid, all layers of which have been written, then remove all others."""
+        path = _epoch_folder(self.folder, len(history))
+        for index in range(meta["depth"]):
+            if not (path / _layer_file(index)).is_file():
+                raise InputError(f"{path}: has no {_layer_file(index)}: --out must be a folder that all machines share")
+        with writing(path, STILL_THERE):
+            self._save_history(history)
+            meta = meta | {"total_epochs": len(history), "history_bytes": self._bytes}
+            meta |= {"settings": self.settings, "data": self.data}
+            temporary = path / (META + ".tmp")
+            temporary.write_text(json.dumps(meta), encoding="utf-8")
+            _fsync(temporary)
+            temporary.replace(path / META)
+            _fsync(path)
+            _fsync(self.folder)
+        for other in self.folder.glob("epoch-*"):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _save_history(self, history: Sequence[Record]) -> None:
+        """Append what is new, in place of what an attempt may have left that was killed before it could commit."""
+        lines = "".join(as_line(record) for record in history[self._epochs :]).encode()
+        with (self.folder / HISTORY).open("r+b" if self._bytes else "wb") as file:
+            file.truncate(self._bytes)
+            file.seek(self._bytes)
+            file.write(lines)
+        _fsync(self.folder / HISTORY)
+        self._bytes += len(lines)
+
+
+def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
+    """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
+    layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
+    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
+    if before is not None:
+        tensors["p"] = before.p
+    if after is not None:
+        tensors |= {"q": after.q, "u": worker.u(place)}
+        for levels in (after.p_levels, after.q_levels):
+            if isinstance(levels, Levels):
+                tensors["levels"] = levels.values
+    return tensors
+
+
+def restore(
+    saved: Checkpoint, mine: range, shape: Sequence[int], nodes: int, quantization: Quantization, like: Tensor
+) -> tuple[list[Layer], list[Boundary | None], list[Weights]]:
+    """The layers of ``mine``, the boundaries beside them and the best weights so far, whoever wrote them.
+
+    ``shape`` are the widths of the network (:func:`.growth.widths`); tensors are ``like`` this one.
+    """
+    depth = len(shape) - 1
+    around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth)) if mine else range(0)
+    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, nodes)) for index in around}
+    layers, best = [], []
+    for index in mine:
+        own = tensors[index]
+        W0 = anchor(own["W"], index, depth)
+        layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"]))
+        best.append(Weights(own["best_W"], own["best_b"], W0))
+    places = range(mine.start, mine.stop + 1) if mine else range(1)
+    boundaries = [
+        _restore_boundary(tensors[place - 1], tensors[place], quantization) if mine and 0 < place < depth else None
+        for place in places
+    ]
+    for boundary in boundaries[1:-1]:
+        if boundary is not None and boundary.q_levels is None and not keeps_u(boundary.q):
+            boundary.u = None
+    return layers, boundaries, best
+
+
+def _layer_shapes(index: int, shape: Sequence[int], nodes: int) -> dict[str, tuple[int, ...]]:
+    """What the checkpoint of a layer holds."""
+    into, out = shape[index], shape[index + 1]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
+    shapes |= dict.fromkeys(("b", "best_b"), (out,))
+    shapes |= dict.fromkeys(("z", "r"), (nodes, out))
+    if index:
+        shapes["p"] = (nodes, into)
+    if index < len(shape) - 2:
+        shapes |= dict.fromkeys(("q", "u"), (nodes, out))
+    return shapes
+
+
+def _restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization) -> Boundary:
+    """The boundary between two layers, from the tensors of both."""
+    short = FloatGrid(quantization.wire) if quantization.wire is not None else None
+    levels = None
+    if quantization.p:
+        try:
+            levels = Levels(left["levels"])
+        except (KeyError, ValueError):
+            raise InputError(f"the checkpoint has no sound levels for a quantized boundary; {REMEDY}") from None
+    return Boundary(
+        p=right["p"],
+        q=left["q"],
+        u=left["u"],
+        p_levels=levels if quantization.p else short,
+        q_levels=levels if quantization.q else short,
+    )
+
+
+def _epoch_folder(folder: Path, epoch: int) -> Path:
+    return folder / f"epoch-{epoch:08d}"
+
+
+def _layer_file(index: int) -> str:
+    return f"layer-{index + 1:03d}.safetensors"
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,180 @@
+"""The comparison methods: full-batch gradient training of the same network, and two simpler ones that users know."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+from ..data.examples import Examples
+from ..engine.plan import Plan
+from ..model import GAMLP
+from ..status import Status
+from .growth import widths
+from .records import Record, gradient_record
+from .train import TrainingResult
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "gd": torch.optim.SGD,
+    "adadelta": torch.optim.Adadelta,
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "sgc": torch.optim.Adam,
+    "sign": torch.optim.Adam,
+}
+#: Depth of the methods that do not grow to ``layers``.
+FIXED_DEPTH = {"sgc": 1, "sign": 2}
+
+
+def stages_of(config: ModelConfig) -> tuple[int, ...]:
+    """The depths through which the network of a resolved ``config`` grows."""
+    assert config.stages is not None
+    return (FIXED_DEPTH[config.method],) if config.method in FIXED_DEPTH else config.stages
+
+
+def train_by_gradient(
+    training: Examples,
+    validation: Examples | None,
+    num_classes: int,
+    config: ModelConfig,
+    *,
+    seed: int,
+    on_epoch: Callable[[Record], None] | None = None,
+    start: GAMLP | None = None,
+) -> TrainingResult:
+    """Train with backpropagation, all nodes in every step, by the optimizer that ``config.method`` names.
+
+    The network is the one that pdADMM-G would train, and it grows in the same stages: from PyTorch's random
+    initialisation (or from ``start``, then in one stage), deepened by identity layers, the head kept. "sgc" is a linear
+    model (Wu et al., 2019), "sign" a network of two layers with dropout (Frasca et al., 2020), both with Adam. The loss
+    is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
+    """
+    config = config.resolved()
+    stages = stages_of(config) if start is None else stages_of(config)[-1:]
+    torch.manual_seed(seed)
+    model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)
+    model = model.to(training.X)
+    history: list[Record] = []
+    status = Status.MAX_EPOCHS
+    for stage, depth in enumerate(stages, start=1):
+        model = _grown(model, depth)
+        status = _run_stage(model, stage, training, validation, config, history, on_epoch)
+        if status.is_failure or status is Status.INTERRUPTED:
+            break
+    message = f"epoch {len(history)}, the loss" if status.is_failure else ""
+    return TrainingResult(model, history, status, Plan((len(model.linears),)), message)
+
+
+def _grown(model: GAMLP, depth: int) -> GAMLP:
+    """The same function with identity layers before the last one."""
+    values = [parameter.detach().clone() for parameter in model.parameters()]
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    head = pairs[-1][0]
+    width = head.shape[1]
+    for _ in range(depth - len(pairs)):
+        pairs.insert(-1, (torch.eye(width).to(head), head.new_zeros(width)))
+    return GAMLP.from_parameters(pairs, model.activation)
+
+
+def _run_stage(
+    model: GAMLP,
+    stage: int,
+    training: Examples,
+    validation: Examples | None,
+    config: ModelConfig,
+    history: list[Record],
+    on_epoch: Callable[[Record], None] | None,
+) -> Status:
+    """Train ``model`` in place; with validation and patience it ends with its best weights on validation.
+
+    Otherwise it ends with the last ones, or after a failure with the last from which the loss was finite.
+    """
+    assert config.learning_rate is not None
+    assert config.weight_decay is not None
+    decay = config.weight_decay / len(training.y)
+    optimizer = OPTIMIZERS[config.method](model.parameters(), lr=config.learning_rate, weight_decay=decay)
+    dropout = 0.5 if config.method == "sign" else 0.0
+    loss_of = LOSSES[config.risk]
+    selects = config.patience is not None and validation is not None
+    best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
+    status = Status.MAX_EPOCHS
+    try:
+        for epoch in range(1, config.epochs + 1):
+            before = None if selects else _copy(model)
+            begin = time.perf_counter()
+            optimizer.zero_grad()
+            loss = loss_of(_forward(model, training.X, dropout), training.y)
+            loss.backward()
+            optimizer.step()
+            if training.X.is_cuda:
+                torch.cuda.synchronize(training.X.device)
+            record = {"stage": stage, "stage_epoch": epoch, "epoch": len(history) + 1}
+            record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
+            if epoch % config.eval_every == 0 or epoch == config.epochs:
+                record |= _evaluate(model, training, validation, loss_of)
+            history.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+            if before is not None and math.isfinite(record["objective"]):
+                kept = before
+            if not _is_sound(record):
+                status = Status.NON_FINITE
+                break
+            if config.patience is not None and record["val_accuracy"] is not None:
+                score = (record["val_accuracy"], -record["val_loss"])
+                if score > best:
+                    best, best_epoch, kept = score, epoch, _copy(model)
+                elif epoch - best_epoch >= config.patience:
+                    status = Status.EARLY_STOPPED
+                    break
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    if selects or status is Status.NON_FINITE:
+        model.load_state_dict(kept)
+    return status
+
+
+def _is_sound(record: Record) -> bool:
+    """Is the loss finite, before the step of the epoch and, where it was measured, after it?"""
+    return all(math.isfinite(record[name]) for name in ("objective", "train_loss") if record[name] is not None)
+
+
+def _squared_error(logits: Tensor, y: Tensor) -> Tensor:
+    return (logits - nn.functional.one_hot(y, logits.shape[1])).square().sum(1).mean() / 2
+
+
+#: The risks of :mod:`pdadmm_g.admm.risks`, averaged over nodes as is usual with learning rates.
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": nn.functional.cross_entropy,
+    "squared-error": _squared_error,
+}
+
+
+def _forward(model: GAMLP, x: Tensor, dropout: float) -> Tensor:
+    *hidden, last = model.linears
+    x = nn.functional.dropout(x, dropout)
+    for linear in hidden:
+        x = nn.functional.dropout(model.f(linear(x)), dropout)
+    logits: Tensor = last(x)
+    return logits
+
+
+def _copy(model: GAMLP) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+@torch.no_grad()
+def _evaluate(
+    model: GAMLP, training: Examples, validation: Examples | None, loss_of: Callable[[Tensor, Tensor], Tensor]
+) -> Record:
+    result: Record = {}
+    for name, examples in (("train", training), ("val", validation)):
+        if examples is not None:
+            logits = model(examples.X)
+            result[f"{name}_loss"] = float(loss_of(logits, examples.y))
+            result[f"{name}_accuracy"] = float((logits.argmax(1) == examples.y).double().mean())
+    return result

@@ -1,0 +1,73 @@
+"""The weights that a stage starts from: random at first, deepened by identity layers, dealt to the workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..admm.state import Weights
+from ..engine.plan import Plan
+from ..engine.team import Team
+
+
+def widths(features: int, hidden: int, classes: int, depth: int) -> list[int]:
+    """Input features, hidden widths and classes of a network with ``depth`` layers."""
+    return [features, *[hidden] * (depth - 1), classes]
+
+
+def initial_layer(
+    index: int, shape: Sequence[int], depth: int, *, seed: int, like: Tensor, basis: Tensor | None = None
+) -> Weights:
+    """He-scaled random weights for the first and last layer, the identity for those between.
+
+    Each layer has a random stream of its own, so that a worker need not draw the weights of others. Where the features
+    are coordinates in a ``basis`` (its columns), the weights of the first layer are drawn for the features themselves.
+    """
+    out, into = shape[index + 1], shape[index]
+    if index == 0 and basis is not None:
+        into = len(basis)
+    if 0 < index < depth - 1:
+        W = torch.eye(out).to(like)
+    else:
+        generator = torch.Generator().manual_seed(2 * seed + (index > 0))
+        W = (torch.randn(out, into, generator=generator, dtype=torch.float64) * math.sqrt(2 / into)).to(like)
+        if index == 0 and basis is not None:
+            W = W @ basis
+    return Weights(W, W.new_zeros(out), anchor(W, index, depth))
+
+
+def anchor(W: Tensor, index: int, depth: int) -> Tensor:
+    """What weight decay pulls the layer toward: zero for the first and last, the identity for those between."""
+    return torch.eye(len(W)).to(W) if 0 < index < depth - 1 else torch.zeros_like(W)
+
+
+def redeal(
+    team: Team, weights: list[Weights], old: Plan, new: Plan, shape: Sequence[int], *, like: Tensor
+) -> list[Weights]:
+    """This worker's layers under the plan ``new``, which may be deeper than ``old``.
+
+    The first layers and the last one keep their weights and move to their new owners; the layers inserted before the
+    last one start as the identity. After ReLU that changes nothing: the deeper network starts as the same function.
+    """
+    mine = dict(zip(old.layers(team.rank), weights, strict=True))
+    result = []
+    for index in range(new.depth):
+        source = index if index < old.depth - 1 else old.depth - 1
+        inserted = old.depth - 1 <= index < new.depth - 1
+        giver, taker = old.owner(source), new.owner(index)
+        if team.rank == taker:
+            if inserted:
+                result.append(initial_layer(index, shape, new.depth, seed=0, like=like))
+            elif team.rank == giver:
+                result.append(mine[source])
+            else:
+                W = team.receive(like.new_empty(shape[index + 1], shape[index]), giver)
+                b = team.receive(like.new_empty(shape[index + 1]), giver)
+                result.append(Weights(W, b, anchor(W, index, new.depth)))
+        elif team.rank == giver and not inserted:
+            team.send(mine[source].W, taker)
+            team.send(mine[source].b, taker)
+    return result

@@ -1,0 +1,133 @@
+"""The record of an epoch, a line of metrics.jsonl: how it is put together, and what it says of the run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..admm.diagnostics import Moves
+from ..engine.worker import Shares
+from ..status import Status
+
+#: One dict per epoch, with the keys of metrics.jsonl.
+Record = dict[str, Any]
+
+#: What is known of an epoch in which the network was evaluated.
+SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
+#: What a worker did in one epoch.
+WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
+#: Width of the rows in which workers report: five moves and three shares per layer.
+COLUMNS = len(Moves._fields) + len(Shares._fields)
+
+
+class WorkerRow(NamedTuple):
+    """What one worker reports of an epoch besides its layers."""
+
+    seconds: float
+    wait: float
+    pack: float
+    #: Sent to the left and to the right.
+    bytes_p: float
+    bytes_q: float
+    #: Zero unless the worker has the last layer.
+    risk: float
+
+
+def admm_record(
+    workers: Sequence[WorkerRow],
+    counts: Sequence[int],
+    moves: Sequence[Moves],
+    shares: Sequence[Shares],
+    *,
+    nu: float,
+    rho: float,
+    c_k: float,
+) -> Record:
+    """Objective, residuals and times of one epoch. Sums run over layers in order, whoever owns them.
+
+    ``counts``: how many layers each worker has.
+    """
+    risk = sum(worker.risk for worker in workers)
+    return {
+        "objective": risk + sum(float(share.objective) for share in shares),
+        "risk": risk,
+        "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
+        "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
+        "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
+        "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
+        "c_k": c_k,
+        "rho": rho,
+        **dict.fromkeys(SCORES),
+        "seconds": max(worker.seconds for worker in workers),
+        "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q for worker in workers)),
+        "workers": [
+            {
+                "layers": count,
+                "compute_seconds": worker.seconds - worker.wait - worker.pack,
+                "wait_seconds": worker.wait,
+                "pack_seconds": worker.pack,
+                "bytes_p": int(worker.bytes_p),
+                "bytes_q": int(worker.bytes_q),
+            }
+            for count, worker in zip(counts, workers, strict=True)
+        ],
+    }
+
+
+def gradient_record(loss: float, seconds: float) -> Record:
+    """The keys of a pdADMM-G record that have a meaning for an optimizer by gradients, the others None or zero."""
+    nothing = dict.fromkeys(("primal_residual", "dual_residual", "rho", *SCORES))
+    return {"objective": loss, **nothing, "seconds": seconds, "bytes_sent": 0, "workers": []}
+
+
+def failure(record: Record, scale: float) -> Status | None:
+    """NON_FINITE, DIVERGED or None. ``scale`` is that of an objective that has not exploded.
+
+    Every variable enters one of the numbers that are looked at: r, z, q and u the objective, and W and b too (see
+    ``Worker._shares``), the movements of p, W, b and z the descent, and that of q the dual residual.
+    """
+    numbers = ("objective", "descent", "primal_residual", "dual_residual")
+    if not all(math.isfinite(record[name]) for name in numbers):
+        return Status.NON_FINITE
+    return Status.DIVERGED if abs(record["objective"]) > 1e3 * scale else None
+
+
+def converged(record: Record, tolerance: float) -> bool:
+    """Residuals small against the outputs q, and the descent of the epoch small against the objective.
+
+    The last condition is there because p and q may stand still while the rest still moves: on coarse levels, and in
+    the first epochs of a stage, before the change of z_L has travelled down the chain.
+    """
+    return (
+        record["primal_residual"] <= tolerance * record["output_norm"]
+        and record["dual_residual"] <= tolerance * record["rho"] * record["output_norm"]
+        and record["descent"] <= tolerance * abs(record["objective"])
+    )
+
+
+def plain(record: Record) -> Record:
+    """The record as JSON can hold it, which has no NaN or infinity."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
+    }
+
+
+def as_line(record: Record) -> str:
+    """The record as a line of text."""
+    return json.dumps(plain(record), allow_nan=False) + "\n"
+
+
+def is_record(record: Any, epoch: int) -> bool:
+    """Is it the record of that epoch, as far as anything of ours reads it again?"""
+    try:
+        json.dumps(record, allow_nan=False)
+    except ValueError:
+        return False
+    if not isinstance(record, dict) or record.get("epoch") != epoch or not isinstance(record.get("workers"), list):
+        return False
+    figures = [record.get("seconds"), record.get("bytes_sent")]
+    for worker in record["workers"]:
+        figures += [worker.get(name) for name in WORKER_FIGURES] if isinstance(worker, dict) else [None]
+    return all(isinstance(figure, (int, float)) and abs(figure) < 1e18 for figure in figures)

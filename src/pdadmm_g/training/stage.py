@@ -1,0 +1,429 @@
+"""One stage of greedy growth, as one worker sees it: set-up, epochs, evaluation, rules that end it, checkpoints.
+
+Every worker runs this same program. Each decision follows from numbers that all of them have, so nobody leads.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..admm.activations import ACTIVATIONS
+from ..admm.diagnostics import Moves, rate_term
+from ..admm.levels import PAPER_LEVELS
+from ..admm.risks import RISKS
+from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
+from ..config import ModelConfig
+from ..data.examples import Examples
+from ..engine.codec import codec_for
+from ..engine.link import Link, Traffic
+from ..engine.plan import Plan
+from ..engine.team import Team
+from ..engine.worker import Algorithm, Culprit, Shares, Worker
+from ..errors import InputError
+from ..status import Status
+from . import checkpoint
+from .checkpoint import Checkpoint, Checkpointing
+from .growth import widths
+from .penalties import PENALTY_SCHEDULES
+from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
+
+
+class Sizes(NamedTuple):
+    """What every worker must know of the data that only the first one has."""
+
+    nodes: int
+    validation_nodes: int
+    features: int
+    classes: int
+
+
+class Best(NamedTuple):
+    """The best weights of a stage so far; ``score`` orders them."""
+
+    score: tuple[float, float]
+    epoch: int
+    weights: list[Weights]
+
+
+class Stage:
+    """One depth of greedy growth: this worker's part of it, and the rules that end it."""
+
+    def __init__(
+        self,
+        number: int,
+        plan: Plan,
+        team: Team,
+        weights: list[Weights],
+        sizes: Sizes,
+        training: Examples | None,
+        validation: Examples | None,
+        config: ModelConfig,
+        like: Tensor,
+        checkpointing: Checkpointing | None,
+        *,
+        resume: Checkpoint | None,
+    ) -> None:
+        self.number = number
+        self.plan = plan
+        self.team = team
+        self.sizes = sizes
+        self.config = config
+        self.like = like
+        self.checkpointing = checkpointing
+        self.layers = plan.layers(team.rank)
+        self.is_last = team.rank == plan.last
+        self.training = training
+        self.validation = validation
+        self.algorithm = Algorithm(
+            activation=ACTIVATIONS[config.activation],
+            risk=RISKS[config.risk],
+            solver=config.solver,
+            nu=config.nu,
+            mu=config.weight_decay or 0.0,
+            precision=config.precision,
+        )
+        self.y_train, self.y_val = self._send_labels()
+        self.schedule = PENALTY_SCHEDULES[config.penalty]()
+        self._selects = sizes.validation_nodes > 0 and config.patience is not None
+        self._first_epoch = 1
+        #: What went wrong, when and where; empty unless the stage failed.
+        self.message = ""
+        self._culprit: tuple[int, Culprit] | None = None
+        self._rate = math.inf
+        if resume is None:
+            self.worker = self._forward(weights)
+            self._best = Best((-math.inf, -math.inf), 0, self.worker.weights())
+            objective = self._synchronize_epochs([self._measure([])])[0]["objective"]
+            self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
+            # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
+            self._scale = max(abs(objective), sizes.nodes * math.log(max(sizes.classes, 2)))
+            # The grown network starts as the network of the stage before: it is the first to beat.
+            self._select(0, self._evaluate())
+        else:
+            self._restore(resume)
+
+    # The life of a stage
+
+    def run(self, history: list[Record], on_epoch: Callable[[Record], None] | None) -> Status:
+        """Train until a rule ends the stage. Appends one record per epoch to ``history``."""
+        pending: list[Tensor] = []
+        try:
+            for epoch in range(self._first_epoch, self.config.epochs + 1):
+                self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
+                pending.append(self._epoch(epoch))
+                if epoch % self.config.eval_every and epoch != self.config.epochs:
+                    continue
+                records = self._synchronize_epochs(pending)
+                pending = []
+                records[-1] |= self._evaluate()
+                status = self._conclude(epoch, records, history, on_epoch)
+                if status is not None:
+                    return status
+                self._adapt_penalty(records)
+                self._maybe_checkpoint(epoch, history)
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        return Status.MAX_EPOCHS
+
+    def close(self) -> None:
+        """Take in and get out what is still on its way: the transport must not outlive its buffers."""
+        self.worker.settle()
+        for link in self._links().values():
+            if link is not None:
+                link.finish()
+
+    def best_weights(self) -> list[Weights]:
+        """This worker's layers at the best validation epoch; without validation, after the last sound epoch."""
+        return self._best.weights
+
+    def _conclude(
+        self, epoch: int, records: list[Record], history: list[Record], on_epoch: Callable[[Record], None] | None
+    ) -> Status | None:
+        """Take the records of the epochs up to ``epoch`` into the history: up to one that failed, or else judge them.
+
+        Weights and scores are those after the last epoch, and so are all rules but failures.
+        """
+        status = None
+        for number, record in enumerate(records, start=epoch - len(records) + 1):
+            shares = record.pop("shares")
+            history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
+            status = failure(record, self._scale)
+            if status is not None:
+                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
+            elif number == epoch:
+                status = self._judge(epoch, record)
+            if on_epoch is not None:
+                on_epoch(history[-1])
+            if status is not None:
+                break
+        stop = self.team.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.team.size)
+        return status or (Status.INTERRUPTED if bool(stop.any()) else None)
+
+    # Setting up
+
+    def _send_labels(self) -> tuple[Tensor | None, Tensor | None]:
+        """The labels go from the first worker to the last, and to nobody else."""
+        sizes, labels = (self.sizes.nodes, self.sizes.validation_nodes), None
+        if self.training is not None:
+            parts = [examples.y for examples in (self.training, self.validation) if examples is not None]
+            labels = torch.cat(parts)
+            if not self.is_last:
+                self.team.send(labels, self.plan.last)
+        if not self.is_last:
+            return None, None
+        if labels is None:
+            labels = self.team.receive(torch.empty(sum(sizes), dtype=torch.int64, device=self.like.device), 0)
+        y_train, y_val = labels.split(sizes)
+        return y_train, y_val
+
+    def _forward(self, weights: list[Weights]) -> Worker:
+        """The worker at rest: its state from a forward pass that travels down the chain once."""
+        f, q = self.algorithm.activation, quantization(self.config)
+        if not self.layers:
+            return self._worker([], [None])
+        before = None
+        p = self.training.X if self.training is not None else None
+        if self.layers[0] > 0:
+            before = q.boundary(self._receive_activations(self.sizes.nodes))  # keeps u: z is elsewhere
+            p = before.p
+        assert p is not None
+        layers, after = forward_state(weights, p, f, q, last=self.is_last)
+        if not self.is_last:
+            self.team.send(f(layers[-1].z), self.team.rank + 1)
+        if self.number == 1:
+            _warn_coarse_levels([f(layer.z) for layer in layers], after, first_layer=self.layers[0] + 1)
+        return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
+
+    def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
+        """Connect the layers to the neighbours."""
+        first, last = boundaries[0], boundaries[-1]
+        left = right = None
+        if first is not None:
+            q_codec = codec_for(first.q.shape, self.like, first.q_levels)
+            left = Link(self.team.rank - 1, codec_for(first.p.shape, self.like, first.p_levels), q_codec)
+        if last is not None:
+            q_codec = codec_for(last.q.shape, self.like, last.q_levels)
+            right = Link(self.team.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
+        X = self.training.X if self.training is not None else None
+        return Worker(
+            layers, boundaries, self.algorithm, rho=self.config.rho, X=X, y=self.y_train, left=left, right=right
+        )
+
+    def _receive_activations(self, rows: int) -> Tensor:
+        return self.team.receive(self.like.new_empty(rows, self.config.hidden), self.team.rank - 1)
+
+    # One epoch and its measurements
+
+    def _epoch(self, number: int) -> Tensor:
+        """One epoch, and what this worker measured of it."""
+        start = time.perf_counter()
+        moves = self.worker.epoch()
+        if self.like.is_cuda:
+            torch.cuda.synchronize(self.like.device)
+        measured = self._measure(moves, time.perf_counter() - start)
+        if self._culprit is None and not bool(measured.isfinite().all()):
+            found = self.worker.culprit(moves)
+            self._culprit = None if found is None else (number, found)
+        return measured
+
+    def _measure(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
+        """One row of numbers for the worker, then one for each of its layers, all of the same width."""
+        traffic = {name: link.take_traffic() if link else Traffic() for name, link in self._links().items()}
+        waited = sum(part.wait_seconds for part in traffic.values())
+        packed = sum(part.pack_seconds for part in traffic.values())
+        risk = float(self.worker.risk()) if self.is_last else 0.0
+        own = WorkerRow(seconds, waited, packed, traffic["left"].bytes_sent, traffic["right"].bytes_sent, risk)
+        rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
+        if self.layers:
+            zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
+            shares = self.worker.measured or self.worker.shares()
+            measured = [
+                torch.stack([torch.as_tensor(value) for value in (*move, *share)])
+                for move, share in zip(moves or [zeros] * len(shares), shares, strict=True)
+            ]
+            rows.extend(torch.stack(measured).double().cpu())
+        return torch.stack(rows)
+
+    def _links(self) -> dict[str, Link | None]:
+        return {"left": self.worker.left, "right": self.worker.right}
+
+    def _synchronize_epochs(self, measured: list[Tensor]) -> list[Record]:
+        """Put the measurements of all workers together: one record per epoch, the same on every worker."""
+        counts = [1 + count for count in self.plan.counts]
+        everything = self.team.concat(torch.stack(measured, dim=1), counts)
+        records = []
+        for epoch in range(len(measured)):
+            parts = everything[:, epoch].split(counts)
+            workers = [part[0].tolist() for part in parts]
+            layers = torch.cat([part[1:] for part in parts]).tolist()
+            records.append(self._record(workers, layers))
+        return records
+
+    def _record(self, workers: list[list[float]], layers: list[list[float]]) -> Record:
+        nu, rho, lipschitz = self.algorithm.nu, self.worker.rho, self.algorithm.activation.lipschitz
+        moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
+        shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
+        self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
+        rows = [WorkerRow(*row[: len(WorkerRow._fields)]) for row in workers]
+        record = admm_record(rows, self.plan.counts, moves, shares, nu=nu, rho=rho, c_k=self._rate)
+        return record | {"shares": [float(share.objective) for share in shares]}
+
+    def _evaluate(self) -> Record:
+        """Loss and accuracy of the network, as it would predict, on the training and validation nodes.
+
+        Activations pass down the chain; the last worker tells everyone the result.
+        """
+        result = torch.full((4,), math.nan, dtype=torch.float64)
+        if self.layers:
+            if self.training is not None:
+                parts = [examples.X for examples in (self.training, self.validation) if examples is not None]
+                outputs = [self.worker.forward(x) for x in parts]
+            else:
+                sizes = [size for size in (self.sizes.nodes, self.sizes.validation_nodes) if size]
+                outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
+            if self.is_last:
+                for place, (logits, y) in enumerate(zip(outputs, (self.y_train, self.y_val), strict=False)):
+                    assert y is not None
+                    result[2 * place] = float(self.algorithm.risk(logits, y)) / len(y)
+                    result[2 * place + 1] = float((logits.argmax(1) == y).double().mean())
+            else:
+                for x in outputs:
+                    self.team.send(x, self.team.rank + 1)
+        numbers = self.team.broadcast(result, self.plan.last).tolist()
+        known = len(SCORES) if self.sizes.validation_nodes else 2
+        return {
+            name: value if place < known else None
+            for place, (name, value) in enumerate(zip(SCORES, numbers, strict=True))
+        }
+
+    # Rules
+
+    def _judge(self, epoch: int, record: Record) -> Status | None:
+        """The status that ends the stage now, or None. ``record`` is of an epoch that did not fail."""
+        self._select(epoch, record)
+        if converged(record, self.config.tolerance):
+            return Status.CONVERGED
+        patience, evaluated = self.config.patience, record["val_accuracy"] is not None
+        if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
+            return Status.EARLY_STOPPED
+        return None
+
+    def _blame(self, status: Status, shares: list[float]) -> str:
+        """The layer with the largest share of an objective that exploded; the layer and variable that broke.
+
+        Of what the workers found, the earliest counts, then what a step read before what was left after an epoch.
+        """
+        if status is Status.DIVERGED:
+            largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
+            return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
+        row = [math.inf] * 4
+        if self._culprit is not None:
+            epoch, found = self._culprit
+            row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
+        rows = self.team.concat(torch.tensor([row], dtype=torch.float64), [1] * self.team.size).tolist()
+        epoch, *numbers = min(rows)
+        if math.isinf(epoch):
+            return "in the risk"
+        found = Culprit(*map(int, numbers))
+        return f"layer {found.layer + 1}, variable {found.variable}"
+
+    def _select(self, epoch: int, record: Record) -> None:
+        """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss.
+
+        Without validation the newest are the best.
+        """
+        if not self._selects:
+            self._best = Best((0.0, 0.0), epoch, self.worker.weights())
+        elif record["val_accuracy"] is not None:
+            score = (record["val_accuracy"], -record["val_loss"])
+            if score > self._best.score:
+                self._best = Best(score, epoch, self.worker.weights())
+
+    def _adapt_penalty(self, records: list[Record]) -> None:
+        rho = self.worker.rho
+        for record in records:
+            rho = self.schedule(rho, record)
+        if rho != self.worker.rho:
+            self.worker.settle()  # the u of the epoch that just ended belongs to the old rho
+            self.worker.rho = rho
+
+    # Checkpoints
+
+    def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
+        """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
+        if self.checkpointing is None or not self.checkpointing.due(len(history)):
+            return
+        self.worker.settle()
+        # One at a time: where u is not kept, the tensors of a layer hold a new one.
+        layers = (
+            (index, checkpoint.layer_tensors(self.worker, place) | {"best_W": best.W, "best_b": best.b})
+            for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
+        )
+        meta = {
+            "stage": self.number,
+            "epoch": epoch,
+            "depth": self.plan.depth,
+            "sizes": self.sizes,
+            "chosen": {name: getattr(self.config, name) for name in checkpoint.CHOSEN},
+            "rho": self.worker.rho,
+            "worker_epochs": self.worker.epochs,
+            "schedule": vars(self.schedule),
+            "best_score": self._best.score,
+            "best_epoch": self._best.epoch,
+            "scale": self._scale,
+            "rate": self._rate,
+        }
+        self.checkpointing.write(self.team, layers, meta, history)
+
+    def _restore(self, saved: Checkpoint) -> None:
+        """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
+        meta, (nodes, _, features, classes) = saved.meta, self.sizes
+        if tuple(meta["sizes"]) != tuple(self.sizes) or meta["depth"] != self.plan.depth:
+            sizes = "nodes, validation nodes, features and classes"
+            raise InputError(
+                f"{saved.folder}: was written for {meta['sizes']} {sizes}, the data have {list(self.sizes)}; "
+                f"{checkpoint.REMEDY}"
+            )
+        shape = widths(features, self.config.hidden, classes, self.plan.depth)
+        layers, boundaries, best = checkpoint.restore(
+            saved, self.layers, shape, nodes, quantization(self.config), self.like
+        )
+        self.worker = self._worker(layers, boundaries)
+        self.worker.rho = meta["rho"]
+        self.worker.epochs = meta["worker_epochs"]
+        known = vars(self.schedule)
+        if known.keys() != meta["schedule"].keys() or any(
+            not isinstance(value, (int, float, type(None))) for value in meta["schedule"].values()
+        ):
+            raise InputError(f"{saved.folder}: has the state of another penalty schedule; {checkpoint.REMEDY}")
+        known.update(meta["schedule"])
+        self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
+        self._scale, self._rate = meta["scale"], meta["rate"]
+        self._first_epoch = meta["epoch"] + 1
+
+
+def quantization(config: ModelConfig) -> Quantization:
+    """What ``config`` says about quantization."""
+    levels = PAPER_LEVELS if config.levels == "paper" else config.levels
+    wire = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.wire]
+    p, q = config.quantize != "none", config.quantize == "pq"
+    return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
+
+
+def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *, first_layer: int) -> None:
+    """The paper's integers cannot represent activations well below 1: all of them round to zero."""
+    for layer, (output, boundary) in enumerate(zip(activations, boundaries, strict=False), start=first_layer):
+        lost = float(torch.linalg.vector_norm(boundary.p - output))
+        if lost > 0.5 * float(torch.linalg.vector_norm(output)):
+            warnings.warn(
+                f"the levels lose more than half of the output of layer {layer}: use calibrated ones, or more bits",
+                stacklevel=5,
+            )
+            return

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_geometric.data import Data
+
+import pdadmm_g.data.augmentation as graph
+from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency
+from pdadmm_g.errors import InputError
+
+
+def path_of_four() -> Data:
+    """0 - 1 - 2 - 3."""
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 4.0]])
+    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
+
+
+def raw(mode: str = "hops", hops: int = 4, **options) -> GraphAugment:
+    return GraphAugment(mode, hops, row_normalize=False, normalize="none", **options)
+
+
+def test_renormalized_adjacency_of_a_path() -> None:
+    # Degrees plus one: 2, 3, 3, 2.
+    expected = torch.tensor(
+        [
+            [1 / 2, 1 / 6**0.5, 0, 0],
+            [1 / 6**0.5, 1 / 3, 1 / 3, 0],
+            [0, 1 / 3, 1 / 3, 1 / 6**0.5],
+            [0, 0, 1 / 6**0.5, 1 / 2],
+        ]
+    )
+    A = renormalized_adjacency(path_of_four().edge_index, 4)
+    assert A.layout == torch.sparse_csr
+    torch.testing.assert_close(A.to_dense(), expected)
+
+
+def test_star_of_five_with_every_blemish() -> None:
+    """Directed, doubled and self-looped edges around node 0; node 4 is isolated."""
+    edges = torch.tensor([[0, 0, 2, 3, 3, 1, 1], [1, 1, 0, 0, 0, 1, 0]])
+    A = renormalized_adjacency(edges, 5).to_dense()
+    s = 1 / 8**0.5  # 1 / sqrt((3 + 1) (1 + 1))
+    expected = torch.tensor(
+        [
+            [1 / 4, s, s, s, 0],
+            [s, 1 / 2, 0, 0, 0],
+            [s, 0, 1 / 2, 0, 0],
+            [s, 0, 0, 1 / 2, 0],
+            [0, 0, 0, 0, 1],
+        ]
+    )
+    torch.testing.assert_close(A, expected)
+
+
+def test_hops_by_hand() -> None:
+    data = path_of_four()
+    X = raw(hops=3).features(data)
+    assert X.shape == (4, 6)
+    torch.testing.assert_close(X[:, :2], data.x)
+    torch.testing.assert_close(X[0, 2:4], torch.tensor([0.5, 2 / 6**0.5]))
+    torch.testing.assert_close(X[1, 2:4], torch.tensor([1 / 6**0.5 + 1, 2 / 3]))
+    # Second hop of node 0: half of its own first hop and 1/sqrt(6) of node 1's.
+    torch.testing.assert_close(X[0, 4:], X[0, 2:4] / 2 + X[1, 2:4] / 6**0.5)
+
+
+def test_average_by_hand() -> None:
+    data = path_of_four()
+    hops = raw(hops=4).features(data).split(2, dim=1)
+    X = raw("average", 3, teleport=0.1).features(data)
+    torch.testing.assert_close(X, 0.9 * (hops[1] + hops[2] + hops[3]) / 3 + 0.1 * data.x)
+
+
+def test_none_leaves_the_graph_out() -> None:
+    data = path_of_four()
+    torch.testing.assert_close(raw("none", 1).features(data), data.x)
+
+
+def test_row_normalisation_and_unit_norm() -> None:
+    data = path_of_four()
+    data.x[0] = torch.tensor([-1.0, 3.0])
+    data.x[3] = 0
+    X = GraphAugment("none", 1, row_normalize=True, normalize="none").features(data)
+    torch.testing.assert_close(X[0], torch.tensor([-0.25, 0.75]))
+    torch.testing.assert_close(X[3], torch.zeros(2))
+    blocks = GraphAugment("hops", 3).features(data).split(2, dim=1)
+    norms = torch.stack([block.norm(dim=1) for block in blocks])
+    expected = torch.ones(3, 4)
+    expected[0, 3] = 0  # the zero row has no direction before the first hop
+    torch.testing.assert_close(norms, expected)
+
+
+def test_power_is_the_last_hop() -> None:
+    data = path_of_four()
+    torch.testing.assert_close(raw("power", 3).features(data), raw("hops", 4).features(data)[:, 6:])
+
+
+def test_centered_features_by_hand() -> None:
+    data = Data(x=torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
+    augment = GraphAugment("none", 1, row_normalize=False, normalize="centered")
+    X = augment.features(data)
+    unit = torch.tensor([[0.6, 0.8], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    mean = unit.mean(0)
+    torch.testing.assert_close(augment.mean, mean)
+    expected = (unit - mean) / unit.std(0, correction=0) ** 0.25
+    torch.testing.assert_close(X, expected / expected.norm(dim=1, keepdim=True))
+    # What was learned stays: other nodes are centred by the means of the first graph.
+    other = augment.features(Data(x=torch.tensor([[0.0, 5.0]])))
+    torch.testing.assert_close(other[0], X[2])
+
+
+@pytest.mark.parametrize(("nodes", "used"), [(3, 3), (10, 10), (19, 19), (20, 10), (29, 15), (30, 10), (99, 11)])
+def test_nodes_that_the_means_come_from(monkeypatch: pytest.MonkeyPatch, nodes: int, used: int) -> None:
+    monkeypatch.setattr(GraphAugment, "sample", 10)
+    augment = GraphAugment("none", 1, row_normalize=False, normalize="centered")
+    x = torch.stack([torch.ones(nodes), torch.arange(nodes)], 1)
+    augment.fit(Data(x=x))
+    torch.testing.assert_close(augment.mean, torch.nn.functional.normalize(x[:: nodes // 10 or 1]).mean(0))
+    assert len(x[:: nodes // 10 or 1]) == used
+
+
+def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
+    """Tensors that only pretend to be on a device: no GPU is needed, and mixing devices is an error all the same."""
+    augment = GraphAugment("none", 1, normalize="centered")
+    with FakeTensorMode():
+        rows = torch.ones(4, 3, device="cuda")
+        assert augment.fit_rows(rows).device == rows.device
+        assert augment.mean.device == augment.scale.device == torch.device("cpu")
+        for device in ("cuda", "cpu"):
+            assert augment._normalized(torch.ones(2, 3, device=device)).device.type == device
+
+
+def test_candidates_are_what_the_augmentations_give() -> None:
+    data = path_of_four()
+    nodes = torch.tensor([2, 0])
+    like = GraphAugment(teleport=0.1)
+    candidates = list(graph.candidate_features(data, nodes, (1, 2, 5), like))
+    assert [(mode, hops) for mode, hops, _ in candidates] == [
+        ("none", 1), ("average", 1), ("average", 2), ("average", 5), ("hops", 4),
+    ]  # fmt: skip
+    for mode, hops, X in candidates:
+        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
+
+
+@pytest.mark.parametrize("mode", ["hops", "average"])
+def test_features_stream_from_file_to_file(tmp_path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(graph, "BLOCK_BYTES", 100)  # one column at a time
+    data = path_of_four()
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    expected = GraphAugment(mode, 3).features(data)
+    on_disk = Data(x=torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r+")), edge_index=data.edge_index)
+    file = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", np.float32, tuple(expected.shape))
+    GraphAugment(mode, 3).features(on_disk, out=torch.from_numpy(file))
+    file.flush()
+    torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npy")), expected)
+    with pytest.raises(InputError, match="out must be of shape"):
+        GraphAugment(mode, 3).features(data, out=torch.empty(4, 1))
+
+
+def test_isolated_node_keeps_its_features() -> None:
+    data = Data(x=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
+    for block in raw(hops=4).features(data).split(3, dim=1):
+        torch.testing.assert_close(block[2], torch.tensor([0.0, 0.0, 1.0]))
+
+
+def test_graph_without_edges() -> None:
+    for edge_index in (None, torch.empty(2, 0, dtype=torch.long)):
+        X = raw(hops=2).features(Data(x=torch.eye(3), edge_index=edge_index))
+        torch.testing.assert_close(X, torch.cat([torch.eye(3)] * 2, dim=1))
+        torch.testing.assert_close(
+            raw("average", 5).features(Data(x=torch.eye(3), edge_index=edge_index)), torch.eye(3)
+        )
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from(["hops", "average", "power"]), st.sampled_from(["none", "unit", "centered"])
+)
+def test_permuting_the_nodes_permutes_the_features(seed: int, mode: str, normalize: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(9, 4, generator=generator)
+    edges = torch.randint(9, (2, 15), generator=generator)
+    order = torch.randperm(9, generator=generator)
+    place = order.argsort()
+    X = GraphAugment(mode, 3, normalize=normalize).features(Data(x=x, edge_index=edges))
+    permuted = GraphAugment(mode, 3, normalize=normalize).features(Data(x=x[order], edge_index=place[edges]))
+    torch.testing.assert_close(permuted, X[order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_sparse_features_give_the_same(layout: torch.layout) -> None:
+    data = path_of_four()
+    expected = GraphAugment().features(data)
+    sparse = Data(x=data.x.to_sparse(layout=layout), edge_index=data.edge_index)
+    torch.testing.assert_close(GraphAugment().features(sparse), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.uint8, torch.bool])
+def test_any_number_type_is_accepted(dtype: torch.dtype, sparse: bool) -> None:
+    data = path_of_four()
+    expected = GraphAugment().features(Data(x=(data.x > 0).float(), edge_index=data.edge_index))
+    data.x = (data.x > 0).to(dtype)
+    data.x = data.x.to_sparse() if sparse else data.x
+    X = GraphAugment().features(data)
+    assert X.dtype == torch.float32
+    torch.testing.assert_close(X, expected)
+
+
+def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(50, 13, generator=generator), edge_index=torch.randint(50, (2, 200), generator=generator))
+    whole = GraphAugment().features(data)
+    nodes = torch.tensor([7, 3, 3, 49])
+    monkeypatch.setattr(graph, "BLOCK_BYTES", 50 * 4 * 3)  # three columns at a time
+    torch.testing.assert_close(GraphAugment().features(data), whole)
+    torch.testing.assert_close(GraphAugment().features(data, nodes), whole[nodes])
+
+
+def test_is_a_transform_and_leaves_the_input_alone() -> None:
+    data = path_of_four()
+    before = data.x.clone()
+    augmented = GraphAugment("hops", 3)(data)
+    assert augmented.x.shape == (4, 6)
+    assert torch.equal(data.x, before)
+
+
+def test_memory_stays_near_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No intermediate is larger than one block of columns: a dense adjacency or a dense copy of all hops would be."""
+    nodes, width = 2000, 64
+    generator = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(nodes, width), edge_index=torch.randint(nodes, (2, 8000), generator=generator))
+    monkeypatch.setattr(graph, "BLOCK_BYTES", nodes * 4 * 8)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.layout == torch.strided and result._base is None:
+                largest = max(largest, result.numel())
+            return result
+
+    with Watch():
+        GraphAugment("hops", 4).features(data, torch.arange(10))
+    assert largest <= 4 * 8000 + nodes * 8

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.data import augmentation_choice as choice
+from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.data.augmentation_choice import choose_augmentation
+
+
+@pytest.fixture(autouse=True)
+def two_weight_decays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the grid, for speed."""
+    monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
+
+
+def planted(*, homophilous: bool, nodes: int = 240, seed: int = 0) -> Data:
+    """Two classes; noisy features on a graph that joins like nodes, or clear features on a random graph."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(nodes) % 2
+    noise = 3.0 if homophilous else 0.5
+    x = torch.eye(2, 8)[y] + noise * torch.randn(nodes, 8, generator=generator)
+    source = torch.randint(nodes, (30 * nodes,), generator=generator)
+    target = torch.randint(nodes, (30 * nodes,), generator=generator)
+    if homophilous:
+        target = (target - target % 2 + y[source]) % nodes
+    data = Data(x=x, edge_index=torch.stack([source, target]), y=y)
+    order = torch.randperm(nodes, generator=generator)
+    for mask, part in zip(("train_mask", "val_mask", "test_mask"), order.split([60, 90, 90]), strict=True):
+        data[mask] = torch.zeros(nodes, dtype=torch.bool).index_fill_(0, part, True)
+    return data
+
+
+def chosen(data: Data, **settings) -> ModelConfig:
+    train, val = data.train_mask.nonzero().view(-1), data.val_mask.nonzero().view(-1)
+    return choose_augmentation(data, train, val, ModelConfig(row_normalize=False, **settings).resolved())
+
+
+def test_the_graph_is_used_where_it_helps() -> None:
+    assert chosen(planted(homophilous=True)).augment in ("average", "hops")
+
+
+def test_what_all_nodes_share_is_taken_out() -> None:
+    """One large constant feature: unit rows all look the same, centred ones do not."""
+    data = planted(homophilous=True)
+    data.x = torch.cat([data.x, torch.full((data.num_nodes, 1), 300.0)], dim=1)
+    assert chosen(data).normalize == "centered"
+
+
+def test_a_graph_without_a_message_does_no_harm() -> None:
+    data = planted(homophilous=False)
+    settings = {"row_normalize": False, "layers": 2, "hidden": 16, "epochs": 60, "random_state": 0}
+    alone = GAMLPClassifier(augment="none", **settings).fit(data).score(data)
+    assert GAMLPClassifier(**settings).fit(data).score(data) >= alone - 0.03
+    assert alone > 0.85
+
+
+def test_what_the_user_says_is_not_chosen() -> None:
+    data = planted(homophilous=False)
+    assert chosen(data, augment="hops").augment == "hops"
+    assert chosen(data, augment="hops").normalize in ("unit", "centered")
+    assert chosen(data, normalize="none").normalize == "none"
+    config = chosen(planted(homophilous=True), hops=5)
+    assert (config.augment, config.hops) in {("average", 5), ("hops", 4), ("none", 1)}
+
+
+def test_test_labels_play_no_role() -> None:
+    data = planted(homophilous=True)
+    scrambled = data.clone()
+    scrambled.y = data.y.clone()
+    scrambled.y[data.test_mask] = 1 - data.y[data.test_mask]
+    settings = {"layers": 2, "hidden": 8, "epochs": 10, "random_state": 0}
+    first, second = (GAMLPClassifier(**settings).fit(graph) for graph in (data, scrambled))
+    assert first.config_ == second.config_
+    for a, b in zip(first.model_.parameters(), second.model_.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("settings", [{"augment": "average", "hops": 3, "normalize": "none"}, {}], ids=["set", "auto"])
+def test_settings_of_the_augmentation_reach_it(tiny_graph: Data, settings: dict[str, object]) -> None:
+    options = {"teleport": 0.4, "row_normalize": False}
+    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, weight_decay=0.1, **settings, **options).fit(tiny_graph)
+    assert (clf.augmentation_.teleport, clf.augmentation_.row_normalize) == (0.4, False)
+    if settings:
+        expected = GraphAugment("average", 3, normalize="none", **options).features(tiny_graph)
+        assert torch.equal(clf.augmentation_.features(tiny_graph), expected)
+
+
+def test_without_validation_the_defaults_are_taken() -> None:
+    data = planted(homophilous=True)
+    del data.val_mask
+    clf = GAMLPClassifier(layers=2, hidden=8, epochs=5, random_state=0).fit(data)
+    assert (clf.config_.augment, clf.config_.hops, clf.config_.weight_decay) == ("average", 8, 0.1)
+
+
+def test_rows_of_a_gpu_are_scored_on_the_cpu() -> None:
+    class OnGpu(torch.Tensor):
+        """Numpy takes it no more than one that is on a GPU."""
+
+        def numpy(self):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+        def cpu(self):
+            return self.as_subclass(torch.Tensor)
+
+    X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    labels = [torch.arange(12) % 2, torch.arange(8) % 2]
+    assert choice._linear_score(X.as_subclass(OnGpu), labels) == choice._linear_score(X, labels)
+
+
+def test_a_graph_model_survives_its_file(tmp_path, tiny_graph: Data) -> None:
+    clf = GAMLPClassifier(layers=3, hidden=8, epochs=20, random_state=0).fit(tiny_graph)
+    clf.save(tmp_path / "model.safetensors")
+    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
+    assert again.config_.augment == clf.config_.augment
+    assert torch.equal(torch.as_tensor(again.predict_proba(tiny_graph)), torch.as_tensor(clf.predict_proba(tiny_graph)))
+    # New nodes are centred as the training graph was: dropping nodes that are not neighbours changes nothing.
+    part = Data(x=tiny_graph.x[:9], edge_index=tiny_graph.edge_index[:, (tiny_graph.edge_index < 9).all(0)])
+    expected = again.augmentation_.features(part)
+    assert torch.equal(clf.augmentation_.features(part), expected)

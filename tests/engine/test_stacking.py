@@ -1,0 +1,106 @@
+"""Layers that take their steps together, and u where it is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from pdadmm_g.admm.state import Quantization
+from pdadmm_g.engine import stacking
+from pdadmm_g.engine.worker import Worker
+
+VARIABLES = ("W", "b", "z", "r")
+
+
+def state(worker: Worker) -> Iterator[Tensor]:
+    for layer in worker.layers:
+        yield from (getattr(layer, name) for name in VARIABLES)
+    for place, boundary in enumerate(worker.boundaries[1:-1]):
+        assert boundary is not None
+        yield from (boundary.p, boundary.q, worker.u(place))
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("workers_threads", [1, 2])
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+@pytest.mark.parametrize("activation", ["relu", "leaky-relu", "identity"])
+@pytest.mark.parametrize(("nodes", "hidden"), [(36, 8), (150, 160), (12, 40)])
+def test_a_group_computes_bit_for_bit_what_its_layers_would_alone(
+    make_chain, monkeypatch, threads, workers_threads: int, solver: str, activation: str, nodes: int, hidden: int
+) -> None:
+    threads(workers_threads)
+    settings = {"layers": 6, "nodes": nodes, "hidden": hidden, "mu": 0.01, "dtype": torch.float32}
+
+    def run() -> tuple[Worker, list[tuple]]:
+        worker = make_chain(solver=solver, activation=activation, **settings)
+        return worker, [(*worker.epoch(), *worker.measured) for _ in range(4)]
+
+    together, measured = run()
+    monkeypatch.setitem(stacking.LARGEST, "cpu", 0)
+    alone, expected = run()
+    assert [len(group.layer.W) for group in together._groups] == [1, 4, 1]
+    assert [len(group.layer.W) for group in alone._groups] == [1] * 6
+    for a, b in zip(state(together), state(alone), strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(torch.tensor(measured[-1][:6]), torch.tensor(expected[-1][:6]))
+    assert torch.equal(torch.tensor(measured[-1][6:]), torch.tensor(expected[-1][6:]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quantization": Quantization(p=True)},
+        {"quantization": Quantization(wire=torch.bfloat16)},
+        {"activation": "tanh"},
+        {"nodes": 4100},
+        {"nodes": 33, "hidden": 9},
+    ],
+    ids=["p on levels", "a short type", "a smooth activation", "large layers", "odd layers"],
+)
+def test_who_goes_alone(make_chain, settings: dict) -> None:
+    assert len(make_chain(layers=5, **settings)._groups) == 5
+
+
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+@pytest.mark.parametrize("activation", ["relu", "identity", "tanh"])
+def test_u_that_is_not_kept_is_the_same(make_chain, monkeypatch, solver: str, activation: str) -> None:
+    monkeypatch.setitem(stacking.LARGEST, "cpu", 0)
+    kept, implied = (make_chain(solver=solver, activation=activation, keep_u=keep) for keep in (True, False))
+    assert all(boundary.u is None for boundary in implied.boundaries[1:-1])
+    for _ in range(8):
+        torch.testing.assert_close(implied.epoch(), kept.epoch(), rtol=1e-7, atol=1e-10)
+    for a, b in zip(state(implied), state(kept), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(torch.tensor(implied.shares()), torch.tensor(kept.shares()), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(torch.tensor(implied.measured), torch.tensor(implied.shares()), rtol=1e-8, atol=1e-10)
+
+
+def test_u_is_kept_where_it_does_not_follow(make_chain) -> None:
+    worker = make_chain(quantization=Quantization(p=True, q=True), keep_u=False)
+    assert all(boundary.u is not None for boundary in worker.boundaries[1:-1])
+
+
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_products_in_bfloat16_descend_like_the_others(make_chain, solver: str) -> None:
+    def objectives(precision: str) -> list[float]:
+        worker = make_chain(solver=solver, precision=precision, dtype=torch.float32, mu=0.01, nodes=200, hidden=16)
+        values = []
+        for _ in range(20):
+            worker.epoch()
+            values.append(float(worker.risk()) + sum(float(share.objective) for share in worker.measured))
+        return values
+
+    exact, rounded = objectives("fp32"), objectives("bf16")
+    assert all(after <= before * (1 + 1e-4) for before, after in pairwise(rounded))
+    assert rounded == pytest.approx(exact, rel=1e-2)
+    assert rounded != exact

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g.experiments.demo import run_demo
+
+
+@pytest.mark.timeout(240)
+def test_demo_shows_what_graph_and_quantization_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_demo(tmp_path)
+    accuracy = {
+        path.parent.name: json.loads(path.read_text())["test_accuracy"] for path in tmp_path.glob("*/summary.json")
+    }
+    assert accuracy["graph"] >= 0.93
+    assert accuracy["graph-quantized"] >= 0.92
+    assert accuracy["raw"] <= 0.88
+    out = capsys.readouterr().out
+    assert all(f"{value:.3f}" in out for value in accuracy.values())

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch_geometric.data import Data
+
+from pdadmm_g import GAMLPClassifier, InputError, load_dataset
+from pdadmm_g.runs import export as module
+from pdadmm_g.cli import main
+from pdadmm_g.runs.export import FORMATS, export
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
+SETTINGS = {"layers": 4, "hidden": 16, "stages": (4,), "epochs": 20, "weight_decay": 0.1, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return load_dataset("digits")
+
+
+@pytest.fixture(scope="module")
+def fitted(digits: Data) -> GAMLPClassifier:
+    return GAMLPClassifier(**SETTINGS, augment="average", hops=4, normalize="centered").fit(digits)
+
+
+@pytest.fixture
+def tiny(tiny_graph: Data) -> GAMLPClassifier:
+    return GAMLPClassifier(**SETTINGS, augment="hops", hops=3, normalize="unit").fit(tiny_graph)
+
+
+def run_onnx(path: Path, rows: torch.Tensor) -> tuple[np.ndarray, dict[str, object]]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    about = json.loads(session.get_modelmeta().custom_metadata_map["pdadmm_g.json"])
+    return session.run(["logits"], {"rows": rows.numpy()})[0], about
+
+
+def assert_equal_logits(theirs: np.ndarray, classifier: GAMLPClassifier, data: Data) -> None:
+    ours = classifier._logits(data).numpy()
+    assert np.abs(theirs - ours).max() <= 1e-5 * np.abs(ours).max()
+    assert (theirs.argmax(1) == ours.argmax(1)).all()
+
+
+def test_onnx_on_real_data(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
+    difference = export(fitted, tmp_path / "model.onnx", "onnx")
+    assert 0 <= difference < 1e-5
+    logits, about = run_onnx(tmp_path / "model.onnx", fitted.augmentation_.propagated(digits))
+    assert_equal_logits(logits, fitted, digits)
+    assert about["classes"] == list(range(10))
+    assert (about["augment"], about["hops"], about["normalize"], about["int8"]) == ("average", 4, "centered", False)
+
+
+def test_torch_export_on_real_data(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
+    export(fitted, tmp_path / "model.pt2", "torch-export")
+    extra = {"pdadmm_g.json": ""}
+    program = torch.export.load(tmp_path / "model.pt2", extra_files=extra).module()
+    rows = fitted.augmentation_.propagated(digits)
+    before = rows.clone()
+    assert torch.equal(program(rows), fitted._logits(digits))
+    assert torch.equal(rows, before)  # the program normalises a copy
+    assert program(rows[:1]).shape == (1, 10)
+    assert program.to(torch.float64)(rows.double()).dtype == torch.float64  # all that it holds moves with it
+    assert {"mean", "scale"} <= set(program.state_dict())
+    assert json.loads(extra["pdadmm_g.json"])["features"] == 64
+
+
+def test_the_numpy_lines_of_the_guide(
+    tmp_path: Path, fitted: GAMLPClassifier, digits: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(fitted, tmp_path / "model.safetensors", "safetensors")
+    lines = re.search(r"<!-- tested: numpy -->\n```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert lines is not None
+    ends = digits.edge_index.numpy()
+    A = scipy.sparse.csr_array((np.ones(ends.shape[1]), ends), shape=(1797, 1797))
+    scope: dict[str, object] = {"x": digits.x.numpy(), "A": A}
+    monkeypatch.chdir(tmp_path)
+    exec(lines[1], scope)
+    assert_equal_logits(scope["p"], fitted, digits)
+    assert (scope["labels"] == fitted.predict(digits)).all()
+
+
+def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
+    export(fitted, tmp_path / "whole.onnx", "onnx")
+    export(fitted, tmp_path / "small.onnx", "onnx", int8=True)
+    assert (tmp_path / "small.onnx").stat().st_size < 0.6 * (tmp_path / "whole.onnx").stat().st_size
+    rounded = module._rounded(fitted.model_)
+    for ours, theirs in zip(fitted.model_.linears, rounded.linears, strict=True):
+        step = ours.weight.abs().amax(1, keepdim=True) / 127
+        assert bool(((ours.weight - theirs.weight).abs() <= 0.501 * step).all())
+        assert torch.equal(ours.bias, theirs.bias)
+    logits, about = run_onnx(tmp_path / "small.onnx", fitted.augmentation_.propagated(digits))
+    with torch.no_grad():
+        expected = rounded(fitted.augmentation_.features(digits)).numpy()
+    assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert about["int8"] is True
+    right = (logits.argmax(1) == digits.y.numpy())[digits.test_mask.numpy()].mean()
+    assert right == pytest.approx(fitted.score(digits), abs=0.01)
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky-relu", "tanh", "sigmoid", "identity"])
+def test_every_activation_in_onnx(tmp_path: Path, tiny_graph: Data, activation: str) -> None:
+    settings = SETTINGS | {"activation": activation, "epochs": 2}
+    classifier = GAMLPClassifier(**settings, augment="hops", hops=3, normalize="unit").fit(tiny_graph)
+    export(classifier, tmp_path / "model.onnx", "onnx")
+    logits, _ = run_onnx(tmp_path / "model.onnx", classifier.augmentation_.propagated(tiny_graph))
+    assert_equal_logits(logits, classifier, tiny_graph)
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch-export"])
+def test_a_model_of_a_plain_matrix(tmp_path: Path, tiny_graph: Data, format: str) -> None:
+    X, y = tiny_graph.x.numpy(), np.where(tiny_graph.y == 0, "left", "right")
+    classifier = GAMLPClassifier(**SETTINGS).fit(X, y)
+    path = tmp_path / f"model{FORMATS[format]}"
+    export(classifier, path, format)
+    if format == "onnx":
+        logits, about = run_onnx(path, tiny_graph.x)
+        assert about["classes"] == ["left", "right"]
+        assert about["graph"] is False
+    else:
+        logits = torch.export.load(path).module()(tiny_graph.x).detach().numpy()
+    assert np.abs(logits - classifier._logits(X).numpy()).max() < 1e-5
+
+
+# --------------------------------------------------------------------------------------------- nothing half-written
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_a_file_that_differs_is_not_written(
+    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("before")
+    monkeypatch.setattr(module, "_read_onnx", lambda file: lambda rows: torch.full((len(rows), 2), value))
+    with pytest.raises(InputError, match=r"model\.onnx: not written: its logits differ"):
+        export(tiny, path, "onnx")
+    assert path.read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier) -> None:
+    with pytest.raises(InputError, match="format must be one of safetensors, torch-export, onnx, got pickle"):
+        export(tiny, tmp_path / "model", "pickle")
+    with pytest.raises(InputError, match="int8 weights are for format onnx"):
+        export(tiny, tmp_path / "model", "safetensors", int8=True)
+    with pytest.raises(InputError, match=r"model: torch reads programs from files that end in \.pt2 only"):
+        export(tiny, tmp_path / "model", "torch-export")
+    with pytest.raises(InputError, match="cannot write"):
+        export(tiny, tmp_path / "no" / "model.onnx", "onnx")
+    with pytest.raises(InputError, match="is not a file"):
+        export(tiny, tmp_path, "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_name_the_extra(
+    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", lambda name: real(name) if "onnx" not in name else missing(name))
+
+    def missing(name: str) -> None:
+        raise builtins.ModuleNotFoundError(name)
+
+    with pytest.raises(InputError, match=r"needs the 'onnx' package: pip install 'pdadmm-g\[onnx\]'"):
+        export(tiny, tmp_path / "model.onnx", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command(
+    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/mine").mkdir(parents=True)
+    tiny.save("runs/mine/model.safetensors")
+    with pytest.raises(SystemExit) as caught:
+        main(["export", "runs/mine", "--format", "safetensors", "--json"])
+    assert not caught.value.code
+    out, err = capsys.readouterr()
+    assert json.loads(out) | {"bytes": 0} == {
+        "file": "mine.safetensors", "format": "safetensors", "int8": False, "bytes": 0, "difference": 0.0,
+    }  # fmt: skip
+    assert err == ""
+    assert Path("mine.safetensors").read_bytes() == Path("runs/mine/model.safetensors").read_bytes()
+    with pytest.raises(SystemExit) as caught:
+        main(["export", "nowhere", "--format", "safetensors"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: nowhere: no such run folder\n"
+
+
+def test_loading_needs_no_trainer(tmp_path: Path, tiny: GAMLPClassifier) -> None:
+    tiny.save(tmp_path / "model.safetensors")
+    script = "import sys; from pdadmm_g import GAMLP; model, extra, _ = GAMLP.load(sys.argv[1])\n"
+    script += "print(*sorted(name for name in sys.modules if name.startswith('pdadmm_g')), extra['classes'])"
+    result = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "model.safetensors"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert result.stdout == "pdadmm_g pdadmm_g.errors pdadmm_g.files pdadmm_g.model [0, 1]\n"

@@ -1,0 +1,105 @@
+"""The soak draws reproducibly, finds what went wrong, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g.cli import main
+from pdadmm_g.config import RunConfig
+from pdadmm_g.stress import soak
+from pdadmm_g.stress.soak import Blow, Case, Trial, draw, kill_marked, marked_processes, summarize
+
+SETTINGS = {
+    "dataset": "graph.npz", "augment": "none", "normalize": "unit", "weight-decay": 0.1, "layers": 3, "stages": "2,3",
+    "hidden": 8, "epochs": 40, "patience": "none", "tolerance": 0, "quantize": "pq", "bits": 4, "checkpoint-every": 1,
+}  # fmt: skip
+
+
+def test_draws_are_reproducible_and_valid() -> None:
+    cases = [draw(seed) for seed in range(200)]
+    assert cases == [draw(seed) for seed in range(200)]
+    for case in cases:
+        settings = {name.replace("-", "_"): value for name, value in case.settings.items()}
+        config = RunConfig.from_settings(settings | {"workers": case.workers})
+        assert config.workers <= config.layers
+        assert all(blow.workers > 1 or "parent" in blow.kind for blow in case.blows)
+    kinds = {blow.kind for case in cases for blow in case.blows}
+    assert kinds == set(soak.DISTURBANCES)
+    assert {case.workers for case in cases} == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.timeout(110)
+def test_disturbed_run_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(soak, "draw", lambda seed: Case(seed, SETTINGS, (Blow("kill worker", 2, 1, 0.5),), 1))
+    monkeypatch.setattr(soak.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(SystemExit) as caught:
+        main(["soak", "--runs", "1", "--out", str(tmp_path / "soak.json")])
+    result = json.loads((tmp_path / "soak.json").read_text())
+    assert result["failures"] == []
+    assert caught.value.code == 0
+    assert "1 runs, 1 disturbances, 100% of them in mid training; 0 runs failed" in capsys.readouterr().out
+    assert result["attempts"] == 3
+    assert result["by_disturbance"]["kill worker"] == {"dealt": 1, "in_mid_training": 1}
+    assert result["by_workers"] == {"1": 1, "2": 1}
+    assert result["by_quantization"] == {"pq 4 bits": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["soak.json"]
+
+
+@pytest.mark.timeout(60)
+def test_soak_notices_and_removes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that fails is reported with its last line, and a process that it left is not left for long."""
+    trial = Trial(Case(0, {"dataset": "korra", "checkpoint-every": 1}, (), 1), tmp_path / "0", threading.Event())
+    monkeypatch.setattr(soak, "GONE_SECONDS", 1.0)
+    orphan = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(100)"], env=os.environ | {soak.MARK: trial.mark}
+    )
+    outcome = trial.carry_out()
+    assert outcome.failure is not None
+    assert outcome.failure.startswith("processes were left behind within 1 s: error: unknown data set 'korra'")
+    assert orphan.wait(timeout=5) == -9
+    assert not trial.folder.exists()
+
+
+def test_stopped_soak_ends_its_processes(tmp_path: Path) -> None:
+    stop = threading.Event()
+    trial = Trial(Case(0, SETTINGS | {"epochs": 100000}, (), 1), tmp_path / "0", stop)
+    thread = threading.Thread(target=trial.carry_out)
+    thread.start()
+    while not any(marked_processes(trial.mark)):
+        time.sleep(0.01)
+    stop.set()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert not any(marked_processes(trial.mark))
+    assert trial.outcome.failure == "the soak was interrupted"
+    kill_marked(trial.mark)  # nothing to do, and no error
+
+
+def test_summary_counts() -> None:
+    outcomes = [soak.Outcome(draw(seed)) for seed in range(3)]
+    outcomes[1].failure = "the weights differ"
+    outcomes[2].dealt = [("kill parent", True), ("kill parent", False), ("stop worker", True), ("kill worker", True)]
+    summary = summarize(outcomes)
+    assert summary["failures"] == [{"seed": 1, "message": "the weights differ"}]
+    assert summary["disturbances"] == 4
+    assert summary["share_in_mid_training"] == 0.75
+    assert summary["by_disturbance"]["kill parent"] == {"dealt": 2, "in_mid_training": 1}
+    assert sum(summary["by_quantization"].values()) == 3
+
+
+@pytest.mark.parametrize(("option", "value"), [("--runs", "0"), ("--jobs", "0"), ("--seed", "-1")])
+def test_bad_numbers_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["soak", option, value])
+    assert caught.value.code == 2
+    assert f"error: {option} must be at least" in capsys.readouterr().err
