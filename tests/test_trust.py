@@ -353,7 +353,8 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
     )
     (tmp_path / "job.py").write_text(
         "import sys\nfrom pdadmm_g.training import local_workers as parallel\nfrom pdadmm_g.config import RunConfig\n"
-        "from pdadmm_g.runs.folder import RunFolder, train_run\nimport sitecustomize\nsitecustomize.forbid()\n"
+        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.train_run import train_run\n"
+        "import sitecustomize\nsitecustomize.forbid()\n"
         "parallel.WORKER = [sys.executable, 'worker.py']\n"
         "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
         "                   weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2)\n"

@@ -13,7 +13,7 @@ import reprlib
 import struct
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -32,9 +32,55 @@ GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LEARNING_RATES = {"gd": 0.1, "sgc": 0.01, "sign": 0.01}
 
 
-def option(default: Any, help: str) -> Any:
-    """A field with its line of documentation."""
-    return field(default=default, metadata={"help": help})
+#: What a value must satisfy: the words for it, and the test.
+Rule = tuple[str, Callable[[Any], bool]]
+POSITIVE: tuple[Rule, ...] = (
+    ("must be positive", lambda value: value > 0),
+    ("must be at most 1e15", lambda value: value <= 1e15),
+)
+NOT_NEGATIVE: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0), POSITIVE[1])
+COUNT: tuple[Rule, ...] = (
+    ("must be at least 1", lambda value: value >= 1),
+    ("must be at most 1000000", lambda value: value <= 10**6),
+)
+PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" not in value),)
+
+#: The groups in which settings are shown, in that order.
+RUN, GRAPH, NETWORK = "Data and run folder", "What the graph adds to the features", "Network"
+TRAINING, QUANTIZATION, MACHINE = "Training", "Quantization (pdADMM-G-Q)", "Workers and devices"
+GROUPS = (RUN, GRAPH, NETWORK, TRAINING, QUANTIZATION, MACHINE)
+
+
+def option(
+    default: Any,
+    help: str,
+    group: str = "",
+    *,
+    rules: tuple[Rule, ...] = (),
+    decides: Literal["model", "bits", "nothing"] = "model",
+    by_data: bool = False,
+    method: Literal["any", "pdadmm-g", "gradient"] = "any",
+) -> Any:
+    """A field with all that there is to know of a setting.
+
+    Args:
+        default: The value where none is given.
+        help: Its line of documentation.
+        group: Where it is shown, one of :data:`GROUPS`; empty for other places.
+        rules: What every value but None must satisfy by itself.
+        decides: What another value may change: the trained model, the last bits of its weights, or nothing of it. A
+            model file has the settings of the first kind, and a resumed run may have others of the last.
+        by_data: May it be left to the data? What was chosen once stays chosen.
+        method: The methods that it has an effect with.
+    """
+    about = {"help": help, "group": group, "rules": rules, "decides": decides, "by_data": by_data, "method": method}
+    return field(default=default, metadata=about)
+
+
+def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
+    """The settings of a configuration of which :func:`option` says all of this, e.g. ``decides="nothing"``."""
+    fields = dataclasses.fields(owner)
+    return tuple(item.name for item in fields if all(item.metadata[key] == value for key, value in known.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,88 +88,112 @@ class ModelConfig:
     """Everything that shapes the trained model, whatever the data set."""
 
     method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = option(
-        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer, a linear model, 2 layers with dropout"
-    )
+        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer, a linear model, 2 layers with dropout",
+        TRAINING,
+    )  # fmt: skip
     augment: Literal["auto", "none", "hops", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, their average, the power A^K "
-        "alone, nothing, or whichever suits a linear model best on the validation nodes"
+        "alone, nothing, or whichever suits a linear model best on the validation nodes", GRAPH, by_data=True,
     )  # fmt: skip
-    hops: int | None = option(None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]")
-    teleport: float = option(0.05, "share of the node's own features in the averaged operator")
-    row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting")
+    hops: int | None = option(
+        None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]", GRAPH, rules=COUNT,
+        by_data=True,
+    )  # fmt: skip
+    teleport: float = option(
+        0.05, "share of the node's own features in the averaged operator", GRAPH,
+        rules=(("must be in [0, 1)", lambda value: 0 <= value < 1),),
+    )  # fmt: skip
+    row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
     normalize: Literal["auto", "none", "unit", "centered"] = option(
         "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
-        "whichever of the last two suits a linear model best on the validation nodes"
+        "whichever of the last two suits a linear model best on the validation nodes", GRAPH, by_data=True,
     )  # fmt: skip
-    layers: int = option(10, "number of layers, at least 2")
-    hidden: int = option(100, "neurons per hidden layer")
+    layers: int = option(
+        10, "number of layers, at least 2", NETWORK,
+        rules=(
+            ("must be at least 2", lambda value: value >= 2), ("must be at most 10000", lambda value: value <= 10**4),
+        ),
+    )  # fmt: skip
+    hidden: int = option(100, "neurons per hidden layer", NETWORK, rules=COUNT)
     stages: tuple[int, ...] | None = option(
-        None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]"
-    )
-    activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f")
-    risk: Literal["cross-entropy", "squared-error"] = option("cross-entropy", "risk R of the last layer")
+        None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]",
+        NETWORK,
+    )  # fmt: skip
+    activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f", NETWORK)
+    risk: Literal["cross-entropy", "squared-error"] = option("cross-entropy", "risk R of the last layer", NETWORK)
     solver: Literal["linearized", "exact"] = option(
-        "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation"
+        "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation", TRAINING
     )
-    rho: float = option(5.0, "penalty on p = q; above 4.1 nu the objective provably never rises")
-    nu: float = option(1.0, "penalty on z = pW+b and q = f(z)")
+    rho: float = option(
+        5.0, "penalty on p = q; above 4.1 nu the objective provably never rises", TRAINING, rules=POSITIVE
+    )
+    nu: float = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING, rules=POSITIVE)
     weight_decay: float | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
-        "[default: what suits the first stage best on the validation nodes; 0 for other methods]"
+        "[default: what suits the first stage best on the validation nodes; 0 for other methods]", TRAINING,
+        rules=NOT_NEGATIVE, by_data=True,
     )  # fmt: skip
     learning_rate: float | None = option(
-        None, "step of the other methods [default: 0.1 for gd, 0.01 for sgc and sign, 0.001 for the rest]"
-    )
+        None, "step of the other methods [default: 0.1 for gd, 0.01 for sgc and sign, 0.001 for the rest]", TRAINING,
+        rules=POSITIVE, method="gradient",
+    )  # fmt: skip
     penalty: Literal["constant", "stall", "balance"] = option(
-        "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals"
-    )
+        "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals",
+        TRAINING, method="pdadmm-g",
+    )  # fmt: skip
     quantize: Literal["none", "p", "pq"] = option(
-        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q"
+        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION, method="pdadmm-g"
     )
-    bits: int | None = option(None, "calibrate 2^bits levels to the activations of each boundary [default: 8]")
+    bits: int | None = option(
+        None, "calibrate 2^bits levels to the activations of each boundary [default: 8]", QUANTIZATION,
+        rules=(("must be between 1 and 16", lambda value: 1 <= value <= 16),),
+    )  # fmt: skip
     levels: tuple[float, ...] | Literal["paper"] | None = option(
-        None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20"
+        None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20", QUANTIZATION
     )
-    epochs: int = option(300, "most epochs of each stage")
+    epochs: int = option(300, "most epochs of each stage", TRAINING, rules=COUNT)
     patience: int | None = option(
         100, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
-        "'none' trains all epochs and keeps the last weights"
+        "'none' trains all epochs and keeps the last weights", TRAINING, rules=COUNT,
     )  # fmt: skip
-    tolerance: float = option(1e-6, "converged when both residuals are this small relative to q; 0 never stops")
-    eval_every: int = option(1, "measure training and validation accuracy every so many epochs")
-    workers: int = option(1, "processes that share the layers; the trained weights are the same for any number")
-    threads: int = option(1, "compute threads of each worker; another number may change the last bits of the weights")
-    plan: tuple[int, ...] | None = option(
-        None, "layers of each worker at full depth, e.g. 3,3,4 [default: dealt to balance the work]"
+    tolerance: float = option(
+        1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
     )
-    wire: Literal["float32", "bf16", "fp16"] = option("float32", "what p and q travel as where they are not quantized")
-    timeout: float = option(60.0, "seconds after which a worker that does not answer counts as lost")
-    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
+    eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
+    workers: int = option(
+        1, "processes that share the layers; the trained weights are the same for any number", MACHINE, rules=COUNT,
+        decides="nothing", method="pdadmm-g",
+    )  # fmt: skip
+    threads: int = option(
+        1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
+        rules=COUNT, decides="bits",
+    )  # fmt: skip
+    plan: tuple[int, ...] | None = option(
+        None, "layers of each worker at full depth, e.g. 3,3,4 [default: dealt to balance the work]", MACHINE,
+        decides="nothing",
+    )  # fmt: skip
+    wire: Literal["float32", "bf16", "fp16"] = option(
+        "float32", "what p and q travel as where they are not quantized", MACHINE
+    )
+    timeout: float = option(
+        60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, rules=POSITIVE,
+        decides="nothing",
+    )  # fmt: skip
+    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...", MACHINE, decides="bits")
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
-        "the state and all sums stay in single precision"
+        "the state and all sums stay in single precision", MACHINE, method="pdadmm-g",
     )  # fmt: skip
     compile: bool | None = option(
-        None, "fuse the elementwise work with torch.compile [default: on a GPU, where tensors are large]"
-    )
+        None, "fuse the elementwise work with torch.compile [default: on a GPU, where tensors are large]", MACHINE,
+        decides="bits", method="pdadmm-g",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in ("rho", "nu", "timeout", "learning_rate"):
-            value = getattr(self, name)
-            _require(value is None or value > 0, name, "must be positive", value)
-        for name in ("rho", "nu", "timeout", "learning_rate", "weight_decay", "tolerance"):
-            value = getattr(self, name)
-            _require(value is None or value <= 1e15, name, "must be at most 1e15", value)
-        for name in ("weight_decay", "tolerance"):
-            value = getattr(self, name)
-            _require(value is None or value >= 0, name, "must not be negative", value)
-        for name in ("hidden", "epochs", "eval_every", "hops", "patience", "workers", "threads"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name, "must be at least 1", value)
-            _require(value is None or value <= 10**6, name, "must be at most 1000000", value)
-        _require(0 <= self.teleport < 1, "teleport", "must be in [0, 1)", self.teleport)
-        _require(self.layers >= 2, "layers", "must be at least 2", self.layers)
-        _require(self.layers <= 10**4, "layers", "must be at most 10000", self.layers)
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            for rule, holds in item.metadata["rules"] if value is not None else ():
+                _require(holds(value), item.name, rule, value)
         if self.stages is not None:
             rising = all(a < b for a, b in pairwise(self.stages))
             _require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
@@ -134,20 +204,17 @@ class ModelConfig:
             rule = f"must give each of {self.workers} workers at least one of {self.layers} layers"
             _require(fits, "plan", rule, self.plan)
         _require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
-        _require(self.bits is None or 1 <= self.bits <= 16, "bits", "must be between 1 and 16", self.bits)
         if isinstance(self.levels, tuple):
             _require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
             _require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", self.levels)
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
             rising = all(a < b for a, b in pairwise(single))
             _require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
-        if self.by_gradient:
-            for name in ("quantize", "workers", "penalty", "precision", "compile"):
-                default = self.__dataclass_fields__[name].default
-                rule = f"has no effect with method {self.method}"
-                _require(getattr(self, name) == default, name, rule, getattr(self, name))
-        else:
-            _require(self.learning_rate is None, "learning_rate", "has no effect with pdadmm-g", self.learning_rate)
+        others = "pdadmm-g" if self.by_gradient else "gradient"
+        name = f"method {self.method}" if self.by_gradient else self.method
+        for item in dataclasses.fields(self):
+            useless = item.metadata["method"] == others and getattr(self, item.name) != item.default
+            _require(not useless, item.name, f"has no effect with {name}", getattr(self, item.name))
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
             _require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))
@@ -184,22 +251,29 @@ class ModelConfig:
 class RunConfig(ModelConfig):
     """A whole run: the model's configuration, its data and where the results go."""
 
-    dataset: str = option("digits", "name of a benchmark (see 'pdadmm-g datasets') or an .npz or .pt file")
-    data_root: str | None = option(None, "folder of raw benchmark files [default: $PDADMM_G_DATA]")
-    seed: int = option(0, "seed of the initial weights")
-    out: str | None = option(None, "run folder [default: runs/DATASET-SEED]")
-    checkpoint_every: int | None = option(None, "write a checkpoint every so many epochs, from which --resume goes on")
-    tensorboard: bool = option(False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard")
+    dataset: str = option(
+        "digits", "name of a benchmark (see 'pdadmm-g datasets') or an .npz or .pt file", RUN, rules=PATH
+    )
+    data_root: str | None = option(
+        None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, rules=PATH, decides="nothing"
+    )
+    seed: int = option(
+        0, "seed of the initial weights", RUN,
+        rules=(("must be between 0 and 2^62", lambda value: 0 <= value < 2**62),),
+    )  # fmt: skip
+    out: str | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, rules=PATH, decides="nothing")
+    checkpoint_every: int | None = option(
+        None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
+        method="pdadmm-g",
+    )  # fmt: skip
+    tensorboard: bool = option(
+        False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard", decides="nothing"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("dataset", "data_root", "out"):
-            value = getattr(self, name)
-            _require(value is None or "\0" not in value, name, "must not contain a null byte", value)
-        _require(0 <= self.seed < 2**62, "seed", "must be between 0 and 2^62", self.seed)
         every = self.checkpoint_every
         if every is not None:
-            _require(not self.by_gradient, "checkpoint_every", f"has no effect with method {self.method}", every)
             rule = f"must be a multiple of eval_every = {self.eval_every}"
             _require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
 
@@ -228,12 +302,9 @@ class RunConfig(ModelConfig):
         """Every setting, in the order of definition."""
         settings = {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
-            for item in sorted(dataclasses.fields(self), key=lambda item: item.name not in _RUN_ONLY)
+            for item in sorted(dataclasses.fields(self), key=lambda item: item.name in ModelConfig.__dataclass_fields__)
         }
         return yaml.safe_dump(settings, sort_keys=False)
-
-
-_RUN_ONLY = set(RunConfig.__dataclass_fields__) - set(ModelConfig.__dataclass_fields__)
 
 
 def coerce(name: str, value: Any, kind: Any) -> Any:

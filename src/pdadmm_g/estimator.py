@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig
+from .config import ModelConfig, settings_where
 from .data.augmentation import GraphAugment
 from .data.augmentation_choice import augmentation, choose_augmentation
 from .data.checks import MASKS, as_mask, as_tensor, check_graph, check_training
@@ -34,8 +34,6 @@ from .training.records import Record
 from .training.train import train
 from .training.weight_decay import choose_weight_decay
 
-#: Settings that say how a model is computed, not what it is.
-EXECUTION = ("workers", "threads", "plan", "timeout", "device", "compile")
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
 
@@ -233,9 +231,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
         check_is_fitted(self, "model_")
-        settings = dataclasses.asdict(self.config_)
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
-        settings = {name: value for name, value in settings.items() if name not in EXECUTION}
+        settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
         extra = {
             "settings": settings,
             "graph": self.augmentation_ is not None,

@@ -10,34 +10,23 @@ from typing import Any, Literal
 
 import click
 
-from ..config import RunConfig
+from ..config import GROUPS, RUN, RunConfig, settings_where
 from .completion import DATASETS, words
 
-#: The options of a command with all settings, as its help groups them; others come last.
-SECTIONS = {
-    "Data and run folder": (
-        "config_file", "dataset", "data_root", "seed", "out", "overwrite", "resume", "checkpoint_every", "budget",
-    ),
-    "What the graph adds to the features": ("augment", "hops", "teleport", "row_normalize", "normalize"),
-    "Network": ("layers", "hidden", "stages", "activation", "risk"),
-    "Training": (
-        "method", "epochs", "patience", "tolerance", "eval_every", "solver", "rho", "nu", "penalty", "weight_decay",
-        "learning_rate",
-    ),
-    "Quantization (pdADMM-G-Q)": ("quantize", "bits", "levels"),
-    "Workers and devices": ("workers", "threads", "plan", "wire", "timeout", "device", "precision", "compile"),
-}  # fmt: skip
+#: Options of commands that are no settings and belong to the run folder.
+RUN_OPTIONS = ("config_file", "overwrite", "resume", "budget")
 
 
 class SettingsCommand(click.Command):
-    """A command whose help shows its options in :data:`SECTIONS`."""
+    """A command whose help shows the settings in their groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = {param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))}
-        for title, names in SECTIONS.items():
+        for group in GROUPS:
+            names = (*(RUN_OPTIONS if group == RUN else ()), *settings_where(RunConfig, group=group))
             records = [options.pop(name) for name in names if name in options]
             if records:
-                with formatter.section(title):
+                with formatter.section(group):
                     formatter.write_dl(records)
         with formatter.section("Other options"):
             formatter.write_dl(list(options.values()))

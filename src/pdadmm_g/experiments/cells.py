@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..config import ModelConfig
+from ..config import GRAPH, ModelConfig, settings_where
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import MASKS
 from ..data.datasets import load_dataset
@@ -204,8 +204,7 @@ _cache: dict[Any, tuple[ModelConfig, list[Examples], int]] = {}
 
 def examples_of(dataset: str, data_root: str | None, config: ModelConfig) -> tuple[ModelConfig, list[Examples], int]:
     """Training, validation and test examples, augmented as ``config`` says; ``config`` with what was chosen for it."""
-    names = ("augment", "hops", "teleport", "row_normalize", "normalize")
-    key = (dataset, data_root, *(getattr(config, name) for name in names))
+    key = (dataset, data_root, *(getattr(config, name) for name in settings_where(config, group=GRAPH)))
     if key not in _cache:
         _cache.clear()
         data = load_dataset(dataset, data_root)

@@ -24,9 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .. import __version__
+from ..config import GRAPH, settings_where
+from ..data.augmentation import GraphAugment, normalized
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..data.augmentation import GraphAugment, normalized
 from ..model import GAMLP
 
 #: Formats with the ending of their files.
@@ -63,13 +64,12 @@ class Program(nn.Module):
 def description(classifier: GAMLPClassifier) -> dict[str, Any]:
     """What a user of the file must know: the classes, and how a graph becomes the input."""
     config = classifier.config_
-    names = ("augment", "hops", "teleport", "row_normalize", "normalize")
     return {
         "pdadmm_g": __version__,
         "classes": classifier.classes_.tolist(),
         "features": classifier.n_features_in_,
         "graph": classifier.augmentation_ is not None,
-        **{name: getattr(config, name) for name in names},
+        **{name: getattr(config, name) for name in settings_where(config, group=GRAPH)},
     }
 
 

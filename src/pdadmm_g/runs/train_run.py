@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import platform
-import re
-import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
-from torch import Tensor
 from torch_geometric.data import Data
 
-from .. import __version__
-from ..training import checkpoint
-from ..training.checkpoint import Checkpoint, Checkpointing
-from ..data.checks import MASKS, check_training
-from ..config import RunConfig
+from ..config import RunConfig, settings_where
+from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset
 from ..engine.launch import WorkerLostError
 from ..engine.team import PeerLostError, Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..hardware import compute_threads
+from ..status import Status
+from ..training import checkpoint
+from ..training.checkpoint import Checkpoint, Checkpointing
+from ..training.records import Record
+from ..training.train import train
 from .folder import RunFolder
 from .scoring import summarize
-from .tensorboard import EventLog, require_tensorboard
-from ..files import read_text, write_atomically, writing
-from ..training.records import WORKER_FIGURES, Record, as_line, plain
-from ..status import Status
-from ..training.train import train
-
-
-#: Settings that may differ between a run and its resumption: they do not change the trained weights.
-FREE_TO_CHANGE = ("workers", "plan", "timeout", "out", "data_root", "checkpoint_every", "tensorboard")
+from .tensorboard import require_tensorboard
 
 
 def train_run(
@@ -124,11 +108,11 @@ def _resumable(folder: RunFolder, config: RunConfig) -> Checkpoint | None:
         before = RunConfig.from_settings(saved.meta["settings"])
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"{saved.folder}: its settings are of another version: {error}") from None
-    for item in dataclasses.fields(RunConfig):
-        old, new = getattr(before, item.name), getattr(config, item.name)
-        if old != new and item.name not in FREE_TO_CHANGE:
+    free = settings_where(config, decides="nothing")
+    for name, new in vars(config).items():
+        if (old := getattr(before, name)) != new and name not in free:
             remedy = f"give the options of the run again, or --config {folder.path / 'config.yaml'}"
-            raise InputError(f"{folder.path}: cannot resume with {item.name} = {new}, the run has {old}; {remedy}")
+            raise InputError(f"{folder.path}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
     return saved
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..admm.levels import FloatGrid, Levels
 from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
+from ..config import ModelConfig, settings_where
 from ..engine.team import Team
 from ..engine.worker import Worker
 from ..errors import InputError
@@ -34,8 +35,8 @@ META, HISTORY = "meta.json", "history.jsonl"
 #: What the description must hold.
 COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
 NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
-#: Settings that may be left to the data: what was chosen stays chosen.
-CHOSEN = ("augment", "hops", "normalize", "weight_decay")
+#: What was left to the data and chosen once stays chosen.
+CHOSEN = settings_where(ModelConfig, by_data=True)
 REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
