@@ -19,20 +19,17 @@ from torch_geometric.data import Data
 
 from .config import ModelConfig, settings_where
 from .data.augmentation import GraphAugment
-from .data.augmentation_choice import augmentation, choose_augmentation
-from .data.checks import MASKS, as_mask, as_tensor, check_graph, check_training
-from .data.examples import Examples
+from .data.augmentation_choice import augmentation
+from .data.checks import as_mask, as_tensor, check_edges, check_graph
 from .engine.team import Team
 from .errors import InputError
-from .hardware import checked_device, compute_threads
+from .hardware import checked_device
 from .model import GAMLP
 from .status import Status
 from .training.checkpoint import Checkpointing
-from .training.gradient import train_by_gradient
-from .training.local_workers import train_in_workers
+from .training.fit import fit
+from .training.prepare import Problem, prepare_graph, prepare_rows
 from .training.records import Record
-from .training.train import train
-from .training.weight_decay import choose_weight_decay
 
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
@@ -164,31 +161,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     ) -> GAMLPClassifier:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
-        device = checked_device(config.device)
+        checked_device(config.device)
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         if not 0 <= seed < 2**62:
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
-        if checkpointing is not None and checkpointing.resume is not None:
-            settings = dataclasses.asdict(config) | checkpointing.resume.meta["chosen"]
-            config = ModelConfig.from_settings(settings).resolved()
-        training, validation, config = self._examples(X, y, config, device)
-        if not config.by_gradient:
-            with compute_threads(config.threads):
-                config = choose_weight_decay(training, validation, len(self.classes_), config, seed=int(seed))
-        self.config_ = config
-        arguments = (training, validation, len(self.classes_), config)
-        if config.by_gradient:
-            with compute_threads(config.threads):
-                result = train_by_gradient(*arguments, seed=int(seed), on_epoch=on_epoch)
-        elif config.workers > 1 and team is None:
-            result = train_in_workers(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing)
-        else:
-            with compute_threads(config.threads):
-                own = train(*arguments, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
-            assert own is not None
-            result = own
+        if checkpointing is not None:
+            config = checkpointing.decided(config)
+        problem = self._problem(X, y, config).decided(int(seed))
+        self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+        result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
@@ -293,43 +276,16 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         del settings["random_state"]
         return ModelConfig.from_settings(settings).resolved()
 
-    def _examples(
-        self, X: Data | ArrayLike, y: ArrayLike | None, config: ModelConfig, device: torch.device
-    ) -> tuple[Examples, Examples | None, ModelConfig]:
-        """Training and validation examples on the device, and the configuration with the augmentation chosen.
-
-        Sets ``classes_``, ``augmentation_`` and ``n_features_in_``.
-        """
-        if not isinstance(X, Data):
-            features, labels = validate_data(self, X, y, dtype=np.float32)
-            check_classification_targets(labels)
-            self.augmentation_ = None
-            self.classes_, encoded = np.unique(labels, return_inverse=True)
-            examples = Examples(
-                as_tensor(features, "X must be numbers").to(device), torch.as_tensor(encoded, device=device)
-            )
-            return examples, None, dataclasses.replace(config, augment="none", hops=1, normalize="none")
-        data = check_graph(X)
-        check_training(data)
-        if config.augment != "none":
-            self._require_edges(data)
-        self.n_features_in_ = data.x.shape[1]
-        classes = data.y[data.train_mask].unique()
-        self.classes_ = classes.numpy()
-        parts = [data[mask].nonzero().view(-1) for mask in MASKS[:2] if mask in data and bool(data[mask].any())]
-        config = choose_augmentation(data, parts[0], parts[1] if len(parts) > 1 else None, config)
-        self.augmentation_ = augmentation(config)
-        features = self.augmentation_.fit(data, torch.cat(parts)).to(device)
-        first, *others = [
-            Examples(rows, torch.searchsorted(classes, data.y[nodes]).to(device))
-            for rows, nodes in zip(features.split([len(nodes) for nodes in parts]), parts, strict=True)
-        ]
-        return first, others[0] if others else None, config
-
-    def _require_edges(self, data: Data) -> None:
-        """A graph that lost its edges must not pass for one without."""
-        if data.edge_index is None:
-            raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
+    def _problem(self, X: Data | ArrayLike, y: ArrayLike | None, config: ModelConfig) -> Problem:
+        """What is to be trained. Sets ``n_features_in_``."""
+        if isinstance(X, Data):
+            data = check_graph(X)
+            problem = prepare_graph(data, config)
+            self.n_features_in_ = data.x.shape[1]
+            return problem
+        features, labels = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(labels)
+        return prepare_rows(as_tensor(features, "X must be numbers"), labels, config)
 
     @torch.no_grad()
     def _logits(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
@@ -354,7 +310,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.augmentation_ is not None and self.augmentation_.mode != "none":
-            self._require_edges(data)
+            check_edges(data)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
         chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))

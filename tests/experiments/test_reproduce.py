@@ -129,7 +129,7 @@ def test_communication_is_measured_with_the_seeds_that_are_asked_for(
         made.append(seed)
         return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.MAX_EPOCHS, Plan((2,)))
 
-    monkeypatch.setattr(communication, "train_in_workers", trained)
+    monkeypatch.setattr(communication, "fit", trained)
     monkeypatch.setattr(communication, "CASES", {"nothing": {}})
 
     def run(*seeds: int) -> list[dict]:
@@ -248,7 +248,7 @@ def test_interrupted_workers_end_the_command_and_are_no_result(reproduce, monkey
     def stopped(*_: object, **__: object) -> TrainingResult:
         return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.INTERRUPTED, Plan((2,)))
 
-    monkeypatch.setattr(communication, "train_in_workers", stopped)
+    monkeypatch.setattr(communication, "fit", stopped)
     assert reproduce("communication", "--quick", "--datasets", "digits")[0] == 130
     assert list(Path("results/communication-quick").iterdir()) == []
 

@@ -67,6 +67,12 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
     _warn_overlap(data)
 
 
+def check_edges(data: Data) -> None:
+    """A graph that lost its edges must not pass for one without."""
+    if data.edge_index is None:
+        raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
+
+
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     """A boolean mask over nodes from a boolean mask or a list of node indices."""
     mask = as_tensor(mask, f"{culprit} must be booleans or a list of node indices").cpu()

@@ -14,6 +14,13 @@ class Examples(NamedTuple):
     y: Tensor
 
 
+def aligned(examples: Examples | None) -> Examples | None:
+    """The same with features that start on a cache line, where a product gives the same bits in every process."""
+    if examples is None or examples.X.data_ptr() % 64 == 0:
+        return examples
+    return Examples(examples.X.clone(), examples.y)
+
+
 def at_most(number: int, rows: Tensor) -> Tensor:
     """So many of the rows at the most, evenly spaced."""
     return rows[:: -(-len(rows) // number)]

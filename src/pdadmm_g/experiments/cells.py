@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import multiprocessing
 import signal
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing.pool import Pool
@@ -19,16 +20,14 @@ from typing import Any
 import torch
 
 from ..config import GRAPH, ModelConfig, settings_where
-from ..data.augmentation_choice import augmentation, choose_augmentation
-from ..data.checks import MASKS
 from ..data.datasets import load_dataset
 from ..data.examples import Examples
 from ..errors import InputError
 from ..files import write_atomically
 from ..hardware import compute_threads, provenance
-from ..training.gradient import train_by_gradient
-from ..training.train import TrainingResult, train
-from ..training.weight_decay import choose_weight_decay
+from ..model import GAMLP
+from ..training.fit import fit
+from ..training.prepare import Problem, prepare_graph
 
 Settings = dict[str, Any]
 Result = dict[str, Any]
@@ -168,25 +167,19 @@ def save(path: Path, result: Result) -> None:
 def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Result:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
     config = ModelConfig.from_settings(settings | {"device": device}).resolved()
-    config, examples, classes = examples_of(dataset, data_root, config)
-    examples = [Examples(part.X.to(device), part.y.to(device)) for part in examples]
+    problem = problem_of(dataset, data_root, config).decided(seed)
+    result = fit(problem, seed=seed).uninterrupted()
+    config = problem.config
     with compute_threads(config.threads):
-        if not config.by_gradient:
-            config = choose_weight_decay(examples[0], examples[1], classes, config, seed=seed)
-        method: Callable[..., TrainingResult | None] = train_by_gradient if config.by_gradient else train
-        result = method(examples[0], examples[1], classes, config, seed=seed)
-        assert result is not None
-        result.uninterrupted()
-        accuracies = {}
-        with torch.no_grad():
-            for mask, part in zip(MASKS, examples, strict=True):
-                logits = result.model(part.X)
-                accuracies[mask.replace("_mask", "_accuracy")] = float((logits.argmax(1) == part.y).double().mean())
-                if mask == "val_mask":
-                    accuracies["val_loss"] = float(torch.nn.functional.cross_entropy(logits, part.y))
+        scores = {
+            "train_accuracy": accuracy(result.model, problem.training),
+            "val_accuracy": accuracy(result.model, problem.validation),
+            "val_loss": _loss(result.model, problem.validation),
+            "test_accuracy": accuracy(result.model, problem.test),
+        }
     return {
         "seed": seed,
-        **{name: None if value != value else value for name, value in accuracies.items()},  # JSON has no NaN
+        **{name: None if value != value else value for name, value in scores.items()},  # JSON has no NaN
         "status": result.status.name,
         "epochs": len(result.history),
         "seconds": round(result.seconds, 3),
@@ -198,21 +191,28 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
     }
 
 
-#: The examples of the data set and augmentation that were asked for last.
-_cache: dict[Any, tuple[ModelConfig, list[Examples], int]] = {}
+#: The problem of the data set and augmentation that were asked for last.
+_cache: dict[Any, Problem] = {}
 
 
-def examples_of(dataset: str, data_root: str | None, config: ModelConfig) -> tuple[ModelConfig, list[Examples], int]:
-    """Training, validation and test examples, augmented as ``config`` says; ``config`` with what was chosen for it."""
-    key = (dataset, data_root, *(getattr(config, name) for name in settings_where(config, group=GRAPH)))
+def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Problem:
+    """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
+    names = (*settings_where(config, group=GRAPH), "device")
+    key = (dataset, data_root, *(getattr(config, name) for name in names))
     if key not in _cache:
         _cache.clear()
-        data = load_dataset(dataset, data_root)
-        parts = [data[mask].nonzero().view(-1) for mask in MASKS]
-        chosen = choose_augmentation(data, parts[0], parts[1], config)
-        X = augmentation(chosen).fit(data, torch.cat(parts)).split([len(part) for part in parts])
-        examples = [Examples(rows.clone(), data.y[part]) for rows, part in zip(X, parts, strict=True)]
-        _cache[key] = (chosen, examples, int(data.y.max()) + 1)
-    chosen, examples, classes = _cache[key]
-    config = dataclasses.replace(config, augment=chosen.augment, hops=chosen.hops, normalize=chosen.normalize)
-    return config, examples, classes
+        _cache[key] = prepare_graph(load_dataset(dataset, data_root), config, test=True)
+    known = _cache[key]
+    chosen = {name: getattr(known.config, name) for name in names}
+    return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))
+
+
+@torch.no_grad()
+def accuracy(model: GAMLP, examples: Examples | None) -> float:
+    """Share of the rows whose label the model finds; NaN without rows."""
+    return float((model(examples.X).argmax(1) == examples.y).double().mean()) if examples else math.nan
+
+
+@torch.no_grad()
+def _loss(model: GAMLP, examples: Examples | None) -> float:
+    return float(torch.nn.functional.cross_entropy(model(examples.X), examples.y)) if examples else math.nan

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..config import ModelConfig
 from ..hardware import provenance
-from ..training.local_workers import train_in_workers
-from .cells import examples_of, load_json, save
+from ..training.fit import fit
+from .cells import accuracy, load_json, problem_of, save
 
 DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {
@@ -59,15 +57,13 @@ def run(
 
 
 def _row(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
-    config, (training, validation, test), classes = examples_of(dataset, data_root, config)
+    problem = problem_of(dataset, data_root, config)
     accuracies = []
     for seed in seeds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            result = train_in_workers(training, validation, classes, config, seed=seed)
-        result.uninterrupted()
-        with torch.no_grad():
-            accuracies.append(float((result.model(test.X).argmax(1) == test.y).double().mean()))
+            result = fit(problem, seed=seed).uninterrupted()
+        accuracies.append(accuracy(result.model, problem.test))
     return {
         "seeds": list(seeds),
         "bytes_per_epoch": result.history[-1]["bytes_sent"],

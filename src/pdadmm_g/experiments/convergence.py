@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ModelConfig
-from ..hardware import compute_threads, provenance
-from ..training.train import train
-from .cells import examples_of, load_json, save
+from ..hardware import provenance
+from ..training.fit import fit
+from .cells import load_json, problem_of, save
 from .tables import PAPER_PROTOCOL
 
 DATASETS = ("cora", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs")
@@ -34,11 +34,7 @@ def run(
             result = load_json(path)
             if result is None:
                 config = ModelConfig.from_settings(SETTINGS | extra | settings).resolved()
-                config, (training, validation, _), classes = examples_of(dataset, data_root, config)
-                with compute_threads(config.threads):
-                    trained = train(training, validation, classes, config, seed=0)
-                assert trained is not None
-                trained.uninterrupted()
+                trained = fit(problem_of(dataset, data_root, config), seed=0).uninterrupted()
                 result = {
                     "dataset": dataset,
                     "algorithm": algorithm,

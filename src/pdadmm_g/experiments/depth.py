@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from ..config import ModelConfig
-from ..hardware import compute_threads, provenance
+from ..hardware import provenance
 from ..model import GAMLP
-from ..training.gradient import train_by_gradient
+from ..training.fit import fit
 from ..training.growth import initial_layer, widths
-from ..training.train import TrainingResult, train
-from .cells import examples_of, load_json, save
+from .cells import accuracy, load_json, problem_of, save
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 DEPTHS = (2, 5, 10, 20, 50, 100)
@@ -59,23 +58,16 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     if method != "pdADMM-G, grown":
         settings["stages"] = (depth,)
     config = ModelConfig.from_settings(settings).resolved()
-    config, (training, validation, test), classes = examples_of(dataset, data_root, config)
-    with compute_threads(config.threads):
-        result: TrainingResult | None
-        if not config.by_gradient:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "rho = ")  # outside the theory's condition, and on purpose
-                result = train(training, validation, classes, config, seed=seed)
-        else:
-            start = same_start(training.X, config, classes, seed) if method == "Adam, same start" else None
-            result = train_by_gradient(training, validation, classes, config, seed=seed, start=start)
-        assert result is not None
-        result.uninterrupted()
-        with torch.no_grad():
-            accuracy = float((result.model(test.X).argmax(1) == test.y).double().mean())
-            val = float((result.model(validation.X).argmax(1) == validation.y).double().mean())
+    problem = problem_of(dataset, data_root, config)
+    start = None
+    if method == "Adam, same start":
+        start = same_start(problem.training.X, config, len(problem.classes), seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "rho = ")  # outside the theory's condition, and on purpose
+        result = fit(problem, seed=seed, start=start).uninterrupted()
     return {
-        "seed": seed, "test_accuracy": accuracy, "val_accuracy": val, "status": result.status.name,
+        "seed": seed, "test_accuracy": accuracy(result.model, problem.test),
+        "val_accuracy": accuracy(result.model, problem.validation), "status": result.status.name,
         "epochs": len(result.history), "seconds": round(result.seconds, 3),
     }  # fmt: skip
 

@@ -17,12 +17,11 @@ from ..engine.launch import WorkerLostError
 from ..engine.team import PeerLostError, Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..hardware import compute_threads
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import Checkpoint, Checkpointing
+from ..training.fit import take_part
 from ..training.records import Record
-from ..training.train import train
 from .folder import RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
@@ -85,11 +84,10 @@ def join_run(config: RunConfig, team: Team) -> bool:
     go, resume = team.broadcast(torch.zeros(2, dtype=torch.int64), 0).tolist()
     if not go:
         return False
-    folder = RunFolder(config.out).checkpoints
-    saved = checkpoint.to_go_on_from(folder) if resume else None
-    checkpointing = Checkpointing(folder, dataclasses.asdict(config), config.checkpoint_every, saved)
-    with compute_threads(config.threads):
-        train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
+    checkpointing = Checkpointing.joined(
+        RunFolder(config.out).checkpoints, dataclasses.asdict(config), config.checkpoint_every, resume=bool(resume)
+    )
+    take_part(config, seed=config.seed, team=team, checkpointing=checkpointing)
     return True
 
 

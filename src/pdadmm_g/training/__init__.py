@@ -1,5 +1,7 @@
-"""Training: from rows with labels to a network.
+"""Training: from data to a network.
 
+``prepare``         from a graph or a matrix to a problem
+``fit``             from a problem to a network, whoever computes it and by whatever method
 ``train``           greedy growth from stage to stage
 ``stage``           one depth: epochs, evaluation, rules that end it
 ``growth``          the weights that a stage starts from

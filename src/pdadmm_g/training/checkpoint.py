@@ -8,6 +8,7 @@ whole. The history only grows; a description says how much of it is its own.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -202,6 +203,29 @@ class Checkpointing:
         #: Epochs up to the last checkpoint, and the bytes of their history.
         self._epochs = len(self.history)
         self._bytes: int = self.resume.meta["history_bytes"] if self.resume else 0
+
+    @classmethod
+    def joined(
+        cls, folder: str | Path, settings: dict[str, Any], every: int | None, *, resume: bool, data: str = ""
+    ) -> Checkpointing:
+        """That of another process of the run, which has to find the checkpoint to go on from itself."""
+        return cls(Path(folder), settings, every, to_go_on_from(Path(folder)) if resume else None, data)
+
+    def for_others(self) -> dict[str, Any]:
+        """The arguments of :meth:`joined` by which another process on this machine gets the same."""
+        return {
+            "folder": str(self.folder.resolve()),
+            "settings": self.settings,
+            "every": self.every,
+            "resume": self.resume is not None,
+            "data": self.data,
+        }
+
+    def decided(self, config: ModelConfig) -> ModelConfig:
+        """``config`` with what the data have chosen for the run that goes on."""
+        if self.resume is None:
+            return config
+        return ModelConfig.from_settings(dataclasses.asdict(config) | self.resume.meta["chosen"]).resolved()
 
     @property
     def history(self) -> list[Record]:

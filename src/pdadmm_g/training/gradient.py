@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import ModelConfig
-from ..data.examples import Examples
+from ..data.examples import Examples, aligned
 from ..engine.plan import Plan
 from ..model import GAMLP
 from ..status import Status
@@ -53,7 +53,7 @@ def train_by_gradient(
     model (Wu et al., 2019), "sign" a network of two layers with dropout (Frasca et al., 2020), both with Adam. The loss
     is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
     """
-    config = config.resolved()
+    config, validation = config.resolved(), aligned(validation)
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
     model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)

@@ -8,8 +8,12 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file
 
 from ..config import ModelConfig
 from ..data.examples import Examples
@@ -19,27 +23,62 @@ from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
 from .checkpoint import Checkpointing, write_tensors
+from .prepare import Problem
 from .records import Record
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
 WORKER = [sys.executable, "-m", "pdadmm_g.training.worker_process"]
+#: The files of a job.
+JOB, ROWS, RESULT = "job.json", "data.safetensors", "result.safetensors"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What worker processes are told, in files that hold nothing but arrays and JSON."""
+
+    settings: dict[str, Any]
+    seed: int
+    classes: int
+    checkpointing: dict[str, Any] | None
+
+    @property
+    def config(self) -> ModelConfig:
+        """The settings as a configuration."""
+        return ModelConfig.from_settings(self.settings)
+
+    def write(self, folder: Path, problem: Problem) -> None:
+        """Leave the job and the rows of its problem in ``folder``."""
+        tensors = {"X_train": problem.training.X, "y_train": problem.training.y}
+        if problem.validation is not None:
+            tensors |= {"X_val": problem.validation.X, "y_val": problem.validation.y}
+        write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
+        (folder / JOB).write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        """The job that was left in ``folder``."""
+        return cls(**json.loads((folder / JOB).read_text()))
+
+    def problem(self, folder: Path) -> Problem:
+        """The problem whose rows were left in ``folder``."""
+        config = self.config
+        rows = load_file(str(folder / ROWS), device=config.device)
+        validation = Examples(rows["X_val"], rows["y_val"]) if "X_val" in rows else None
+        return Problem(Examples(rows["X_train"], rows["y_train"]), validation, np.arange(self.classes), config)
 
 
 def train_in_workers(
-    training: Examples,
-    validation: Examples | None,
-    num_classes: int,
-    config: ModelConfig,
+    problem: Problem,
     *,
     seed: int,
     on_epoch: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> TrainingResult:
-    """:func:`~pdadmm_g.training.train` in ``config.workers`` processes.
+    """:func:`~pdadmm_g.training.train` in as many processes as the configuration says.
 
     The processes are started afresh (not forked), so that this works in a notebook and needs no guard in scripts.
-    They get the data from a temporary folder, in files that hold nothing but arrays and JSON.
+    They get the data from a temporary folder.
     """
     history = checkpointing.history if checkpointing else []
 
@@ -53,26 +92,12 @@ def train_in_workers(
         elif "warning" in event:
             warnings.warn(event["warning"], stacklevel=2)
 
+    config = problem.config
+    checkpoints = checkpointing.for_others() if checkpointing else None
+    job = Job(dataclasses.asdict(config), seed, len(problem.classes), checkpoints)
     with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
         folder = Path(name)
-        tensors = {"X_train": training.X, "y_train": training.y}
-        if validation is not None:
-            tensors |= {"X_val": validation.X, "y_val": validation.y}
-        write_tensors(folder / "data.safetensors", tensors, "; TMPDIR names the folder to use instead")
-        job = {
-            "config": dataclasses.asdict(config),
-            "seed": seed,
-            "classes": num_classes,
-            "checkpointing": checkpointing
-            and {
-                "folder": str(checkpointing.folder.resolve()),
-                "settings": checkpointing.settings,
-                "every": checkpointing.every,
-                "resume": checkpointing.resume is not None,
-                "data": checkpointing.data,
-            },
-        }
-        (folder / "job.json").write_text(json.dumps(job))
+        job.write(folder, problem)
         run_workers(
             [*WORKER, name],
             config.workers,
@@ -81,5 +106,5 @@ def train_in_workers(
             folder=folder,
             on_event=on_event,
         )
-        model, extra, _ = GAMLP.load(folder / "result.safetensors")
+        model, extra, _ = GAMLP.load(folder / RESULT)
     return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])

@@ -17,7 +17,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.examples import Examples
+from ..data.examples import Examples, aligned
 from ..engine import plan
 from ..engine.phases import compiling
 from ..engine.plan import Plan
@@ -80,7 +80,7 @@ def train(
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
-    training, validation, basis = in_row_space(_aligned(training), _aligned(validation))
+    training, validation, basis = in_row_space(aligned(training), aligned(validation))
     sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
@@ -149,13 +149,6 @@ def in_row_space(
     if validation is not None:
         validation = Examples(validation.X @ basis, validation.y)
     return Examples(R.T.contiguous(), training.y), validation, basis
-
-
-def _aligned(examples: Examples | None) -> Examples | None:
-    """The same with features that start on a cache line, where a product gives the same bits in every process."""
-    if examples is None or examples.X.data_ptr() % 64 == 0:
-        return examples
-    return Examples(examples.X.clone(), examples.y)
 
 
 def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:

@@ -1,4 +1,4 @@
-"""The program of one worker process on this machine; ``parallel.py`` starts it with the folder of a job."""
+"""The program of one worker process on this machine, which ``local_workers`` starts with the folder of a job."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-from safetensors.torch import load_file
-
-from ..config import ModelConfig
-from ..data.examples import Examples
 from ..engine.launch import EXIT_PEER_LOST, join
-from ..engine.team import PeerLostError
+from ..engine.team import PeerLostError, Team
 from ..errors import InputError
-from . import checkpoint
 from .checkpoint import Checkpointing
-from .train import train
+from .fit import fit, take_part
+from .local_workers import RESULT, Job
 
 
 def main(folder: Path) -> None:
@@ -31,24 +26,14 @@ def main(folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
     warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
-    job = json.loads((folder / "job.json").read_text())
-    config = ModelConfig.from_settings(job["config"])
-    torch.set_num_threads(config.threads)
-    team = join(config.device, config.timeout, watch=False)
-    training = validation = None
-    if team.rank == 0:
-        data = load_file(str(folder / "data.safetensors"), device=config.device)
-        training = Examples(data["X_train"], data["y_train"])
-        validation = Examples(data["X_val"], data["y_val"]) if "X_val" in data else None
+    job = Job.read(folder)
+    team = join(job.config.device, job.config.timeout, watch=False)
     try:
-        result = train(
-            training, validation, job["classes"], config, seed=job["seed"], team=team,
-            on_epoch=(lambda record: _tell({"epoch": record})) if team.rank == 0 else None,
-            checkpointing=_checkpointing(job["checkpointing"]),
-        )  # fmt: skip
-        if result is not None:
-            extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
-            result.model.cpu().save(folder / "result.safetensors", extra)
+        checkpointing = Checkpointing.joined(**job.checkpointing) if job.checkpointing else None
+        if team.rank == 0:
+            _lead(folder, job, team, checkpointing)
+        else:
+            take_part(job.config, seed=job.seed, team=team, checkpointing=checkpointing)
         team.leave()
     except InputError as error:
         _tell({"error": str(error)})
@@ -59,12 +44,17 @@ def main(folder: Path) -> None:
         _end(traceback.format_exc(), 1)
 
 
-def _checkpointing(job: dict[str, Any] | None) -> Checkpointing | None:
-    if job is None:
-        return None
-    folder = Path(job["folder"])
-    resume = checkpoint.to_go_on_from(folder) if job["resume"] else None
-    return Checkpointing(folder, job["settings"], job["every"], resume, job["data"])
+def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | None) -> None:
+    """Bring the data, tell of every epoch, and leave the result in the folder of the job."""
+    result = fit(
+        job.problem(folder),
+        seed=job.seed,
+        on_epoch=lambda record: _tell({"epoch": record}),
+        checkpointing=checkpointing,
+        team=team,
+    )
+    extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
+    result.model.cpu().save(folder / RESULT, extra)
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,48 @@
+"""The door to training: a problem goes in, a trained network comes out, whoever computes it and by whatever method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..config import ModelConfig
+from ..engine.team import Team
+from ..hardware import compute_threads
+from ..model import GAMLP
+from .checkpoint import Checkpointing
+from .gradient import train_by_gradient
+from .local_workers import train_in_workers
+from .prepare import Problem
+from .records import Record
+from .train import TrainingResult, train
+
+
+def fit(
+    problem: Problem,
+    *,
+    seed: int,
+    on_epoch: Callable[[Record], None] | None = None,
+    checkpointing: Checkpointing | None = None,
+    team: Team | None = None,
+    start: GAMLP | None = None,
+) -> TrainingResult:
+    """Train in this process, in worker processes of its own, or as the first member of a ``team``.
+
+    ``start`` is the network that a method by gradients starts from.
+    """
+    problem = problem.decided(seed)
+    config = problem.config
+    if config.workers > 1 and team is None:
+        return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
+    arguments = (problem.training, problem.validation, len(problem.classes), config)
+    with compute_threads(config.threads):
+        if config.by_gradient:
+            return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
+        result = train(*arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+    assert result is not None
+    return result
+
+
+def take_part(config: ModelConfig, *, seed: int, team: Team, checkpointing: Checkpointing | None = None) -> None:
+    """What every other member of a team does while the first one is in :func:`fit`."""
+    with compute_threads(config.threads):
+        train(None, None, 0, config, seed=seed, team=team, checkpointing=checkpointing)

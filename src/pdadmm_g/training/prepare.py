@@ -1,0 +1,74 @@
+"""From data to a problem: rows that train and validate, with every choice that is left to the data made."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..config import ModelConfig
+from ..data.augmentation import GraphAugment
+from ..data.augmentation_choice import augmentation, choose_augmentation
+from ..data.checks import MASKS, check_edges, check_training
+from ..data.examples import Examples
+from ..hardware import compute_threads
+from .weight_decay import choose_weight_decay
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be trained: rows with labels, on the device of the configuration that goes with them."""
+
+    training: Examples
+    validation: Examples | None
+    #: The labels, in the order of the network's outputs.
+    classes: NDArray[Any]
+    config: ModelConfig
+    #: The fitted augmentation of a graph; None for rows of a matrix.
+    augmentation: GraphAugment | None = None
+    #: Rows to score the network on, where they were asked for.
+    test: Examples | None = None
+
+    def decided(self, seed: int) -> Problem:
+        """The same with the weight decay chosen, if it was left to the data."""
+        with compute_threads(self.config.threads):
+            config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
+        return dataclasses.replace(self, config=config)
+
+
+def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False) -> Problem:
+    """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
+
+    With ``test``, its test nodes are augmented too.
+    """
+    check_training(data)
+    if config.augment != "none":
+        check_edges(data)
+    masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
+    parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
+    config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config)
+    fitted = augmentation(config)
+    features = fitted.fit(data, torch.cat(list(parts.values()))).to(config.device)
+    classes = data.y[data.train_mask].unique()
+    rows = features.split([len(nodes) for nodes in parts.values()])
+    examples = {
+        mask: Examples(part, torch.searchsorted(classes, data.y[parts[mask]]).to(config.device))
+        for mask, part in zip(masks, rows, strict=True)
+    }
+    training, validation, scored = (examples.get(mask) for mask in MASKS)
+    assert training is not None
+    return Problem(training, validation, classes.numpy(), config, fitted, scored)
+
+
+def prepare_rows(features: Tensor, labels: NDArray[Any], config: ModelConfig) -> Problem:
+    """The problem of a matrix, which is taken as it is, and one label for each of its rows."""
+    classes, encoded = np.unique(labels, return_inverse=True)
+    examples = Examples(features.to(config.device), torch.as_tensor(encoded, device=config.device))
+    config = dataclasses.replace(config, augment="none", hops=1, normalize="none")
+    return Problem(examples, None, classes, config)
