@@ -83,7 +83,7 @@ def test_killed_worker(
     assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
     saved = checkpoint.latest(out / "checkpoints")
     assert saved is not None
-    assert saved.meta["total_epochs"] == 15
+    assert saved.meta.total_epochs == 15
 
     # Alone or with fewer workers, the run goes on to the same model, byte for byte.
     monkeypatch.undo()
@@ -107,7 +107,7 @@ def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert error.startswith("error: PEER_LOST: worker 1 (layer")
     assert re.search(r"last seen in epoch \d+, has not answered for 3 s", error)
     assert descendants(tmp_path) == []
-    assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
 
 
 @pytest.mark.timeout(60)
@@ -290,7 +290,7 @@ def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(checkpoint, "write_layer", elsewhere)
     with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
         train_run(config(tmp_path / "run"))
-    assert checkpoint.latest(tmp_path / "run/checkpoints").meta["total_epochs"] == 5
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
     with pytest.raises(InputError, match="no checkpoint here"):
         checkpoint.to_go_on_from(tmp_path)
 
@@ -397,7 +397,7 @@ def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path, workers: i
             train_run(wide)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert checkpoint.latest(out / "checkpoints").meta["total_epochs"] == 5
+    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
     assert train_run(wide, resume=True)["epochs"] == 16
 
 

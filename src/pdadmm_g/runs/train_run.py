@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch_geometric.data import Data
 
-from ..config import RunConfig, settings_where
+from ..config import RunConfig
 from ..data.checks import check_training
-from ..data.datasets import digest, load_dataset
+from ..data.datasets import load_dataset
 from ..engine.launch import WorkerLostError
 from ..engine.team import PeerLostError, Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..status import Status
 from ..training import checkpoint
-from ..training.checkpoint import Checkpoint, Checkpointing
+from ..training.checkpoint import Checkpointing
 from ..training.fit import take_part
 from ..training.records import Record
 from .folder import RunFolder
@@ -44,10 +42,10 @@ def train_run(
     folder = RunFolder(config.out)
     try:
         folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
-        saved = _resumable(folder, config) if resume else None
+        saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         data = load_dataset(config.dataset, config.data_root)
         check_training(data, culprit=config.dataset)
-        checkpointing = _checkpointing(folder, config, saved, data)
+        checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
         if config.tensorboard:
             require_tensorboard()
     except InputError:
@@ -94,29 +92,3 @@ def join_run(config: RunConfig, team: Team) -> bool:
 def _announce(team: Team | None, *, go: bool, resume: bool = False) -> None:
     if team is not None:
         team.broadcast(torch.tensor([int(go), int(resume)]), 0)
-
-
-def _resumable(folder: RunFolder, config: RunConfig) -> Checkpoint | None:
-    """The checkpoint to go on from, if there is one."""
-    saved = checkpoint.latest(folder.checkpoints)
-    if saved is None:
-        warnings.warn(f"{folder.path}: holds no checkpoint to resume from; starting from the beginning", stacklevel=3)
-        return None
-    try:
-        before = RunConfig.from_settings(saved.meta["settings"])
-    except (InputError, KeyError, TypeError) as error:
-        raise InputError(f"{saved.folder}: its settings are of another version: {error}") from None
-    free = settings_where(config, decides="nothing")
-    for name, new in vars(config).items():
-        if (old := getattr(before, name)) != new and name not in free:
-            remedy = f"give the options of the run again, or --config {folder.path / 'config.yaml'}"
-            raise InputError(f"{folder.path}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
-    return saved
-
-
-def _checkpointing(folder: RunFolder, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
-    """Where and how often to write checkpoints; raises if the one to go on from is of other data."""
-    mark = digest(data) if saved is not None or config.checkpoint_every is not None else ""
-    if saved is not None and saved.meta["data"] != mark:
-        raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {checkpoint.REMEDY}")
-    return Checkpointing(folder.checkpoints, dataclasses.asdict(config), config.checkpoint_every, saved, mark)

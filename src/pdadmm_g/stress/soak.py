@@ -309,10 +309,10 @@ class Trial:
             return
         try:
             saved = checkpoint.latest(self.run.checkpoints)
-            found = saved.meta["total_epochs"] if saved else None
+            found = saved.meta.total_epochs if saved else None
             _require(found is not None and found >= before, f"the checkpoint of epoch {before} was lost, found {found}")
             assert saved is not None
-            for index in range(saved.meta["depth"]):
+            for index in range(saved.meta.depth):
                 saved.layer(index, torch.empty(0))
         except InputError as error:
             raise Fault(str(error)) from None

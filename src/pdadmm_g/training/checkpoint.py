@@ -10,36 +10,97 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch_geometric.data import Data
 
 from ..admm.levels import FloatGrid, Levels
 from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
-from ..config import ModelConfig, settings_where
+from ..config import ModelConfig, RunConfig, settings_where
+from ..data.datasets import digest
+from ..decoding import (
+    Check,
+    Count,
+    CountFromZero,
+    Mapping,
+    Number,
+    Positive,
+    Text,
+    decoded,
+    numbers,
+    parsed,
+    reading,
+)
 from ..engine.team import Team
 from ..engine.worker import Worker
 from ..errors import InputError
 from ..files import read_text, writing
 from .growth import anchor
+from .penalties import ConstantPenalty
 from .records import Record, as_line, is_record
 
 META, HISTORY = "meta.json", "history.jsonl"
-#: What the description must hold.
-COUNTS = ("stage", "epoch", "total_epochs", "history_bytes", "depth")
-NUMBERS = (*COUNTS, "rho", "worker_epochs", "best_epoch", "scale", "rate")
-#: What was left to the data and chosen once stays chosen.
+#: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
+Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
 REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageState:
+    """Where a stage is after an epoch: what its rules go by, beside the layers of the workers."""
+
+    stage: Count
+    epoch: Count
+    depth: Count
+    #: Training nodes, validation nodes, features and classes.
+    sizes: Annotated[Sequence[int], numbers(4)]
+    #: What was left to the data and chosen once stays chosen.
+    chosen: Chosen
+    rho: Positive
+    worker_epochs: CountFromZero
+    #: The attributes of the penalty schedule.
+    schedule: Mapping
+    best_score: Annotated[Sequence[float], numbers(2)]
+    best_epoch: CountFromZero
+    scale: Positive
+    rate: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(StageState):
+    """The content of meta.json: the state of a stage, and the run that it belongs to."""
+
+    total_epochs: Count
+    history_bytes: Count
+    #: Those of the run, as far as it has a configuration.
+    settings: Mapping
+    #: Digest of the data.
+    data: Text
+
+    def write(self, folder: Path) -> None:
+        """Make the checkpoint in ``folder`` a valid one."""
+        temporary = folder / (META + ".tmp")
+        temporary.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+        _fsync(temporary)
+        temporary.replace(folder / META)
+        _fsync(folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> Description:
+        """That of a checkpoint, or an :class:`InputError`."""
+        with reading(folder / META, "the checkpoint", f"; {REMEDY}"):
+            return decoded(cls, parsed(read_text(folder / META, "the checkpoint")))
 
 
 @dataclass(frozen=True)
@@ -47,8 +108,42 @@ class Checkpoint:
     """A valid checkpoint: its folder, its description and the records of the epochs before it."""
 
     folder: Path
-    meta: dict[str, Any]
+    meta: Description
     history: list[Record]
+
+    def check_settings(self, config: RunConfig) -> None:
+        """Raise unless a run with this configuration may go on from here."""
+        try:
+            before = RunConfig.from_settings(self.meta.settings)
+        except (InputError, KeyError, TypeError) as error:
+            raise InputError(f"{self.folder}: its settings are of another version: {error}") from None
+        run = self.folder.parents[1]
+        free = settings_where(config, decides="nothing")
+        for name, new in vars(config).items():
+            if (old := getattr(before, name)) != new and name not in free:
+                remedy = f"give the options of the run again, or --config {run / 'config.yaml'}"
+                raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
+
+    def check_stages(self, stages: Sequence[int]) -> None:
+        """Raise unless it is of one of these stages of growth."""
+        if self.meta.stage > len(stages):
+            raise InputError(f"{self.folder}: is of stage {self.meta.stage}, the run has {len(stages)}")
+
+    def check_sizes(self, sizes: Sequence[int], depth: int) -> None:
+        """Raise unless it is of a network of that depth, and of data of these sizes."""
+        if tuple(self.meta.sizes) != tuple(sizes) or self.meta.depth != depth:
+            names = "nodes, validation nodes, features and classes"
+            raise InputError(
+                f"{self.folder}: was written for {self.meta.sizes} {names}, the data have {list(sizes)}; {REMEDY}"
+            )
+
+    def restore_schedule(self, schedule: ConstantPenalty) -> None:
+        """Put a fresh penalty schedule where it was, or raise if it is another one."""
+        known, saved = vars(schedule), self.meta.schedule
+        sound = all(isinstance(value, (int, float, type(None))) for value in saved.values())
+        if known.keys() != saved.keys() or not sound:
+            raise InputError(f"{self.folder}: has the state of another penalty schedule; {REMEDY}")
+        known.update(saved)
 
     def layer(self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Tensor]:
         """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
@@ -86,35 +181,38 @@ def latest(folder: Path) -> Checkpoint | None:
     found = valid(folder)
     if not found:
         return None
-    path = found[0] / META
-    try:
-        meta = json.loads(read_text(path, "the checkpoint"))
-        _check(meta)
-        path = folder / HISTORY
-        history = _read_history(path, meta)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
-    return Checkpoint(found[0], meta, history)
+    meta = Description.read(found[0])
+    with reading(folder / HISTORY, "the checkpoint", f"; {REMEDY}"):
+        return Checkpoint(found[0], meta, _read_history(folder / HISTORY, meta))
 
 
-def _read_history(path: Path, meta: dict[str, Any]) -> list[Record]:
+def _read_history(path: Path, meta: Description) -> list[Record]:
     """The records that belong to the checkpoint with this description; behind them may be those of a later attempt."""
     if path.exists() and not path.is_file():
         raise ValueError("not a regular file")
     try:
         with path.open("rb") as file:
-            lines = file.read(meta["history_bytes"]).splitlines()
+            lines = file.read(meta.history_bytes).splitlines()
     except OSError as error:
         raise ValueError(error.strerror) from None
-    history = [json.loads(line) for line in lines]
-    if len(history) != meta["total_epochs"]:
-        raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta['total_epochs']}")
+    history = [parsed(line) for line in lines]
+    if len(history) != meta.total_epochs:
+        raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta.total_epochs}")
     for number, record in enumerate(history, start=1):
         if not is_record(record, number):
             raise ValueError(f"it has no record of epoch {number}")
     return history
+
+
+def resumable(folder: Path, config: RunConfig) -> Checkpoint | None:
+    """The checkpoint from which a run with this configuration goes on, if there is one."""
+    saved = latest(folder)
+    if saved is None:
+        text = f"{folder.parent}: holds no checkpoint to resume from; starting from the beginning"
+        warnings.warn(text, stacklevel=3)
+    else:
+        saved.check_settings(config)
+    return saved
 
 
 def to_go_on_from(folder: Path) -> Checkpoint:
@@ -133,38 +231,6 @@ def clear(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     if (folder / HISTORY).is_file():
         (folder / HISTORY).unlink()
-
-
-def _check(meta: Any) -> None:
-    """Raise ValueError unless ``meta`` is a description as :meth:`Checkpointing.write` leaves it."""
-    if not isinstance(meta, dict):
-        raise ValueError("not a description")
-
-    def is_number(value: Any) -> bool:
-        # Infinity is the start of some minima; an integer beyond any float is not a number here.
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return known and (abs(value) <= 1e308 or value in (math.inf, -math.inf))
-
-    for name in NUMBERS:
-        if not is_number(meta.get(name)):
-            raise ValueError(f"{name} is missing or not a number")
-    for name in COUNTS:
-        if not isinstance(meta[name], int) or not 1 <= meta[name] < 10**9:
-            raise ValueError(f"{name} is not a count")
-    for name, length in (("sizes", 4), ("best_score", 2)):
-        values = meta.get(name)
-        if not isinstance(values, list) or len(values) != length or not all(map(is_number, values)):
-            raise ValueError(f"{name} is missing or not {length} numbers")
-    for name, kind in (("schedule", dict), ("settings", dict), ("chosen", dict), ("data", str)):
-        if not isinstance(meta.get(name), kind):
-            raise ValueError(f"{name} is missing")
-    if meta["chosen"].keys() != set(CHOSEN):
-        raise ValueError(f"chosen does not name {', '.join(CHOSEN)}")
-    for name in ("best_epoch", "worker_epochs"):
-        if not isinstance(meta[name], int) or meta[name] < 0:
-            raise ValueError(f"{name} is not a count")
-    if not 0 < meta["rho"] <= 1e30 or not 0 < meta["scale"] < math.inf:
-        raise ValueError("rho or scale is not a positive number")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> None:
@@ -202,7 +268,16 @@ class Checkpointing:
     def __post_init__(self) -> None:
         #: Epochs up to the last checkpoint, and the bytes of their history.
         self._epochs = len(self.history)
-        self._bytes: int = self.resume.meta["history_bytes"] if self.resume else 0
+        self._bytes: int = self.resume.meta.history_bytes if self.resume else 0
+
+    @classmethod
+    def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
+        """That of a run on ``data``; raises if the checkpoint to go on from is of others."""
+        every = config.checkpoint_every
+        mark = digest(data) if saved is not None or every is not None else ""
+        if saved is not None and saved.meta.data != mark:
+            raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {REMEDY}")
+        return cls(folder, dataclasses.asdict(config), every, saved, mark)
 
     @classmethod
     def joined(
@@ -225,12 +300,20 @@ class Checkpointing:
         """``config`` with what the data have chosen for the run that goes on."""
         if self.resume is None:
             return config
-        return ModelConfig.from_settings(dataclasses.asdict(config) | self.resume.meta["chosen"]).resolved()
+        return ModelConfig.from_settings(dataclasses.asdict(config) | self.resume.meta.chosen).resolved()
 
     @property
     def history(self) -> list[Record]:
         """The records of the epochs up to the checkpoint to go on from."""
         return list(self.resume.history) if self.resume else []
+
+    def begin(self, stages: Sequence[int], *, first: bool) -> Checkpoint | None:
+        """The checkpoint to go on from; where there is none, the ``first`` worker removes those of an earlier run."""
+        if self.resume is not None:
+            self.resume.check_stages(stages)
+        elif first:
+            clear(self.folder)
+        return self.resume
 
     def due(self, epoch: int) -> bool:
         """Is a checkpoint to be written after this epoch of the run, the next in which all workers meet?"""
@@ -240,7 +323,7 @@ class Checkpointing:
         self,
         team: Team,
         layers: Iterable[tuple[int, dict[str, Tensor]]],
-        meta: dict[str, Any],
+        state: StageState,
         history: Sequence[Record],
     ) -> None:
         """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
@@ -251,25 +334,22 @@ class Checkpointing:
             write_layer(self.folder, len(history), index, tensors)
         team.barrier()
         if team.rank == 0:
-            self._commit(meta, history)
+            self._commit(state, history)
         self._epochs = len(history)
         team.barrier()
 
-    def _commit(self, meta: dict[str, Any], history: Sequence[Record]) -> None:
+    def _commit(self, state: StageState, history: Sequence[Record]) -> None:
         """Make the checkpoint valid, all layers of which have been written, then remove all others."""
         path = _epoch_folder(self.folder, len(history))
-        for index in range(meta["depth"]):
+        for index in range(state.depth):
             if not (path / _layer_file(index)).is_file():
                 raise InputError(f"{path}: has no {_layer_file(index)}: --out must be a folder that all machines share")
         with writing(path, STILL_THERE):
             self._save_history(history)
-            meta = meta | {"total_epochs": len(history), "history_bytes": self._bytes}
-            meta |= {"settings": self.settings, "data": self.data}
-            temporary = path / (META + ".tmp")
-            temporary.write_text(json.dumps(meta), encoding="utf-8")
-            _fsync(temporary)
-            temporary.replace(path / META)
-            _fsync(path)
+            Description(
+                **vars(state), total_epochs=len(history), history_bytes=self._bytes, settings=self.settings,
+                data=self.data,
+            ).write(path)  # fmt: skip
             _fsync(self.folder)
         for other in self.folder.glob("epoch-*"):
             if other != path:
@@ -286,7 +366,7 @@ class Checkpointing:
         self._bytes += len(lines)
 
 
-def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
+def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor]:
     """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
     layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
     tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
@@ -297,7 +377,7 @@ def layer_tensors(worker: Worker, place: int) -> dict[str, Tensor]:
         for levels in (after.p_levels, after.q_levels):
             if isinstance(levels, Levels):
                 tensors["levels"] = levels.values
-    return tensors
+    return tensors | {"best_W": best.W, "best_b": best.b}
 
 
 def restore(

@@ -9,6 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -26,10 +27,9 @@ from ..engine.link import Link, Traffic
 from ..engine.plan import Plan
 from ..engine.team import Team
 from ..engine.worker import Algorithm, Culprit, Shares, Worker
-from ..errors import InputError
 from ..status import Status
 from . import checkpoint
-from .checkpoint import Checkpoint, Checkpointing
+from .checkpoint import Checkpoint, Checkpointing, StageState
 from .growth import widths
 from .penalties import PENALTY_SCHEDULES
 from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
@@ -52,35 +52,44 @@ class Best(NamedTuple):
     weights: list[Weights]
 
 
-class Stage:
-    """One depth of greedy growth: this worker's part of it, and the rules that end it."""
+@dataclass(frozen=True)
+class Member:
+    """One worker of a run: what it has in every stage. The first one alone has rows."""
 
-    def __init__(
-        self,
-        number: int,
-        plan: Plan,
-        team: Team,
-        weights: list[Weights],
-        sizes: Sizes,
-        training: Examples | None,
-        validation: Examples | None,
-        config: ModelConfig,
-        like: Tensor,
-        checkpointing: Checkpointing | None,
-        *,
-        resume: Checkpoint | None,
-    ) -> None:
+    team: Team
+    config: ModelConfig
+    sizes: Sizes
+    #: An empty tensor of the type and on the device that everything is computed with.
+    like: Tensor
+    training: Examples | None
+    validation: Examples | None
+    checkpointing: Checkpointing | None
+
+
+class Stage:
+    """One depth of greedy growth: this worker's part of it, and the rules that end it.
+
+    Made by :meth:`fresh` or :meth:`resumed`.
+    """
+
+    worker: Worker
+    #: The objective that counts as large.
+    _scale: float
+    _best: Best
+
+    def __init__(self, member: Member, number: int, plan: Plan) -> None:
+        config = member.config
         self.number = number
         self.plan = plan
-        self.team = team
-        self.sizes = sizes
+        self.team = member.team
+        self.sizes = member.sizes
         self.config = config
-        self.like = like
-        self.checkpointing = checkpointing
-        self.layers = plan.layers(team.rank)
-        self.is_last = team.rank == plan.last
-        self.training = training
-        self.validation = validation
+        self.like = member.like
+        self.checkpointing = member.checkpointing
+        self.layers = plan.layers(self.team.rank)
+        self.is_last = self.team.rank == plan.last
+        self.training = member.training
+        self.validation = member.validation
         self.algorithm = Algorithm(
             activation=ACTIVATIONS[config.activation],
             risk=RISKS[config.risk],
@@ -91,23 +100,45 @@ class Stage:
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
-        self._selects = sizes.validation_nodes > 0 and config.patience is not None
+        self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
         self.message = ""
         self._culprit: tuple[int, Culprit] | None = None
         self._rate = math.inf
-        if resume is None:
-            self.worker = self._forward(weights)
-            self._best = Best((-math.inf, -math.inf), 0, self.worker.weights())
-            objective = self._synchronize_epochs([self._measure([])])[0]["objective"]
-            self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
-            # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
-            self._scale = max(abs(objective), sizes.nodes * math.log(max(sizes.classes, 2)))
-            # The grown network starts as the network of the stage before: it is the first to beat.
-            self._select(0, self._evaluate())
-        else:
-            self._restore(resume)
+
+    @classmethod
+    def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights]) -> Stage:
+        """A stage that starts from these weights of the worker's layers."""
+        stage = cls(member, number, plan)
+        stage.worker = stage._forward(weights)
+        stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
+        objective = stage._synchronize_epochs([stage._measure([])])[0]["objective"]
+        stage._rate = math.inf  # nothing has moved yet, and that is not a term of the series
+        # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
+        stage._scale = max(abs(objective), stage.sizes.nodes * math.log(max(stage.sizes.classes, 2)))
+        # The grown network starts as the network of the stage before: it is the first to beat.
+        stage._select(0, stage._evaluate())
+        return stage
+
+    @classmethod
+    def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
+        """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
+        stage = cls(member, number, plan)
+        meta, (nodes, _, features, classes) = saved.meta, stage.sizes
+        saved.check_sizes(stage.sizes, plan.depth)
+        shape = widths(features, stage.config.hidden, classes, plan.depth)
+        layers, boundaries, best = checkpoint.restore(
+            saved, stage.layers, shape, nodes, quantization(stage.config), stage.like
+        )
+        stage.worker = stage._worker(layers, boundaries)
+        stage.worker.rho = meta.rho
+        stage.worker.epochs = meta.worker_epochs
+        saved.restore_schedule(stage.schedule)
+        stage._best = Best((meta.best_score[0], meta.best_score[1]), meta.best_epoch, best)
+        stage._scale, stage._rate = meta.scale, meta.rate
+        stage._first_epoch = meta.epoch + 1
+        return stage
 
     # The life of a stage
 
@@ -363,50 +394,24 @@ class Stage:
         self.worker.settle()
         # One at a time: where u is not kept, the tensors of a layer hold a new one.
         layers = (
-            (index, checkpoint.layer_tensors(self.worker, place) | {"best_W": best.W, "best_b": best.b})
+            (index, checkpoint.layer_tensors(self.worker, place, best))
             for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
         )
-        meta = {
-            "stage": self.number,
-            "epoch": epoch,
-            "depth": self.plan.depth,
-            "sizes": self.sizes,
-            "chosen": {name: getattr(self.config, name) for name in checkpoint.CHOSEN},
-            "rho": self.worker.rho,
-            "worker_epochs": self.worker.epochs,
-            "schedule": vars(self.schedule),
-            "best_score": self._best.score,
-            "best_epoch": self._best.epoch,
-            "scale": self._scale,
-            "rate": self._rate,
-        }
-        self.checkpointing.write(self.team, layers, meta, history)
-
-    def _restore(self, saved: Checkpoint) -> None:
-        """Go on exactly where the checkpoint was written, whatever the number of workers then and now."""
-        meta, (nodes, _, features, classes) = saved.meta, self.sizes
-        if tuple(meta["sizes"]) != tuple(self.sizes) or meta["depth"] != self.plan.depth:
-            sizes = "nodes, validation nodes, features and classes"
-            raise InputError(
-                f"{saved.folder}: was written for {meta['sizes']} {sizes}, the data have {list(self.sizes)}; "
-                f"{checkpoint.REMEDY}"
-            )
-        shape = widths(features, self.config.hidden, classes, self.plan.depth)
-        layers, boundaries, best = checkpoint.restore(
-            saved, self.layers, shape, nodes, quantization(self.config), self.like
+        state = StageState(
+            stage=self.number,
+            epoch=epoch,
+            depth=self.plan.depth,
+            sizes=self.sizes,
+            chosen={name: getattr(self.config, name) for name in checkpoint.CHOSEN},
+            rho=self.worker.rho,
+            worker_epochs=self.worker.epochs,
+            schedule=vars(self.schedule),
+            best_score=self._best.score,
+            best_epoch=self._best.epoch,
+            scale=self._scale,
+            rate=self._rate,
         )
-        self.worker = self._worker(layers, boundaries)
-        self.worker.rho = meta["rho"]
-        self.worker.epochs = meta["worker_epochs"]
-        known = vars(self.schedule)
-        if known.keys() != meta["schedule"].keys() or any(
-            not isinstance(value, (int, float, type(None))) for value in meta["schedule"].values()
-        ):
-            raise InputError(f"{saved.folder}: has the state of another penalty schedule; {checkpoint.REMEDY}")
-        known.update(meta["schedule"])
-        self._best = Best(tuple(meta["best_score"]), meta["best_epoch"], best)
-        self._scale, self._rate = meta["scale"], meta["rate"]
-        self._first_epoch = meta["epoch"] + 1
+        self.checkpointing.write(self.team, layers, state, history)
 
 
 def quantization(config: ModelConfig) -> Quantization:

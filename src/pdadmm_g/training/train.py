@@ -9,6 +9,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,19 +19,16 @@ from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
 from ..data.examples import Examples, aligned
-from ..engine import plan
 from ..engine.phases import compiling
-from ..engine.plan import Plan
+from ..engine.plan import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
-from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
-from . import checkpoint
 from .checkpoint import Checkpointing
 from .growth import initial_layer, redeal, widths
 from .records import Record
-from .stage import Sizes, Stage
+from .stage import Member, Sizes, Stage
 
 
 @dataclass
@@ -85,33 +83,55 @@ def train(
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
     config = dataclasses.replace(config, weight_decay=float(decay))
-    assert config.stages is not None
-    resume = checkpointing.resume if checkpointing else None
+    member = Member(team, config, sizes, like, training, validation, checkpointing)
     history = checkpointing.history if checkpointing else []
-    if checkpointing is not None and resume is None and team.rank == 0:
-        checkpoint.clear(checkpointing.folder)
-    if resume is not None and resume.meta["stage"] > len(config.stages):
-        raise InputError(f"{resume.folder}: is of stage {resume.meta['stage']}, the run has {len(config.stages)}")
+    grown = _grow(member, seed, basis, history, on_epoch)
+    shape = widths(sizes.features, config.hidden, sizes.classes, grown.plan.depth)
+    everything = Plan((grown.plan.depth, *[0] * (team.size - 1)))
+    weights = redeal(team, grown.weights, grown.plan, everything, shape, like=like)
+    if team.rank != 0:
+        return None
+    parameters = [(w.W, w.b) for w in weights]
+    if basis is not None:
+        parameters[0] = (weights[0].W @ basis.T, weights[0].b)
+    model = GAMLP.from_parameters(parameters, config.activation)
+    return TrainingResult(model, history, grown.status, grown.plan, grown.message)
+
+
+class _Grown(NamedTuple):
+    """A worker's layers after the last stage, and how that one ended."""
+
+    weights: list[Weights]
+    plan: Plan
+    status: Status
+    message: str
+
+
+def _grow(
+    member: Member, seed: int, basis: Tensor | None, history: list[Record], on_epoch: Callable[[Record], None] | None
+) -> _Grown:
+    """Go through the stages, from the first one or from that of the checkpoint."""
+    team, config, sizes, like = member.team, member.config, member.sizes, member.like
+    assert config.stages is not None
+    checkpointing = member.checkpointing
+    saved = checkpointing.begin(config.stages, first=team.rank == 0) if checkpointing else None
     status, message = Status.MAX_EPOCHS, ""
-    dealt: Plan | None = None
+    plan: Plan | None = None
     weights: list[Weights] = []
-    for number, depth in enumerate(config.stages, start=1):
-        if resume is not None and number < resume.meta["stage"]:
-            continue
+    for number, depth in list(enumerate(config.stages, start=1))[saved.meta.stage - 1 if saved else 0 :]:
         shape = widths(sizes.features, config.hidden, sizes.classes, depth)
-        new = deal_layers(sizes, shape, config, team.size)
-        if resume is not None and dealt is None:
-            weights = []  # the stage restores them
-        elif dealt is None:
-            weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in new.layers(team.rank)]
-        else:
-            weights = redeal(team, weights, dealt, new, shape, like=like)
-        saved, dealt = (resume if dealt is None else None), new
+        before, plan = plan, deal_layers(sizes, shape, config, team.size)
+        if before is not None:
+            weights = redeal(team, weights, before, plan, shape, like=like)
+        elif saved is None:
+            mine = plan.layers(team.rank)
+            weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in mine]
         try:
             with tensor_cores(config.precision), compiling(config.compile):
-                stage = Stage(
-                    number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
-                )
+                if before is None and saved is not None:
+                    stage = Stage.resumed(member, number, plan, saved)
+                else:
+                    stage = Stage.fresh(member, number, plan, weights)
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message
@@ -122,17 +142,8 @@ def train(
             status = Status.INTERRUPTED  # between two stages: the one before has the best model so far
         if status.is_failure or status is Status.INTERRUPTED:
             break
-    assert dealt is not None
-    shape = widths(sizes.features, config.hidden, sizes.classes, dealt.depth)
-    everything = Plan((dealt.depth, *[0] * (team.size - 1)))
-    weights = redeal(team, weights, dealt, everything, shape, like=like)
-    if team.rank != 0:
-        return None
-    parameters = [(w.W, w.b) for w in weights]
-    if basis is not None:
-        parameters[0] = (weights[0].W @ basis.T, weights[0].b)
-    model = GAMLP.from_parameters(parameters, config.activation)
-    return TrainingResult(model, history, status, dealt, message)
+    assert plan is not None
+    return _Grown(weights, plan, status, message)
 
 
 def in_row_space(
@@ -156,7 +167,7 @@ def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: in
     depth = len(shape) - 1
     if config.plan is not None and depth == config.layers:
         return Plan(config.plan)
-    return plan.deal(plan.layer_costs(sizes.nodes, shape, config.solver), workers)
+    return deal(layer_costs(sizes.nodes, shape, config.solver), workers)
 
 
 def _share_sizes(
