@@ -57,6 +57,8 @@ Positive = Annotated[float, _NUMBER, Check(lambda value: 0 < value <= 1e30, "is 
 Count = Annotated[int, _NUMBER, Check(lambda value: is_count(value, 1, 10**9 - 1), "is not a count")]
 CountFromZero = Annotated[int, _NUMBER, Check(lambda value: is_count(value, 0, 10**300), "is not a count")]
 Mapping = Annotated[dict[str, Any], Check(lambda value: isinstance(value, dict), "is missing")]
+Items = Annotated[list[Any], Check(lambda value: isinstance(value, list), "is missing")]
+Flag = Annotated[bool, Check(lambda value: isinstance(value, bool), "is missing")]
 Text = Annotated[str, Check(lambda value: isinstance(value, str), "is missing")]
 
 

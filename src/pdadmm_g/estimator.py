@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from .config import ModelConfig, settings_where
 from .data.augmentation import GraphAugment
 from .data.augmentation_choice import augmentation
 from .data.checks import as_mask, as_tensor, check_edges, check_graph
+from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -31,8 +33,20 @@ from .training.fit import fit
 from .training.prepare import Problem, prepare_graph, prepare_rows
 from .training.records import Record
 
+StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a model file says of its estimator, beside the network."""
+
+    settings: Mapping
+    graph: Flag
+    n_features_in: Count
+    classes: Items
+    status: StatusName
 
 
 class GAMLPClassifier(ClassifierMixin, BaseEstimator):
@@ -216,33 +230,29 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
-        extra = {
-            "settings": settings,
-            "graph": self.augmentation_ is not None,
-            "n_features_in": self.n_features_in_,
-            "classes": self.classes_.tolist(),
-            "status": self.status_.name,
-        }
-        self.model_.save(path, extra, self._augmentation_tensors())
+        about = Saved(
+            settings, self.augmentation_ is not None, self.n_features_in_, self.classes_.tolist(), self.status_.name
+        )
+        self.model_.save(path, vars(about), self._augmentation_tensors())
 
     @classmethod
     def load(cls, path: str | Path) -> GAMLPClassifier:
         """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
         model, extra, tensors = GAMLP.load(path)
         try:
-            self = cls(**dataclasses.asdict(ModelConfig.from_settings(extra["settings"])))
+            about = decoded(Saved, extra)
+            self = cls(**dataclasses.asdict(ModelConfig.from_settings(about.settings)))
             self.model_ = model.eval()
             if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
                 raise ValueError("its weights are not in single precision")
-            self.classes_ = np.asarray(extra["classes"])
-            if self.classes_.ndim != 1 or len(set(extra["classes"])) != len(self.classes_):
+            self.classes_ = np.asarray(about.classes)
+            if self.classes_.ndim != 1 or len(set(about.classes)) != len(self.classes_):
                 raise ValueError("its classes are not a list of different labels")
-            self.n_features_in_ = int(extra["n_features_in"])
-            self.status_ = Status[extra["status"]]
+            self.n_features_in_, self.status_ = about.n_features_in, Status[about.status]
             self.config_ = self._config()
             if "auto" in (self.config_.augment, self.config_.normalize):
                 raise ValueError("it does not say which augmentation it was trained with")
-            self.augmentation_ = augmentation(self.config_) if extra["graph"] else None
+            self.augmentation_ = augmentation(self.config_) if about.graph else None
             if self.augmentation_ is not None and self.config_.normalize == "centered":
                 self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
                 if not tensors["mean"].shape == tensors["scale"].shape == (model.widths[0],):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from .decoding import Check, Items, Mapping, decoded, parsed
 from .errors import InputError
 from .files import write_atomically
 
@@ -22,6 +25,17 @@ _MODULES: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "identity": nn.Identity,
 }
+Activation = Annotated[str, Check(lambda value: value in list(_MODULES), "is missing or unknown")]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a model file says of itself."""
+
+    widths: Items
+    activation: Activation
+    #: What whoever wrote the file adds to it.
+    extra: Mapping
 
 
 class GAMLP(nn.Module):
@@ -63,7 +77,7 @@ class GAMLP(nn.Module):
         """Write a safetensors file; ``extra`` is JSON-able and travels in its header, beside further ``tensors``."""
         from safetensors.torch import save
 
-        header = {"widths": self.widths, "activation": self.activation, "extra": extra or {}}
+        header = dataclasses.asdict(Header(list(self.widths), self.activation, extra or {}))
         everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
         everything = {name: tensor.contiguous() for name, tensor in everything.items()}
         content = save(everything, metadata={"pdadmm_g": json.dumps(header)})
@@ -82,7 +96,7 @@ class GAMLP(nn.Module):
             raise InputError(f"{path}: cannot read the model: permission denied")
         try:
             with safe_open(str(path), framework="pt") as file:
-                header = json.loads((file.metadata() or {})["pdadmm_g"])
+                header = decoded(Header, parsed((file.metadata() or {})["pdadmm_g"]))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             for name, tensor in tensors.items():
                 if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
@@ -91,16 +105,16 @@ class GAMLP(nn.Module):
             depth = len(tensors) // 2
             model = cls.from_parameters(
                 [(tensors[f"linears.{i}.weight"], tensors[f"linears.{i}.bias"]) for i in range(depth)],
-                header["activation"],
+                header.activation,
             )
             shapes = [tuple(tensor.shape) for tensor in model.state_dict().values()]
             with torch.device("meta"):
                 wanted = cls(model.widths, model.activation).state_dict()
-            if list(model.widths) != header["widths"] or shapes != [tuple(x.shape) for x in wanted.values()]:
+            if list(model.widths) != header.widths or shapes != [tuple(x.shape) for x in wanted.values()]:
                 raise ValueError("its weights do not fit its description")
-            if len(tensors) != 2 * depth or not isinstance(header["extra"], dict):
+            if len(tensors) != 2 * depth:
                 raise ValueError("its description is incomplete")
-            return model, header["extra"], {name.removeprefix("extra."): further[name] for name in further}
+            return model, header.extra, {name.removeprefix("extra."): further[name] for name in further}
         except KeyError as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
         except (SafetensorError, TypeError, ValueError, RuntimeError, OSError, IndexError, AttributeError) as error:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..config import RunConfig, read_yaml
+from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
 from ..status import Status
@@ -95,14 +96,20 @@ def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS)
     return [epochs[place] for place in order], [values[place] for place in order]
 
 
-def is_number(value: Any) -> bool:
-    """Is it a number that can be computed with? NaN, infinity and whole numbers beyond the floats are not."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e308
-
-
 def _is_count(value: Any, least: int = 0) -> bool:
     """Is it a whole number that a browser can hold too?"""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= 2**53
+    return is_count(value, least, 2**53)
+
+
+_Count = Annotated[int, Check(lambda value: _is_count(value, 1), "is missing or not a count")]
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What every line of the metrics must say."""
+
+    stage: _Count
+    epoch: _Count
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -125,11 +132,10 @@ def _read_metrics(path: Path) -> list[Record]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = _parsed(line)
-            if not _is_count(record["epoch"], 1) or not _is_count(record["stage"], 1):
-                raise ValueError
+            record = parsed(line, most_digits=MOST_DIGITS)
+            decoded(_Epoch, record)
             records.append(record)
-        except (ValueError, TypeError, KeyError):
+        except ValueError:
             if number < len(lines) or text.endswith("\n"):
                 raise InputError(f"{path}: line {number} is not a record of an epoch") from None
     return records
@@ -139,28 +145,11 @@ def _read_summary(path: Path) -> dict[str, Any]:
     """The summary, empty while there is none."""
     if not path.exists():
         return {}
-    text = read_text(path, "the summary")
-    try:
-        summary = _parsed(text)
-    except ValueError as error:
-        raise InputError(f"{path}: cannot read the summary: {error}") from None
+    with reading(path, "the summary"):
+        summary = parsed(read_text(path, "the summary"), most_digits=MOST_DIGITS)
     if not isinstance(summary, dict):
         raise InputError(f"{path}: not the summary of a run")
     return summary
-
-
-def _parsed(text: str) -> Any:
-    """JSON; a ValueError also where it is too deep or its numbers are too long to work with."""
-    try:
-        return json.loads(text, parse_int=_whole)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ..config import RunConfig
+from ..decoding import Text, decoded, parsed
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..files import read_text, write_atomically, writing
@@ -25,6 +27,13 @@ REPORT = "report.html"
 
 #: How a run may have ended to go on from its checkpoint; None if it was killed.
 RESUMABLE = (None, Status.INTERRUPTED.name, Status.PEER_LOST.name)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a summary must say: the name of a :class:`Status`."""
+
+    status: Text
 
 
 class RunFolder:
@@ -47,8 +56,8 @@ class RunFolder:
         if not summary.exists():
             return None
         try:
-            return str(json.loads(read_text(summary, "the summary"))["status"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return decoded(Ending, parsed(read_text(summary, "the summary"))).status
+        except ValueError:
             return "unreadable"
 
     @property
