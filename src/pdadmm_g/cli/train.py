@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LO
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
 from .text import percent
+
+if TYPE_CHECKING:
+    from ..engine.launch import WatchedTeam
 
 
 @click.command(cls=SettingsCommand)
@@ -50,23 +53,12 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 
     from ..engine.launch import WorkerLostError, join
     from ..engine.team import PeerLostError
-    from ..runs.progress import Progress
-    from ..runs.train_run import join_run, train_run
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:
-        if team is not None and team.rank > 0:
-            if not join_run(config, team):
-                time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-                os._exit(EXIT_INPUT)
-            team.leave()
-            return 0
-        with Progress(config, console=output.console()) as progress:
-            # After a restart by torchrun, going on is what is wanted.
-            resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-            summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
-        if team is not None:
-            team.leave()
+        # After a restart by torchrun, going on is what is wanted.
+        resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        summary = _train(config, team, output, overwrite=overwrite, resume=resume)
     except InputError as error:
         if team is None:
             raise
@@ -80,11 +72,33 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
             sys.stderr.flush()
             os._exit(EXIT_PEER_LOST)  # not through exit handlers, which would wait for the lost worker
         return EXIT_PEER_LOST
+    if summary is None:
+        return 0
     _print_summary(summary, config.out, output)
     status = Status[summary["status"]]
     if status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if status.is_failure else 0
+
+
+def _train(
+    config: RunConfig, team: WatchedTeam | None, output: Output, *, overwrite: bool, resume: bool
+) -> dict[str, Any] | None:
+    """The summary of the run; None on a member of a team that is not the first."""
+    from ..runs.progress import Progress
+    from ..runs.train_run import join_run, train_run
+
+    summary = None
+    if team is not None and team.rank > 0:
+        if not join_run(config, team):
+            time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
+            os._exit(EXIT_INPUT)
+    else:
+        with Progress(config, console=output.console()) as progress:
+            summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
+    if team is not None:
+        team.leave()
+    return summary
 
 
 def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> None:

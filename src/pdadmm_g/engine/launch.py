@@ -174,24 +174,28 @@ def run_workers(
     them. No process outlives this call.
     """
     store = _local_store()
-    environment = os.environ | {
-        "WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port),
-        "OMP_NUM_THREADS": str(threads),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",  # not that of a torchrun which we may be run by
-    }
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     watched = PrefixStore("pdadmm-g/0", store)
-    beats = Beats(watched, workers)
-    events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
-    processes: list[subprocess.Popen[str]] = []
-    readers: list[threading.Thread] = []
-    interrupted = False
+    crew = _Crew(folder)
     try:
+        crew.start(command, workers, _environment(store.port, workers, threads))
+        crew.watch(watched, timeout, on_event)
+    finally:
+        crew.end()
+
+
+class _Crew:
+    """The worker processes of one call, and what they have said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.readers: list[threading.Thread] = []
+        self.events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+
+    def start(self, command: list[str], workers: int, environment: dict[str, str]) -> None:
+        """Start them all, each with a thread that reads its events."""
         for rank in range(workers):
-            with (folder / f"stderr-{rank}").open("w") as errors:
+            with (self.folder / f"stderr-{rank}").open("w") as errors:
                 process = subprocess.Popen(
                     command,
                     env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -201,18 +205,23 @@ def run_workers(
                     text=True,
                     start_new_session=True,  # Ctrl-C is for this process, which tells them what it means
                 )
-            processes.append(process)
-            readers.append(threading.Thread(target=_read_events, args=(rank, process, events), daemon=True))
-            readers[-1].start()
+            self.processes.append(process)
+            self.readers.append(threading.Thread(target=_read_events, args=(rank, process, self.events), daemon=True))
+            self.readers[-1].start()
+
+    def watch(self, store: Store, timeout: float, on_event: Callable[[int, dict[str, Any]], None]) -> None:
+        """Pass their events on until all have ended well; the first interrupt asks them to finish early."""
+        beats = Beats(store, len(self.processes))
+        interrupted = False
         while True:
             try:
-                ended = all(process.poll() is not None for process in processes)
-                if _pass_on(events, on_event) and not ended:
+                ended = all(process.poll() is not None for process in self.processes)
+                if _pass_on(self.events, on_event) and not ended:
                     continue
                 try:
-                    _raise_if_lost(processes, beats, folder, timeout)
+                    _raise_if_lost(self.processes, beats, self.folder, timeout)
                 except WorkerLostError:
-                    _pass_on(events, on_event, wait=0.2)  # one that refused its input has said so
+                    _pass_on(self.events, on_event, wait=0.2)  # one that refused its input has said so
                     raise
                 if ended:
                     break
@@ -221,22 +230,38 @@ def run_workers(
                 if interrupted:
                     raise
                 interrupted = True
-                watched.set("stop", "1")
-        for reader in readers:
+                store.set("stop", "1")
+        for reader in self.readers:
             reader.join(timeout=5.0)  # all have ended: what they said last is on its way
-        _pass_on(events, on_event)
-    finally:
-        for process in processes:
+        _pass_on(self.events, on_event)
+
+    def end(self) -> None:
+        """Kill those that still run, and close what connects us to them."""
+        for process in self.processes:
             if process.poll() is None:
                 process.kill()
-        for process in processes:
+        for process in self.processes:
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
-        for process, reader in zip(processes, readers, strict=False):
+        for process, reader in zip(self.processes, self.readers, strict=False):
             reader.join(timeout=5.0)
             if process.stdout is not None and not reader.is_alive():
                 process.stdout.close()
+
+
+def _environment(port: int, workers: int, threads: int) -> dict[str, str]:
+    """That of every worker, as :func:`join` and torch read it."""
+    environment = os.environ | {
+        "WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": str(threads),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",  # not that of a torchrun which we may be run by
+    }
+    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return environment
 
 
 def _local_store() -> TCPStore:
