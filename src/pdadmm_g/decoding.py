@@ -5,6 +5,7 @@ A record is a dataclass whose fields are annotated with checks, see :data:`Count
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import typing
@@ -53,7 +54,7 @@ def numbers(length: int) -> Check:
 
 _NUMBER = Check(_or_infinite, "is missing or not a number")
 Number = Annotated[float, _NUMBER]
-Positive = Annotated[float, _NUMBER, Check(lambda value: 0 < value <= 1e30, "is not a positive number")]
+Positive = Annotated[float, _NUMBER, Check(lambda value: 0 < value < math.inf, "is not a positive number")]
 Count = Annotated[int, _NUMBER, Check(lambda value: is_count(value, 1, 10**9 - 1), "is not a count")]
 CountFromZero = Annotated[int, _NUMBER, Check(lambda value: is_count(value, 0, 10**300), "is not a count")]
 Mapping = Annotated[dict[str, Any], Check(lambda value: isinstance(value, dict), "is missing")]
@@ -80,12 +81,19 @@ def decoded(kind: type[Kind], value: Any) -> Kind:
     """The record of that kind; a ValueError that names the field which is missing or wrong. Others are left out."""
     if not isinstance(value, dict):
         raise ValueError("not a description")
-    fields = typing.get_type_hints(kind, include_extras=True)
-    for name, hint in fields.items():
-        for check in hint.__metadata__:
+    fields = _fields(kind)
+    for name, checks in fields.items():
+        for check in checks:
             if not check.holds(value.get(name)):
                 raise ValueError(f"{name} {check.otherwise}")
     return kind(**{name: value[name] for name in fields})
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, tuple[Check, ...]]:
+    """The fields of a record with their checks."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__ for name, hint in hints.items()}
 
 
 @contextmanager

@@ -52,6 +52,7 @@ META, HISTORY = "meta.json", "history.jsonl"
 #: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
 Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
+Penalty = Annotated[Positive, Check(lambda value: value <= 1e30, "is too large")]
 REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
@@ -67,7 +68,7 @@ class StageState:
     sizes: Annotated[Sequence[int], numbers(4)]
     #: What was left to the data and chosen once stays chosen.
     chosen: Chosen
-    rho: Positive
+    rho: Penalty
     worker_epochs: CountFromZero
     #: The attributes of the penalty schedule.
     schedule: Mapping

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 from ..admm.diagnostics import Moves
+from ..decoding import Check, Count, decoded, is_number
 from ..engine.worker import Shares
 from ..status import Status
 
@@ -16,8 +18,41 @@ Record = dict[str, Any]
 
 #: What is known of an epoch in which the network was evaluated.
 SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-#: What a worker did in one epoch.
-WORKER_FIGURES = ("compute_seconds", "wait_seconds", "pack_seconds", "bytes_p", "bytes_q")
+Figure = Annotated[float, Check(lambda value: is_number(value) and abs(value) < 1e18, "is missing or no figure")]
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """What a worker did in one epoch."""
+
+    compute_seconds: Figure
+    wait_seconds: Figure
+    pack_seconds: Figure
+    bytes_p: Figure
+    bytes_q: Figure
+
+
+WORKER_FIGURES = tuple(WorkerFigures.__dataclass_fields__)
+
+
+def _are_workers(value: Any) -> bool:
+    """Is it a list of what workers did? A ValueError where one of them lacks a figure."""
+    return isinstance(value, list) and all(decoded(WorkerFigures, worker) for worker in value)
+
+
+Workers = Annotated[list[Any], Check(_are_workers, "is missing")]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What of a record is read again."""
+
+    epoch: Count
+    seconds: Figure
+    bytes_sent: Figure
+    workers: Workers
+
+
 #: Width of the rows in which workers report: five moves and three shares per layer.
 COLUMNS = len(Moves._fields) + len(Shares._fields)
 
@@ -123,11 +158,6 @@ def is_record(record: Any, epoch: int) -> bool:
     """Is it the record of that epoch, as far as anything of ours reads it again?"""
     try:
         json.dumps(record, allow_nan=False)
+        return decoded(_Written, record).epoch == epoch
     except ValueError:
         return False
-    if not isinstance(record, dict) or record.get("epoch") != epoch or not isinstance(record.get("workers"), list):
-        return False
-    figures = [record.get("seconds"), record.get("bytes_sent")]
-    for worker in record["workers"]:
-        figures += [worker.get(name) for name in WORKER_FIGURES] if isinstance(worker, dict) else [None]
-    return all(isinstance(figure, (int, float)) and abs(figure) < 1e18 for figure in figures)

@@ -429,6 +429,6 @@ def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *
         if lost > 0.5 * float(torch.linalg.vector_norm(output)):
             warnings.warn(
                 f"the levels lose more than half of the output of layer {layer}: use calibrated ones, or more bits",
-                stacklevel=5,
+                stacklevel=6,
             )
             return
