@@ -77,7 +77,7 @@ def parsed(text: str | bytes, *, most_digits: int = MOST_DIGITS) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def decoded(kind: type[Kind], value: Any) -> Kind:
+def decoded(kind: Callable[..., Kind], value: Any) -> Kind:
     """The record of that kind; a ValueError that names the field which is missing or wrong. Others are left out."""
     if not isinstance(value, dict):
         raise ValueError("not a description")
@@ -90,7 +90,7 @@ def decoded(kind: type[Kind], value: Any) -> Kind:
 
 
 @functools.cache
-def _fields(kind: type) -> dict[str, tuple[Check, ...]]:
+def _fields(kind: Any) -> dict[str, tuple[Check, ...]]:
     """The fields of a record with their checks."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {name: hint.__metadata__ for name, hint in hints.items()}
