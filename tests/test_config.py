@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from pdadmm_g import InputError
-from pdadmm_g.config import ModelConfig, RunConfig
+from pdadmm_g.config import ModelConfig, RunConfig, settings_where
 
 
 @pytest.mark.parametrize(
@@ -120,3 +120,12 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     assert ModelConfig(method="sgc").resolved().augment == "power"
     assert ModelConfig(quantize="p").resolved().bits == 8
     assert ModelConfig(quantize="p", levels="paper").resolved().bits is None
+
+
+def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
+    assert settings_where(RunConfig, by_data=True) == ("augment", "hops", "normalize", "weight_decay")
+    assert settings_where(RunConfig, decides="bits") == ("threads", "device", "compile")
+    # Neither of these may change the trained weights, so a resumed run may have others.
+    free = ("workers", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
+    assert settings_where(RunConfig, decides="nothing") == free
+    assert settings_where(RunConfig, group="") == ("tensorboard",)

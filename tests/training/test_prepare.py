@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from pdadmm_g import GAMLPClassifier, InputError
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.training.fit import fit
+from pdadmm_g.training.prepare import prepare_graph, prepare_rows
+
+CONFIG = ModelConfig(layers=2, hidden=4, epochs=3, augment="average", normalize="unit", weight_decay=0.1).resolved()
+
+
+def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None:
+    tiny_graph.y = torch.tensor([3, 7])[tiny_graph.y]
+    problem = prepare_graph(tiny_graph, CONFIG, test=True)
+    assert problem.classes.tolist() == [3, 7]
+    assert problem.training.y.unique().tolist() == [0, 1]
+    assert fit(problem, seed=0).model.widths[-1] == 2
+    assert problem.test is not None
+    assert torch.equal(torch.as_tensor(problem.classes)[problem.test.y], tiny_graph.y[tiny_graph.test_mask])
+
+
+def test_test_nodes_are_augmented_only_where_they_are_asked_for(tiny_graph: Data) -> None:
+    with_test, without = (prepare_graph(tiny_graph, CONFIG, test=test) for test in (True, False))
+    assert without.test is None
+    for ours, theirs in ((with_test.training, without.training), (with_test.validation, without.validation)):
+        assert ours is not None
+        assert theirs is not None
+        assert torch.equal(ours.X, theirs.X)
+
+
+def test_classes_without_training_nodes_are_refused(tiny_graph: Data) -> None:
+    tiny_graph.y[tiny_graph.test_mask.nonzero()[0]] = 2
+    with pytest.raises(InputError, match="class 2 has no training node"):
+        prepare_graph(tiny_graph, CONFIG, test=True)
+
+
+def test_what_is_fitted_is_what_the_estimator_has(tiny_graph: Data) -> None:
+    problem = prepare_graph(tiny_graph, CONFIG)
+    settings = {"layers": 2, "hidden": 4, "epochs": 3, "augment": "average", "normalize": "unit", "weight_decay": 0.1}
+    classifier = GAMLPClassifier(**settings, random_state=5).fit(tiny_graph)
+    for a, b in zip(fit(problem, seed=5).model.parameters(), classifier.model_.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_choices_are_made_once(tiny_graph: Data) -> None:
+    undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
+    problem = prepare_graph(tiny_graph, undecided)
+    assert "auto" not in (problem.config.augment, problem.config.normalize)
+    assert problem.config.weight_decay is None
+    decided = problem.decided(0)
+    assert decided.config.weight_decay is not None
+    assert decided.decided(1).config == decided.config
+
+
+def test_rows_are_taken_as_they_are() -> None:
+    X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    problem = prepare_rows(X, np.array(["b", "a", "b", "a", "b", "a"]), CONFIG)
+    assert problem.classes.tolist() == ["a", "b"]
+    assert problem.training.y.tolist() == [1, 0, 1, 0, 1, 0]
+    assert torch.equal(problem.training.X, X)
+    assert (problem.config.augment, problem.augmentation, problem.validation) == ("none", None, None)
