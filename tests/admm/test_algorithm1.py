@@ -20,8 +20,8 @@ def test_reproduces_algorithm_1(make_chain, layers: int, nu: float, rho: float) 
     reference = naive.NaivePdADMM(
         [layer.W.numpy() for layer in worker.layers],
         [layer.b.numpy() for layer in worker.layers],
-        worker.X.T.numpy(),
-        worker.y.numpy(),
+        worker.ends.X.T.numpy(),
+        worker.ends.targets.t.numpy(),
         nu=nu,
         rho=rho,
     )

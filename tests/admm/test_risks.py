@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.targets import Targets
 
 
-def random_problem(seed: int, nodes: int, classes: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def random_problem(seed: int, nodes: int, classes: int, scale: float) -> tuple[Tensor, Targets, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     m, z_old = (scale * torch.randn(nodes, classes, generator=generator, dtype=torch.float64) for _ in range(2))
-    return m, torch.randint(classes, (nodes,), generator=generator), z_old
+    return m, Targets(torch.randint(classes, (nodes,), generator=generator)), z_old
 
 
 @pytest.mark.parametrize("name", RISKS)
@@ -80,7 +81,7 @@ def test_a_warm_start_needs_no_look() -> None:
 
 
 def test_values_by_hand() -> None:
-    z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), torch.tensor([0, 1])
+    z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), Targets(torch.tensor([0, 1]))
     two, e = torch.tensor(2.0, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64)
     torch.testing.assert_close(RISKS["cross-entropy"](z, y), two.log() + e.exp().log1p())
     torch.testing.assert_close(RISKS["squared-error"](z, y), torch.tensor(0.5 + 0.5 + 2.0, dtype=torch.float64))
@@ -89,5 +90,6 @@ def test_values_by_hand() -> None:
 @pytest.mark.parametrize("name", RISKS)
 def test_nan_is_returned_and_does_not_loop(name: str) -> None:
     m = torch.full((3, 4), float("nan"))
-    z = RISKS[name].argmin_z(m, torch.tensor([0, 1, 2]), 0.1, torch.zeros(3, 4))
-    assert not torch.isfinite(RISKS[name](z, torch.tensor([0, 1, 2])) + (z - m).square().sum())
+    y = Targets(torch.tensor([0, 1, 2]))
+    z = RISKS[name].argmin_z(m, y, 0.1, torch.zeros(3, 4))
+    assert not torch.isfinite(RISKS[name](z, y) + (z - m).square().sum())

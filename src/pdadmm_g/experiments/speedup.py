@@ -99,7 +99,7 @@ def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any
 
 def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
     """Every process has the whole network and its share of the nodes."""
-    X, y = problem(size)
+    X, y, _ = problem(size)
     X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
     torch.manual_seed(0)
     model: torch.nn.Module = GAMLP(widths(size["features"], size["hidden"], CLASSES, depth))
@@ -121,7 +121,7 @@ def adam_gpipe(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
         return adam_ddp(team, size, depth)
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    X, y = problem(size)
+    X, y, _ = problem(size)
     shape = widths(size["features"], size["hidden"], CLASSES, depth)
     plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
     layers: list[torch.nn.Module] = []

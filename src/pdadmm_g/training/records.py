@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..admm.diagnostics import Moves
-from ..engine.worker import Shares
+from ..admm.diagnostics import Moves, Shares
 from ..status import Status
 
 #: One dict per epoch, with the keys of metrics.jsonl.

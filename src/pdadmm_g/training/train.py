@@ -19,7 +19,6 @@ from ..admm.state import Weights
 from ..config import ModelConfig
 from ..data.examples import Examples
 from ..engine import plan
-from ..engine.phases import compiling
 from ..engine.plan import Plan
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
@@ -108,7 +107,7 @@ def train(
             weights = redeal(team, weights, dealt, new, shape, like=like)
         saved, dealt = (resume if dealt is None else None), new
         try:
-            with tensor_cores(config.precision), compiling(config.compile):
+            with tensor_cores(config.precision):
                 stage = Stage(
                     number, new, team, weights, sizes, training, validation, config, like, checkpointing, resume=saved
                 )
@@ -147,15 +146,15 @@ def in_row_space(
         return training, validation, None
     basis, R = torch.linalg.qr(training.X.T)
     if validation is not None:
-        validation = Examples(validation.X @ basis, validation.y)
-    return Examples(R.T.contiguous(), training.y), validation, basis
+        validation = validation._replace(X=validation.X @ basis)
+    return training._replace(X=R.T.contiguous()), validation, basis
 
 
 def _aligned(examples: Examples | None) -> Examples | None:
     """The same with features that start on a cache line, where a product gives the same bits in every process."""
     if examples is None or examples.X.data_ptr() % 64 == 0:
         return examples
-    return Examples(examples.X.clone(), examples.y)
+    return examples._replace(X=examples.X.clone())
 
 
 def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:

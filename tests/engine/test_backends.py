@@ -2,27 +2,26 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from functools import partial
 
 import pytest
 import torch
 
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.state import Quantization
-from pdadmm_g.engine import phases
-from pdadmm_g.engine.phases import by_rows, total
+from pdadmm_g.engine import backends, phases
+from pdadmm_g.engine.backends import Blocks, Compiled
 
 
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
 def test_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(phases, "BLOCK", block)
+    monkeypatch.setattr(backends, "BLOCK", block)
     x, y = torch.arange(24.0).view(8, 3), torch.ones(8, 2)
 
     def phase(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y += 1
         return x.sum()
 
-    assert total(by_rows(phase, x, y)) == x.sum()
+    assert Blocks()(phase, x, y) == x.sum()
     assert torch.equal(y, torch.full((8, 2), 2.0))
 
 
@@ -33,7 +32,7 @@ def test_an_epoch_does_not_depend_on_the_blocks(
 ) -> None:
     results = []
     for block in (20, 1 << 16):
-        monkeypatch.setattr(phases, "BLOCK", block)
+        monkeypatch.setattr(backends, "BLOCK", block)
         worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
         for _ in range(5):
             moves = worker.epoch()
@@ -64,11 +63,10 @@ def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Qu
 def test_a_compiled_phase_is_the_same_phase() -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(40, 7, generator=generator, dtype=torch.float64) for _ in range(4)]
-    phase = partial(phases.gradient, z=None, f=ACTIVATIONS["relu"], nu=0.3, rho=0.7)
-    with phases.compiling(True):
-        fused = [tensor.clone() for tensor in tensors]
-        norm = total(by_rows(phase, *fused))
-    torch.testing.assert_close(norm, total(by_rows(phase, *tensors)))
+    settings = {"z": None, "weights": None, "f": ACTIVATIONS["relu"], "nu": 0.3, "rho": 0.7}
+    fused = [tensor.clone() for tensor in tensors]
+    norm = Compiled()(phases.gradient, *fused, **settings)
+    torch.testing.assert_close(norm, Blocks()(phases.gradient, *tensors, **settings))
     torch.testing.assert_close(fused, tensors)
 
 
