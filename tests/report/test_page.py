@@ -295,7 +295,7 @@ def test_data_cannot_leave_its_element(tmp_path: Path) -> None:
 
 def test_every_piece_of_the_script_is_joined_and_no_name_given_twice() -> None:
     """A second function of the same name would silently take the place of the first."""
-    folder = Path(pdadmm_g.report.page.__file__).with_suffix("")
+    folder = Path(pdadmm_g.report.page.__file__).with_name("assets")
     assert sorted(SCRIPT) == sorted(path.stem for path in folder.glob("*.js"))
     names = re.findall(r"^(?:const|let|(?:async )?function) (\w+)", joined_script(), re.MULTILINE)
     assert len(names) > 50
