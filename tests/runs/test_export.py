@@ -15,8 +15,8 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, InputError, load_dataset
-from pdadmm_g.runs import export as module
 from pdadmm_g.cli import main
+from pdadmm_g.runs import export as module
 from pdadmm_g.runs.export import FORMATS, export
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"

@@ -41,6 +41,10 @@ class Step(NamedTuple):
     #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
     descent: Tensor
 
+    def of(self, x: Tensor) -> Tensor:
+        """x after the step."""
+        return stepped(x, self.direction, self.length)
+
 
 def stepped(x: Tensor, direction: Tensor, length: Tensor | float, out: Tensor | None = None) -> Tensor:
     """x - length * direction."""

@@ -24,9 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .. import __version__
+from ..data.augmentation import GraphAugment, normalized
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..data.augmentation import GraphAugment, normalized
 from ..model import GAMLP
 
 #: Formats with the ending of their files.

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import platform
 import re
 import shutil
-import warnings
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
-from torch import Tensor
-from torch_geometric.data import Data
-
-from .. import __version__
-from ..training import checkpoint
-from ..training.checkpoint import Checkpoint, Checkpointing
-from ..data.checks import MASKS, check_training
 from ..config import RunConfig
-from ..data.datasets import digest, load_dataset
-from ..engine.launch import WorkerLostError
-from ..engine.team import PeerLostError, Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..hardware import compute_threads
-from .tensorboard import EventLog, require_tensorboard
 from ..files import read_text, write_atomically, writing
-from ..training.records import WORKER_FIGURES, Record, as_line, plain
 from ..status import Status
-from ..training.train import train
+from ..training import checkpoint
+from ..training.records import Record, as_line, plain
+from .tensorboard import EventLog
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 #: Where a report of the run goes unless another place is asked for.
@@ -151,29 +132,3 @@ class RunFolder:
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         return GAMLPClassifier.load(self.path / "model.safetensors")
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-

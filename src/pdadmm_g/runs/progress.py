@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from ..training.gradient import stages_of
 from ..config import ModelConfig
+from ..training.gradient import stages_of
 
 
 class Progress:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import platform
-import re
-import shutil
-import warnings
-from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,22 +14,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from .. import __version__
-from ..training import checkpoint
-from ..training.checkpoint import Checkpoint, Checkpointing
-from ..data.checks import MASKS, check_training
 from ..config import RunConfig
-from ..data.datasets import digest, load_dataset
-from ..engine.launch import WorkerLostError
-from ..engine.team import PeerLostError, Team
-from ..errors import InputError
+from ..data.checks import MASKS
 from ..estimator import GAMLPClassifier
-from ..hardware import compute_threads
-from .tensorboard import EventLog, require_tensorboard
-from ..files import read_text, write_atomically, writing
-from ..training.records import WORKER_FIGURES, Record, as_line, plain
-from ..status import Status
-from ..training.train import train
-
+from ..training.records import WORKER_FIGURES
 
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import platform
-import re
-import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
-from torch import Tensor
 from torch_geometric.data import Data
 
-from .. import __version__
-from ..training import checkpoint
-from ..training.checkpoint import Checkpoint, Checkpointing
-from ..data.checks import MASKS, check_training
 from ..config import RunConfig
+from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset
 from ..engine.launch import WorkerLostError
 from ..engine.team import PeerLostError, Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..hardware import compute_threads
+from ..status import Status
+from ..training import checkpoint
+from ..training.checkpoint import Checkpoint, Checkpointing
+from ..training.records import Record
+from ..training.train import train
 from .folder import RunFolder
 from .scoring import summarize
-from .tensorboard import EventLog, require_tensorboard
-from ..files import read_text, write_atomically, writing
-from ..training.records import WORKER_FIGURES, Record, as_line, plain
-from ..status import Status
-from ..training.train import train
-
+from .tensorboard import require_tensorboard
 
 #: Settings that may differ between a run and its resumption: they do not change the trained weights.
 FREE_TO_CHANGE = ("workers", "plan", "timeout", "out", "data_root", "checkpoint_every", "tensorboard")
