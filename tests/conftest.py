@@ -48,8 +48,12 @@ def make_chain() -> Callable[..., Worker]:
         dtype: torch.dtype = torch.float64,
         keep_u: bool = True,
         precision: str = "fp32",
+        rows: torch.Tensor | None = None,
         row_weights: torch.Tensor | None = None,
+        soft: bool = False,
     ) -> Worker:
+        """``rows`` of the problem are taken, some perhaps several times; ``soft`` targets are probabilities."""
+
         generator = torch.Generator().manual_seed(seed)
 
         def randn(*shape: int) -> torch.Tensor:
@@ -62,6 +66,10 @@ def make_chain() -> Callable[..., Worker]:
         ]
         X = randn(nodes, features)
         y = torch.randint(classes, (nodes,), generator=generator)
+        if soft:
+            y = torch.softmax(randn(nodes, classes), dim=1)
+        if rows is not None:
+            X, y = X[rows], y[rows]
         f = ACTIVATIONS[activation]
         algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision)
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)

@@ -68,10 +68,6 @@ class Problem(NamedTuple):
         return p_gradient(self.r @ self.W, self.p, self.q, self.u, nu=self.nu, rho=self.rho)
 
 
-def moved(x: Tensor, step: Step) -> Tensor:
-    return x - step.length * step.direction
-
-
 def assert_product_is_the_change_of_r(problem: Problem, step: Step, tolerance: float = 1e-9, **changed: Tensor) -> None:
     close(problem.r - step.length * step.product, problem.residual(**changed), tolerance)
 
@@ -145,7 +141,7 @@ def assert_smallest_majoriser(phi, x: Tensor, gradient: Tensor, x_new: Tensor, d
 def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     g = problem.p_gradient()
     step = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
-    p = moved(problem.p, step)
+    p = step.of(problem.p)
     assert_smallest_majoriser(lambda p: problem.phi(p=p), problem.p, g, p, step.descent)
     assert_product_is_the_change_of_r(problem, step, p=p)
 
@@ -154,7 +150,7 @@ def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
 def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     G = autograd(lambda W: problem.phi(W=W), problem.W)
     step = W_linearized(problem.p, G, nu=problem.nu, mu=problem.mu, rows=problem.rows)
-    W = moved(problem.W, step)
+    W = step.of(problem.W)
     assert_smallest_majoriser(lambda W: problem.phi(W=W), problem.W, G, W, step.descent)
     assert_product_is_the_change_of_r(problem, step, W=W)
 
@@ -163,7 +159,7 @@ def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
 def test_p_exact_minimises_phi(problem: Problem) -> None:
     g = problem.p_gradient()
     step = p_exact(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
-    p = moved(problem.p, step)
+    p = step.of(problem.p)
     gradient = autograd(lambda p: problem.phi(p=p), p)
     assert gradient.abs().max() <= 1e-9 * (1 + g.abs().max())
     assert_product_is_the_change_of_r(problem, step, 1e-8, p=p)
@@ -173,7 +169,7 @@ def test_p_exact_minimises_phi(problem: Problem) -> None:
 @given(problems(mu=penalty))
 def test_W_exact_minimises_phi(problem: Problem) -> None:
     step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu, rows=problem.rows)
-    W = moved(problem.W, step)
+    W = step.of(problem.W)
     start = autograd(lambda W: problem.phi(W=W), problem.W)
     gradient = autograd(lambda W: problem.phi(W=W), W)
     assert gradient.abs().max() <= 1e-9 * (1 + start.abs().max())
@@ -190,7 +186,7 @@ def test_W_exact_without_decay_minimises_phi_plus_its_proximal_term(problem: Pro
     def objective(W: Tensor) -> Tensor:
         return problem.phi(W=W) + epsilon / 2 * (W - problem.W).square().sum()
 
-    W = moved(problem.W, step)
+    W = step.of(problem.W)
     start, gradient = autograd(objective, problem.W), autograd(objective, W)
     assert gradient.abs().max() <= 1e-6 * (1e-6 + start.abs().max())
     assert objective(W) <= problem.phi() + 1e-12
@@ -228,8 +224,8 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     problem = problem._replace(p=levels.project(problem.p))
     g = problem.p_gradient()
     step = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
-    p = levels.project(moved(problem.p, step))
-    close(p, moved(problem.p, step), 1e-12)
+    p = levels.project(step.of(problem.p))
+    close(p, step.of(problem.p), 1e-12)
     # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
     gg, gWt = g.square().sum(), (g @ problem.W.T).square().sum()
     taus = [(problem.nu * gWt + problem.rho * gg) / gg * 2**k for k in range(60)]
@@ -263,16 +259,16 @@ def test_zero_gradient_makes_no_step(quantized: bool) -> None:
         step = p_quantized(p, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0, rows=Rows(len(g)))
     else:
         step = p_linearized(W, g, nu=1.0, rho=1.0, rows=Rows(len(g)))
-    assert torch.equal(moved(p, step), p)
+    assert torch.equal(step.of(p), p)
     assert not (step.length * step.product).any()
 
 
 def test_nan_is_not_hidden_by_the_zero_gradient_rule() -> None:
     p, W = torch.ones(3, 2), torch.ones(4, 2)
     g = torch.full((3, 2), float("nan"))
-    assert moved(p, p_linearized(W, g, nu=1.0, rho=1.0, rows=Rows(len(g)))).isnan().all()
+    assert p_linearized(W, g, nu=1.0, rho=1.0, rows=Rows(len(g))).of(p).isnan().all()
     levels = Levels(torch.tensor([0.0, 1.0]))
-    assert levels.project(moved(p, p_quantized(p, W, g, levels, nu=1.0, rho=1.0, rows=Rows(len(g))))).isnan().all()
+    assert levels.project(p_quantized(p, W, g, levels, nu=1.0, rho=1.0, rows=Rows(len(g))).of(p)).isnan().all()
 
 
 @given(problems())

@@ -1,7 +1,7 @@
 r"""Algorithm 1 of the paper, pdADMM-G, and with levels pdADMM-G-Q: one pass of its loop, line by line.
 
-Slow and plain: every layer in turn, every residual from its definition. The tests hold the worker's epoch to it
-(:meth:`pdadmm_g.engine.worker.Worker.run_epoch` names these lines); a reader of the paper may start here.
+Slow and plain: every layer in turn, every residual from its definition. The tests hold the worker's epoch to it, and
+``Worker.run_epoch`` names these lines; a reader of the paper may start here.
 
 Two things are written otherwise than in the paper. Activations are (rows, features), so :math:`W_l p_l` is
 :math:`p_l W_l^T`. And elsewhere in this package ``r`` is :math:`p_l W_l^T + b_l - z_l`, which is ``residual`` here; the
@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from . import updates
@@ -66,9 +65,8 @@ def one_pass(v: Variables, problem: Problem) -> Layers:
     # Line 3: p_l <- argmin L_rho over p_l, for different l in parallel (p_1 = X stays).
     for l in range(2, L + 1):
         g = updates.p_gradient(v.residual(l) @ v.W[l], v.p[l], v.q[l - 1], v.u[l - 1], nu=nu, rho=rho)
-        if levels := problem.p_levels.get(l):
-            step = updates.p_quantized(v.p[l], v.W[l], g, levels, nu=nu, rho=rho, rows=rows)
-            v.p[l] = levels.project(step.of(v.p[l]))
+        if D := problem.p_levels.get(l):
+            v.p[l] = D.project(updates.p_quantized(v.p[l], v.W[l], g, D, nu=nu, rho=rho, rows=rows).of(v.p[l]))
         else:
             p_step = updates.p_exact if problem.solver == "exact" else updates.p_linearized
             v.p[l] = p_step(v.W[l], g, nu=nu, rho=rho, rows=rows).of(v.p[l])
@@ -95,7 +93,7 @@ def one_pass(v: Variables, problem: Problem) -> Layers:
         v.q[l] = updates.q_step(v.p[l + 1], v.u[l], f(v.z[l]), nu=nu, rho=rho, levels=problem.q_levels.get(l))
 
     # Line 8: r_l <- p_{l+1} - q_l, in parallel: the residuals.
-    r = [torch.empty(0), *(v.p[l + 1] - v.q[l] for l in range(1, L))]
+    r = [v.q[0], *(v.p[l + 1] - v.q[l] for l in range(1, L))]
 
     # Line 9: u_l <- u_l + rho (p_{l+1} - q_l), for different l in parallel.
     v.u[1:] = [updates.u_step(v.u[l], r[l], rho=rho) for l in range(1, L)]

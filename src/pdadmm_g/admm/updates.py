@@ -195,8 +195,8 @@ def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -
     kernel = number < width and rows.whole
     weights = rows.weights[:, 0] if kernel and rows.weights is not None else None
     matrix = mm(p, p.mT) if kernel else rows.product(p, p, mm)
-    bounds = matrix.abs().sum(-1)
-    largest = (bounds if weights is None else bounds * weights).amax(-1)
+    sizes = matrix.abs()
+    largest = (sizes if weights is None else sizes * weights).sum(-1).amax(-1)
     ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
     diagonal = ridge[..., None] / nu
     matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights)
