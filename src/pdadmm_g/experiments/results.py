@@ -123,7 +123,7 @@ def origin(rows: Sequence[Row]) -> str:
 def _machine(row: Row, source: Row) -> str:
     """Date, hardware and versions; the graphics card only where it was used."""
     hardware = source["hardware"]
-    used = {str(part.get("device")) for part in (row, *row.get("runs", ()))}
-    card = [hardware["gpu"]] if "gpu" in hardware and any(device.startswith("cuda") for device in used) else []
+    used = row.get("device") == "cuda" or "--device cuda" in (source["command"] or "")
+    card = [hardware["gpu"]] if used and "gpu" in hardware else []
     versions = [f"{name} {version}" for name, version in source["versions"].items()]
     return ", ".join([source["date"], hardware["cpu"], f"{hardware['cores']} cores", *card, *versions])
