@@ -51,12 +51,10 @@ def reproduce(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 def test_experiments_leave_rows_a_table_and_figures(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str, contents: list[str]
 ) -> None:
-    for method in list(depth.METHODS):
-        monkeypatch.setitem(depth.METHODS, method, depth.METHODS[method] | {"epochs": 3})
-    monkeypatch.delitem(communication.CASES, "p at 16 bits")
-    monkeypatch.delitem(communication.CASES, "p at 8 bits")
-    monkeypatch.delitem(communication.CASES, "p and q at 16 bits")
-    monkeypatch.delitem(communication.CASES, "p and q at 4 bits")
+    short = {method: settings | {"epochs": 3} for method, settings in depth.METHODS.items()}
+    monkeypatch.setattr(depth, "METHODS", short)
+    cases = {case: communication.CASES[case] for case in ("nothing", "p and q at 8 bits")}
+    monkeypatch.setattr(communication, "CASES", cases)
     code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
     assert code == 0
     folder = Path("results") / f"{experiment}-quick"
@@ -221,8 +219,8 @@ def test_an_interrupted_run_ends_the_command_and_is_no_result(
 
 
 def test_an_interrupted_gradient_method_is_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
-    for method in [name for name in depth.METHODS if "Adam" not in name]:
-        monkeypatch.delitem(depth.METHODS, method)
+    methods = {name: settings for name, settings in depth.METHODS.items() if "Adam" in name}
+    monkeypatch.setattr(depth, "METHODS", methods)
     monkeypatch.setattr(baselines, "_evaluate", interrupt)
     assert reproduce("depth", "--quick", "--datasets", "digits")[0] == 130
     assert list(Path("results/depth-quick").iterdir()) == []
