@@ -34,7 +34,7 @@ def run_case(name: str, number: int, folder: Path) -> tuple[str, str]:
     """The case of this seed in an empty folder: how it ended, and what was found."""
     ending, what = judge(lambda: TARGETS[name](random.Random(f"{name} {number}"), folder))
     if ending == "refused" and name in READERS:
-        left = [str(path) for path in sorted(folder.rglob("*")) if path.name.endswith((".tmp", "again.yaml", ".csv"))]
-        if left:
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        if left := [file for file in files if file.endswith((".tmp", "again.yaml", ".csv"))]:
             return "violation", f"refused, but left {left}"
     return ending, what
