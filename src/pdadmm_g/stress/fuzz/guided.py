@@ -16,7 +16,7 @@ def run_guided(name: str, cases: int, seed: int, report: Path) -> None:
     """Give one of the readers so many inputs, from valid files on, then end the process: atheris has no other end."""
     import atheris
 
-    with atheris.instrument_imports(include=["pdadmm_g", "yaml"]):
+    with atheris.instrument_imports(include=["pdadmm_g", "numpy", "yaml"]):
         from ... import config, estimator  # noqa: F401
         from ...data import datasets  # noqa: F401
         from ...runs import folder as run_folder  # noqa: F401
