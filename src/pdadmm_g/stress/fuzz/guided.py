@@ -8,9 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .limits import judge, limits
-from .tally import Tally
-
 
 def run_guided(name: str, cases: int, seed: int, report: Path) -> None:
     """Give one of the readers so many inputs, from valid files on, then end the process: atheris has no other end."""
@@ -20,7 +17,9 @@ def run_guided(name: str, cases: int, seed: int, report: Path) -> None:
         from ... import config, estimator  # noqa: F401
         from ...data import datasets  # noqa: F401
         from ...runs import folder as run_folder  # noqa: F401
+    from .limits import judge, limits
     from .readers import reader, write_corpus
+    from .tally import Tally
 
     tally = Tally(cases, report)
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
