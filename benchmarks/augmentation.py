@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import torch
+from record import write
 from torch_geometric.data import Data
 
 from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency
-from pdadmm_g.hardware import provenance
 
 
 def edges_of(args: argparse.Namespace) -> tuple[torch.Tensor, int, int]:
@@ -132,9 +132,7 @@ def main() -> None:
             row["scipy_csr_ns"] = 1e9 * seconds(lambda: S @ data.x.numpy(), "cpu") / nonzeros / width
     assert bool(torch.isfinite(result[:1000]).all())
     print(json.dumps(row, indent=1))
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({**provenance("python benchmarks/augmentation.py"), **row}, indent=1) + "\n")
+    write(args.out, row)
 
 
 if __name__ == "__main__":

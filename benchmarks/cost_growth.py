@@ -8,12 +8,12 @@ The exponents are fitted to the larger half of each series, where the fixed cost
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 
+from record import write
+
 from pdadmm_g.experiments.bench import Size, bench
-from pdadmm_g.hardware import provenance
 
 SERIES = {
     "cpu": {
@@ -44,8 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    command = f"python benchmarks/cost_growth.py --device {args.device} --precision {args.precision}"
-    result = {**provenance(command), "series": {}}
+    series = {}
     for name in args.series.split(","):
         size, values = SERIES[args.device][name]
         rows = []
@@ -55,10 +54,8 @@ def main() -> None:
             print(f"{name} {value}: {rows[-1]['ms']:.2f} ms", flush=True)
         slope = exponent(list(values), [row["ms"] for row in rows])
         print(f"epoch time ~ {name}^{slope:.2f}", flush=True)
-        result["series"][name] = {"exponent": slope, "rows": rows}
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(result, indent=1) + "\n")
+        series[name] = {"exponent": slope, "rows": rows}
+    write(args.out, {"series": series})
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ import json
 import warnings
 from pathlib import Path
 
+from record import write
+
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.precision import tensor_cores
 from pdadmm_g.experiments.bench import Size, chain
 from pdadmm_g.experiments.cells import run_once
 from pdadmm_g.experiments.convergence import rises
-from pdadmm_g.hardware import provenance
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 
@@ -60,11 +61,7 @@ def main() -> None:
             row[dataset] = [run["test_accuracy"] for run in runs]
         print(json.dumps(row), flush=True)
         rows.append(row)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        command = f"python benchmarks/precision.py --device {args.device} --seeds {args.seeds}"
-        shape = {"nodes": args.nodes, "hidden": args.hidden, "epochs": args.epochs}
-        args.out.write_text(json.dumps({**provenance(command), **shape, "rows": rows}, indent=1) + "\n")
+    write(args.out, {"nodes": args.nodes, "hidden": args.hidden, "epochs": args.epochs, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: formulas without a script, links out of docs/, docstrings, table of settings."""
+"""What the site needs beyond Markdown: formulas without a script, links out of docs/, docstrings, tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from published import PUBLISHED, rows_of, table_file  # beside this file, where mkdocs looks while it loads this one
+
+from pdadmm_g.experiments.results import origin
 
 ROOT = Path(__file__).resolve().parents[1]
 log = logging.getLogger("mkdocs.hooks.site")  # a warning here ends a strict build
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Bring along the files of the repository that a page links to; fill in the table of settings."""
+    """Bring along the files of the repository that a page links to; fill in the tables of settings and of results."""
 
     def bring(match: re.Match[str]) -> str:
         folder = posixpath.dirname(page.file.src_uri)
@@ -40,6 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{match['text']}]({posixpath.relpath(copy, folder or '.')})"
 
     markdown = re.sub(r"\[(?P<text>[^\]]*)\]\((?P<target>\.\./[^)\s#]+)\)", bring, markdown)
+    markdown = re.sub(r"<!-- table: (?P<name>\S+) -->", lambda match: results_table(match["name"], page), markdown)
     return markdown.replace("<!-- settings -->", settings_table())
 
 
@@ -55,6 +59,14 @@ def on_page_content(html_text: str, page: Page, **_: Any) -> str:
 
     pattern = r'<(span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</\1>'
     return re.sub(pattern, to_mathml, html_text, flags=re.DOTALL)
+
+
+def results_table(name: str, page: Page) -> str:
+    """A table of results/ as it is there, and a line on where its figures come from."""
+    if name not in PUBLISHED:
+        log.warning("%s asks for a table of %s, which there is not", page.file.src_uri, name)
+        return ""
+    return f"{table_file(name).read_text()}\n{origin(rows_of(name))}"
 
 
 def settings_table() -> str:

@@ -17,6 +17,7 @@ from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.diagnostics import rho_bound
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
+from pdadmm_g.admm.targets import Targets
 from pdadmm_g.engine.worker import Algorithm, Worker
 
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -47,7 +48,12 @@ def make_chain() -> Callable[..., Worker]:
         dtype: torch.dtype = torch.float64,
         keep_u: bool = True,
         precision: str = "fp32",
+        rows: torch.Tensor | None = None,
+        row_weights: torch.Tensor | None = None,
+        soft: bool = False,
     ) -> Worker:
+        """``rows`` of the problem are taken, some perhaps several times; ``soft`` targets are probabilities."""
+
         generator = torch.Generator().manual_seed(seed)
 
         def randn(*shape: int) -> torch.Tensor:
@@ -60,11 +66,15 @@ def make_chain() -> Callable[..., Worker]:
         ]
         X = randn(nodes, features)
         y = torch.randint(classes, (nodes,), generator=generator)
+        if soft:
+            y = torch.softmax(randn(nodes, classes), dim=1)
+        if rows is not None:
+            X, y = X[rows], y[rows]
         f = ACTIVATIONS[activation]
         algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision)
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
         rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
-        return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, y=y)
+        return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, targets=Targets(y, row_weights))
 
     return make
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import importlib.util
 import re
 import subprocess
 import sys
@@ -14,8 +16,15 @@ from pdadmm_g import model
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.cli import main
+from pdadmm_g.experiments.results import origin
+from pdadmm_g.experiments.tables import best_of_paper, columns
 
 ROOT = Path(__file__).parents[1]
+specification = importlib.util.spec_from_file_location("published", ROOT / "docs/published.py")
+assert specification is not None
+assert specification.loader is not None
+published = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(published)
 #: Those with examples; what the other pages say of several workers is tested in tests/engine.
 PAGES = [
     "README.md", "docs/index.md", "docs/guides/own-data.md", "docs/guides/quantization.md", "docs/guides/tuning.md",
@@ -61,6 +70,11 @@ def test_site_builds_without_a_warning_and_without_the_network(tmp_path: Path) -
     pages = {path: path.read_text() for path in tmp_path.rglob("*.html")}
     for path, text in pages.items():
         assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://[^"]*"', text) == [], path
+    everything = html.unescape("".join(pages.values()))
+    for name in published.PUBLISHED:
+        assert origin(published.rows_of(name)) in everything, name
+    assert "<!-- table" not in everything
+    assert "<!-- settings" not in everything
     algorithm = pages[tmp_path / "algorithm.html"]
     assert algorithm.count("<math ") >= 5
     assert "arithmatex" not in "".join(pages.values())
@@ -70,3 +84,32 @@ def test_site_builds_without_a_warning_and_without_the_network(tmp_path: Path) -
     assert ":math:" not in reference
     assert ".. math::" not in reference
     assert "<td><code>weight_decay</code></td>" in reference
+
+
+@pytest.mark.parametrize("name", published.PUBLISHED)
+def test_a_table_is_what_its_figures_say(name: str) -> None:
+    """If not: python docs/published.py writes them all."""
+    assert published.table_file(name).read_text() == published.rendered(name)
+
+
+def test_every_table_is_on_one_page_with_a_link_to_it() -> None:
+    """Where Markdown is shown as it is, a marker shows nothing."""
+    pages = "".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
+    assert sorted(re.findall(r"<!-- table: (\S+) -->\n\(\[table\]", pages)) == sorted(published.PUBLISHED)
+    for name in published.PUBLISHED:
+        assert f"<!-- table: {name} -->\n([table](../{published.table_file(name).relative_to(ROOT)})" in pages
+
+
+def test_the_readme_has_the_figures_of_the_table() -> None:
+    rows = published.rows_of("table-best")
+    means = {(row["method"], row["dataset"]): row["mean"] for row in rows}
+    datasets = columns(rows)
+    others = [max(means[method, dataset] for method in ("SGC", "S2GC", "SIGN")) for dataset in datasets]
+    lines = {
+        "`GAMLPClassifier()`": [means["pdADMM-G default", dataset] for dataset in datasets],
+        "paper, best of six methods and two widths": [best_of_paper(dataset) for dataset in datasets],
+        "best of SGC, S2GC and SIGN here": others,
+    }
+    text = (ROOT / "README.md").read_text()
+    for title, values in lines.items():
+        assert f"| {title} | " + " | ".join(f"{value:.3f}" for value in values) + " |" in text

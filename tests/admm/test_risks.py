@@ -7,12 +7,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.targets import Targets
 
 
-def random_problem(seed: int, nodes: int, classes: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def random_problem(
+    seed: int, nodes: int, classes: int, scale: float, *, soft: bool = False, weighted: bool = False
+) -> tuple[Tensor, Targets, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     m, z_old = (scale * torch.randn(nodes, classes, generator=generator, dtype=torch.float64) for _ in range(2))
-    return m, torch.randint(classes, (nodes,), generator=generator), z_old
+    t = torch.randint(classes, (nodes,), generator=generator)
+    if soft:
+        t = torch.softmax(3 * torch.randn(nodes, classes, generator=generator, dtype=torch.float64), dim=1)
+    weights = torch.rand(nodes, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
+    return m, Targets(t, weights), z_old
 
 
 @pytest.mark.parametrize("name", RISKS)
@@ -22,15 +29,17 @@ def random_problem(seed: int, nodes: int, classes: int, scale: float) -> tuple[T
     classes=st.integers(1, 8),
     log_nu=st.floats(-5, 2),
     scale=st.sampled_from([0.1, 1.0, 30.0, 300.0]),
+    soft=st.booleans(),
+    weighted=st.booleans(),
 )
 def test_z_step_of_the_last_layer_is_stationary(
-    name: str, seed: int, nodes: int, classes: int, log_nu: float, scale: float
+    name: str, seed: int, nodes: int, classes: int, log_nu: float, scale: float, soft: bool, weighted: bool
 ) -> None:
-    m, y, z_old = random_problem(seed, nodes, classes, scale)
+    m, y, z_old = random_problem(seed, nodes, classes, scale, soft=soft, weighted=weighted)
     nu = 10.0**log_nu
     z = RISKS[name].argmin_z(m, y, nu, z_old).requires_grad_()
     # The objective is strictly convex: a vanishing gradient is the global minimum.
-    (RISKS[name](z, y) + nu / 2 * (z - m).square().sum()).backward()
+    (RISKS[name](z, y) + nu / 2 * y.sum((z - m).square().sum(1))).backward()
     assert z.grad.abs().max() < 1e-11 * (1 + nu * m.abs().max())
 
 
@@ -80,7 +89,7 @@ def test_a_warm_start_needs_no_look() -> None:
 
 
 def test_values_by_hand() -> None:
-    z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), torch.tensor([0, 1])
+    z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), Targets(torch.tensor([0, 1]))
     two, e = torch.tensor(2.0, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64)
     torch.testing.assert_close(RISKS["cross-entropy"](z, y), two.log() + e.exp().log1p())
     torch.testing.assert_close(RISKS["squared-error"](z, y), torch.tensor(0.5 + 0.5 + 2.0, dtype=torch.float64))
@@ -89,5 +98,23 @@ def test_values_by_hand() -> None:
 @pytest.mark.parametrize("name", RISKS)
 def test_nan_is_returned_and_does_not_loop(name: str) -> None:
     m = torch.full((3, 4), float("nan"))
-    z = RISKS[name].argmin_z(m, torch.tensor([0, 1, 2]), 0.1, torch.zeros(3, 4))
-    assert not torch.isfinite(RISKS[name](z, torch.tensor([0, 1, 2])) + (z - m).square().sum())
+    y = Targets(torch.tensor([0, 1, 2]))
+    z = RISKS[name].argmin_z(m, y, 0.1, torch.zeros(3, 4))
+    assert not torch.isfinite(RISKS[name](z, y) + (z - m).square().sum())
+
+
+@pytest.mark.parametrize("name", RISKS)
+def test_a_label_is_the_distribution_with_one_one(name: str) -> None:
+    m, y, z_old = random_problem(0, 9, 4, 2.0)
+    sure = Targets(torch.nn.functional.one_hot(y.t, 4).double())
+    assert torch.equal(sure.labels, y.labels)
+    torch.testing.assert_close(RISKS[name](m, sure), RISKS[name](m, y))
+    torch.testing.assert_close(RISKS[name].argmin_z(m, sure, 0.3, z_old), RISKS[name].argmin_z(m, y, 0.3, z_old))
+
+
+@pytest.mark.parametrize("name", RISKS)
+def test_a_weight_counts_its_row_so_often(name: str) -> None:
+    z, y, _ = random_problem(0, 3, 4, 2.0, soft=True)
+    times = torch.tensor([1, 3, 2])
+    repeated = RISKS[name](z.repeat_interleave(times, 0), Targets(y.t.repeat_interleave(times, 0)))
+    torch.testing.assert_close(RISKS[name](z, Targets(y.t, times.double())), repeated)

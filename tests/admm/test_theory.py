@@ -25,7 +25,7 @@ def lagrangian(worker: Worker) -> float:
     nu, mu, f = worker.algorithm.nu, worker.algorithm.mu, worker.algorithm.activation
     value = worker.risk()
     for layer, left, right in zip(worker.layers, worker.boundaries[:-1], worker.boundaries[1:], strict=True):
-        p = worker.X if left is None else left.p
+        p = worker.ends.X if left is None else left.p
         value = value + nu / 2 * (layer.z - p @ layer.W.T - layer.b).square().sum()
         value = value + mu / 2 * (layer.W - layer.W0).square().sum()
         if right is not None:
@@ -156,6 +156,6 @@ def test_residuals_are_refreshed(make_chain) -> None:
     for layer in worker.layers:
         layer.r += 1e-3
     worker.epoch()
-    inputs = [worker.X, *(boundary.p for boundary in worker.boundaries[1:-1])]
+    inputs = [worker.ends.X, *(boundary.p for boundary in worker.boundaries[1:-1])]
     for layer, p in zip(worker.layers, inputs, strict=True):
         torch.testing.assert_close(layer.r, p @ layer.W.T + layer.b - layer.z, rtol=0, atol=1e-12)

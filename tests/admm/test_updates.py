@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
+from pdadmm_g.admm.rows import Rows
+from pdadmm_g.admm.sums import squared_norm
 from pdadmm_g.admm.updates import (
     Step,
     W_exact,
@@ -23,7 +25,6 @@ from pdadmm_g.admm.updates import (
     p_linearized,
     p_quantized,
     q_step,
-    squared_norm,
     u_step,
 )
 
@@ -41,6 +42,10 @@ class Problem(NamedTuple):
     nu: float
     rho: float
     mu: float
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(len(self.p))
 
     @property
     def r(self) -> Tensor:
@@ -61,10 +66,6 @@ class Problem(NamedTuple):
 
     def p_gradient(self) -> Tensor:
         return p_gradient(self.r @ self.W, self.p, self.q, self.u, nu=self.nu, rho=self.rho)
-
-
-def moved(x: Tensor, step: Step) -> Tensor:
-    return x - step.length * step.direction
 
 
 def assert_product_is_the_change_of_r(problem: Problem, step: Step, tolerance: float = 1e-9, **changed: Tensor) -> None:
@@ -139,8 +140,8 @@ def assert_smallest_majoriser(phi, x: Tensor, gradient: Tensor, x_new: Tensor, d
 @given(problems())
 def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     g = problem.p_gradient()
-    step = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho)
-    p = moved(problem.p, step)
+    step = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
+    p = step.of(problem.p)
     assert_smallest_majoriser(lambda p: problem.phi(p=p), problem.p, g, p, step.descent)
     assert_product_is_the_change_of_r(problem, step, p=p)
 
@@ -148,8 +149,8 @@ def test_p_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
 @given(problems())
 def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
     G = autograd(lambda W: problem.phi(W=W), problem.W)
-    step = W_linearized(problem.p, G, nu=problem.nu, mu=problem.mu)
-    W = moved(problem.W, step)
+    step = W_linearized(problem.p, G, nu=problem.nu, mu=problem.mu, rows=problem.rows)
+    W = step.of(problem.W)
     assert_smallest_majoriser(lambda W: problem.phi(W=W), problem.W, G, W, step.descent)
     assert_product_is_the_change_of_r(problem, step, W=W)
 
@@ -157,8 +158,8 @@ def test_W_linearized_takes_the_longest_safe_step(problem: Problem) -> None:
 @given(problems())
 def test_p_exact_minimises_phi(problem: Problem) -> None:
     g = problem.p_gradient()
-    step = p_exact(problem.W, g, nu=problem.nu, rho=problem.rho)
-    p = moved(problem.p, step)
+    step = p_exact(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
+    p = step.of(problem.p)
     gradient = autograd(lambda p: problem.phi(p=p), p)
     assert gradient.abs().max() <= 1e-9 * (1 + g.abs().max())
     assert_product_is_the_change_of_r(problem, step, 1e-8, p=p)
@@ -167,8 +168,8 @@ def test_p_exact_minimises_phi(problem: Problem) -> None:
 
 @given(problems(mu=penalty))
 def test_W_exact_minimises_phi(problem: Problem) -> None:
-    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu)
-    W = moved(problem.W, step)
+    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=problem.mu, rows=problem.rows)
+    W = step.of(problem.W)
     start = autograd(lambda W: problem.phi(W=W), problem.W)
     gradient = autograd(lambda W: problem.phi(W=W), W)
     assert gradient.abs().max() <= 1e-9 * (1 + start.abs().max())
@@ -178,14 +179,14 @@ def test_W_exact_minimises_phi(problem: Problem) -> None:
 
 @given(problems(mu=st.just(0.0)))
 def test_W_exact_without_decay_minimises_phi_plus_its_proximal_term(problem: Problem) -> None:
-    epsilon = gram(problem.p, nu=problem.nu, mu=0.0).ridge
+    epsilon = gram(problem.p, nu=problem.nu, mu=0.0, rows=problem.rows).ridge
     assert epsilon > 0
-    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=0.0)
+    step = W_exact(problem.W, problem.W0, problem.p, problem.r, nu=problem.nu, mu=0.0, rows=problem.rows)
 
     def objective(W: Tensor) -> Tensor:
         return problem.phi(W=W) + epsilon / 2 * (W - problem.W).square().sum()
 
-    W = moved(problem.W, step)
+    W = step.of(problem.W)
     start, gradient = autograd(objective, problem.W), autograd(objective, W)
     assert gradient.abs().max() <= 1e-6 * (1e-6 + start.abs().max())
     assert objective(W) <= problem.phi() + 1e-12
@@ -200,7 +201,7 @@ def test_W_exact_survives_dead_units_in_float32(nodes: int, mu: float) -> None:
     p[:, :5] = 0  # five dead units: p has rank 3 at most
     W, z = torch.randn(4, 8, generator=generator), torch.randn(nodes, 4, generator=generator)
     r = p @ W.T - z
-    step = W_exact(W, torch.zeros_like(W), p, r, nu=0.01, mu=mu)
+    step = W_exact(W, torch.zeros_like(W), p, r, nu=0.01, mu=mu, rows=Rows(len(p)))
     assert torch.isfinite(step.direction).all()
     assert (r - step.product).square().sum() < r.square().sum()
     torch.testing.assert_close(step.product, p @ step.direction.T, rtol=1e-3, atol=1e-3)
@@ -209,10 +210,10 @@ def test_W_exact_survives_dead_units_in_float32(nodes: int, mu: float) -> None:
 def test_W_exact_reuses_a_factor() -> None:
     generator = torch.Generator().manual_seed(1)
     p, W, z = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 7), (3, 7), (4, 3)))
-    factor = gram(p, nu=0.1, mu=0.2)
+    factor = gram(p, nu=0.1, mu=0.2, rows=Rows(len(p)))
     assert factor.kernel
-    fresh = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2)
-    reused = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2, factor=factor)
+    fresh = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2, rows=Rows(len(p)))
+    reused = W_exact(W, torch.zeros_like(W), p, p @ W.T - z, nu=0.1, mu=0.2, rows=Rows(len(p)), factor=factor)
     torch.testing.assert_close(reused.direction, fresh.direction, rtol=0, atol=0)
 
 
@@ -222,9 +223,9 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     levels = Levels.from_sequence(values[kind], like=problem.p)
     problem = problem._replace(p=levels.project(problem.p))
     g = problem.p_gradient()
-    step = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
-    p = levels.project(moved(problem.p, step))
-    close(p, moved(problem.p, step), 1e-12)
+    step = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
+    p = levels.project(step.of(problem.p))
+    close(p, step.of(problem.p), 1e-12)
     # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
     gg, gWt = g.square().sum(), (g @ problem.W.T).square().sum()
     taus = [(problem.nu * gWt + problem.rho * gg) / gg * 2**k for k in range(60)]
@@ -242,8 +243,8 @@ def test_p_quantized_on_fine_levels_is_the_linearized_step(problem: Problem) -> 
     levels = Levels(torch.linspace(-200, 200, 2**16, dtype=torch.float64))
     problem = problem._replace(p=levels.project(problem.p), rho=1.0 + problem.rho)
     g = problem.p_gradient()
-    plain = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho)
-    quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho)
+    plain = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
+    quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
     spacing = 400 / 2**16
     # The first tau may be doubled: the step is then the projection of half, a quarter, ... of the plain step.
     shares = [(quantized.direction - plain.length * plain.direction / 2**k).abs().max() for k in range(8)]
@@ -255,24 +256,24 @@ def test_zero_gradient_makes_no_step(quantized: bool) -> None:
     p, W = torch.ones(3, 2), torch.ones(4, 2)
     g = torch.zeros(3, 2)
     if quantized:
-        step = p_quantized(p, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0)
+        step = p_quantized(p, W, g, Levels(torch.tensor([0.0, 1.0])), nu=1.0, rho=1.0, rows=Rows(len(g)))
     else:
-        step = p_linearized(W, g, nu=1.0, rho=1.0)
-    assert torch.equal(moved(p, step), p)
+        step = p_linearized(W, g, nu=1.0, rho=1.0, rows=Rows(len(g)))
+    assert torch.equal(step.of(p), p)
     assert not (step.length * step.product).any()
 
 
 def test_nan_is_not_hidden_by_the_zero_gradient_rule() -> None:
     p, W = torch.ones(3, 2), torch.ones(4, 2)
     g = torch.full((3, 2), float("nan"))
-    assert moved(p, p_linearized(W, g, nu=1.0, rho=1.0)).isnan().all()
+    assert p_linearized(W, g, nu=1.0, rho=1.0, rows=Rows(len(g))).of(p).isnan().all()
     levels = Levels(torch.tensor([0.0, 1.0]))
-    assert levels.project(moved(p, p_quantized(p, W, g, levels, nu=1.0, rho=1.0))).isnan().all()
+    assert levels.project(p_quantized(p, W, g, levels, nu=1.0, rho=1.0, rows=Rows(len(g))).of(p)).isnan().all()
 
 
 @given(problems())
 def test_b_step_minimises_phi(problem: Problem) -> None:
-    decrement = b_decrement(problem.r.sum(0), len(problem.r))
+    decrement = b_decrement(problem.r.sum(0), problem.rows)
     b = problem.b - decrement
     close(autograd(lambda b: problem.phi(b=b), b), torch.zeros_like(b), 1e-9)
     close(problem.r - decrement, problem.residual(b=b))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -28,11 +26,12 @@ def random(*shape: int, seed: int) -> torch.Tensor:
 
 def compare(name: str, tensors: list[torch.Tensor | None], tolerance: float = 1e-5, **settings: object) -> None:
     """What the kernel writes and returns is what the phase does."""
-    phase = partial(getattr(phases, name), **settings)
+    phase = getattr(phases, name)
+    tensors = [*tensors, None]  # rows without weights
     expected = [None if x is None else x.clone() for x in tensors]
-    kernel = kernels.kernel_for(phase, tuple(tensors))
+    kernel = kernels.kernel_for(phase, tuple(tensors), settings)
     assert kernel is not None
-    returned, wanted = kernel(*tensors), phase(*expected)
+    returned, wanted = kernel(*tensors, **settings), phase(*expected, **settings)
     torch.testing.assert_close(tensors, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     torch.testing.assert_close(returned, wanted, rtol=tolerance, atol=1e-3, equal_nan=True)
 
@@ -85,12 +84,16 @@ def test_z_q_u_does_not_hide_nan(place: int) -> None:
 
 
 def test_what_has_no_kernel() -> None:
-    x = torch.ones(1, 4, 3)
-    plain = partial(phases.gradient, f=ACTIVATIONS["relu"], nu=1.0, rho=5.0)
-    assert kernels.kernel_for(plain, (x, x, x, x, None)) is not None
-    assert kernels.kernel_for(plain, (x.double(),) * 4) is None
-    assert kernels.kernel_for(plain, (x.expand(2, 4, 3),) * 4) is None
-    assert kernels.kernel_for(partial(phases.gradient, f=ACTIVATIONS["tanh"], nu=1.0, rho=5.0), (x,) * 4) is None
-    assert kernels.kernel_for(partial(phases.move, length=torch.ones(1)), (x, x, None)) is None
-    levels = Levels(torch.tensor([0.0, 1.0]))
-    assert kernels.kernel_for(partial(phases.z_q_u, f=ACTIVATIONS["relu"], levels=levels), (x,) * 6) is None
+    x, weights = torch.ones(1, 4, 3), torch.ones(4, 1)
+    settings = {"f": ACTIVATIONS["relu"], "nu": 1.0, "rho": 5.0}
+
+    def has_kernel(phase, *tensors: torch.Tensor | None, **other: object) -> bool:
+        return kernels.kernel_for(phase, tensors, settings | other) is not None
+
+    assert has_kernel(phases.gradient, x, x, x, x, None, None)
+    assert not has_kernel(phases.gradient, x, x, x, x, None, weights)
+    assert not has_kernel(phases.gradient, *[x.double()] * 4, None, None)
+    assert not has_kernel(phases.gradient, *[x.expand(2, 4, 3)] * 4, None, None)
+    assert not has_kernel(phases.gradient, x, x, x, x, None, None, f=ACTIVATIONS["tanh"])
+    assert not has_kernel(phases.move, x, x, None, length=torch.ones(1))
+    assert not has_kernel(phases.z_q_u, *[x] * 6, None, levels=Levels(torch.tensor([0.0, 1.0])))

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from torch_geometric.data import Data
 
-from pdadmm_g.errors import InputError
 from pdadmm_g.experiments import cells
 from pdadmm_g.experiments.cells import Cell, run_cell, run_cells
+from pdadmm_g.experiments.results import Results
 
 FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "weight_decay": 0.1}
 
@@ -34,37 +33,38 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict]]:
     return made
 
 
-class FileCell(Cell):
-    file = "cell.json"
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "out", "test")
 
 
-def test_a_finished_cell_is_not_run_again(graph: str, tmp_path: Path, runs) -> None:
-    cell = FileCell("mine", graph, (FAST,), (0, 1))
-    options = {"data_root": None, "processes": 1, "command": "test"}
-    (first,) = run_cells([cell], tmp_path / "out", **options)
+def test_a_finished_cell_is_not_run_again(graph: str, results: Results, runs) -> None:
+    cell = Cell("mine", graph, (FAST,), (0, 1))
+    options = {"data_root": None, "processes": 1}
+    (first,) = run_cells([cell], results, **options)
     assert [seed for seed, _ in runs] == [0, 1]
-    (second,) = run_cells([cell], tmp_path / "out", **options)
+    (second,) = run_cells([cell], results, **options)
     assert len(runs) == 2
     assert first == second
     assert first["mean"] == np.mean([run["test_accuracy"] for run in first["runs"]])
     assert {"command", "date", "hardware", "versions"} <= set(first)
 
 
-def test_more_seeds_keep_the_ones_that_are_there(graph: str, tmp_path: Path, runs) -> None:
-    run_cell(FileCell("mine", graph, (FAST,), (0,)), tmp_path, None, "test")
-    result = run_cell(FileCell("mine", graph, (FAST,), (0, 7)), tmp_path, None, "with both seeds")
+def test_more_seeds_keep_the_ones_that_are_there(graph: str, results: Results, runs) -> None:
+    run_cell(Cell("mine", graph, (FAST,), (0,)), results, None)
+    result = run_cell(Cell("mine", graph, (FAST,), (0, 7)), Results(results.folder, "with both seeds"), None)
     assert [seed for seed, _ in runs] == [0, 7]
     assert result["command"] == "with both seeds"
     assert [run["seed"] for run in result["runs"]] == [0, 7]
 
 
-def test_other_settings_are_another_cell(graph: str, tmp_path: Path, runs) -> None:
-    run_cell(FileCell("mine", graph, (FAST,), (0,)), tmp_path, None, "test")
-    run_cell(FileCell("mine", graph, (FAST | {"epochs": 6},), (0,)), tmp_path, None, "test")
+def test_other_settings_are_another_cell(graph: str, results: Results, runs) -> None:
+    run_cell(Cell("mine", graph, (FAST,), (0,)), results, None)
+    run_cell(Cell("mine", graph, (FAST | {"epochs": 6},), (0,)), results, None)
     assert len(runs) == 2
 
 
-def test_the_candidate_that_is_best_on_validation_is_taken(graph: str, tmp_path: Path, monkeypatch) -> None:
+def test_the_candidate_that_is_best_on_validation_is_taken(graph: str, results: Results, monkeypatch) -> None:
     """The other one is better on test: that must not matter."""
 
     def measured(dataset, settings, seed, data_root, device):
@@ -74,13 +74,13 @@ def test_the_candidate_that_is_best_on_validation_is_taken(graph: str, tmp_path:
 
     monkeypatch.setattr(cells, "run_once", measured)
     candidates = tuple(FAST | {"weight_decay": decay} for decay in (0.1, 0.2))
-    result = run_cell(FileCell("mine", graph, candidates, (0, 1)), tmp_path, None, "test")
+    result = run_cell(Cell("mine", graph, candidates, (0, 1)), results, None)
     assert result["settings"]["weight_decay"] == 0.2
     assert [run["test_accuracy"] for run in result["runs"]] == [0.1, 0.1]
     assert len(result["search"]) == 2
 
 
-def test_candidates_are_compared_over_several_seeds(graph: str, tmp_path: Path, monkeypatch) -> None:
+def test_candidates_are_compared_over_several_seeds(graph: str, results: Results, monkeypatch) -> None:
     """The first candidate is better with the first seed, the second over both."""
     accuracies = {(0.1, 0): 0.9, (0.1, 1): 0.5, (0.2, 0): 0.8, (0.2, 1): 0.8, (0.2, 2): 0.7}
 
@@ -90,16 +90,38 @@ def test_candidates_are_compared_over_several_seeds(graph: str, tmp_path: Path, 
 
     monkeypatch.setattr(cells, "run_once", measured)
     candidates = tuple(FAST | {"weight_decay": decay} for decay in (0.1, 0.2))
-    result = run_cell(FileCell("mine", graph, candidates, (0, 1, 2), search_seeds=2), tmp_path, None, "test")
+    result = run_cell(Cell("mine", graph, candidates, (0, 1, 2), search_seeds=2), results, None)
     assert [run["test_accuracy"] for run in result["runs"]] == [0.8, 0.8, 0.7]
 
 
-def test_a_broken_result_file_is_named(graph: str, tmp_path: Path) -> None:
-    (tmp_path / "cell.json").write_text("{")
-    with pytest.raises(InputError, match=r"cell\.json: cannot read the results"):
-        run_cell(FileCell("mine", graph, (FAST,), (0,)), tmp_path, None, "test")
+def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Results, monkeypatch) -> None:
+    made: list[tuple[float, int]] = []
+    stop_at: list[tuple[float, int]] = [(0.2, 0), (0.2, 1)]
+
+    def measured(dataset, settings, seed, data_root, device):
+        case = (settings["weight_decay"], seed)
+        if case in stop_at:
+            stop_at.remove(case)
+            raise KeyboardInterrupt
+        made.append(case)
+        return {"seed": seed, "val_accuracy": case[0], "test_accuracy": 0.5 + seed, "val_loss": 1.0, "status": "DONE"}
+
+    monkeypatch.setattr(cells, "run_once", measured)
+    cell = Cell("mine", graph, tuple(FAST | {"weight_decay": decay} for decay in (0.1, 0.2)), (0, 1))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(cell, results, None)
+    row = run_cell(cell, results, None)
+    assert made == [(0.1, 0), (0.2, 0), (0.2, 1)]
+    assert (row["mean"], row["settings"]["weight_decay"]) == (1.0, 0.2)
+    assert results.rows() == [row]
 
 
-def test_results_are_plain_json(graph: str, tmp_path: Path) -> None:
-    run_cell(FileCell("mine", graph, (FAST,), (0,)), tmp_path, None, "test")
-    json.loads((tmp_path / "cell.json").read_text(), parse_constant=lambda text: pytest.fail(text))
+@pytest.mark.timeout(120)
+def test_processes_of_a_pool_write_one_file(graph: str, results: Results) -> None:
+    names = [f"method {number}" for number in range(4)]
+    options = {"data_root": None, "processes": 2}
+    rows = list(run_cells([Cell(name, graph, (FAST,), (0, 1)) for name in names], results, **options))
+    assert [row["method"] for row in results.rows()] == names
+    assert sorted(rows, key=lambda row: row["method"]) == results.rows()
+    assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)

@@ -16,12 +16,13 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+import pdadmm_g.report.page
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, is_number, names_of, read_run, read_runs, thin
 from pdadmm_g.report.figures import draw_figures
-from pdadmm_g.report.page import embedded, render
+from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 from pdadmm_g.runs.scoring import confusion, worker_totals
 from pdadmm_g.runs.train_run import train_run
 
@@ -290,6 +291,15 @@ def test_data_cannot_leave_its_element(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"), EVIL)
     assert "<img" not in render([run])
     assert not re.search(r"https?://(?!www\.w3\.org/)", render([run]))
+
+
+def test_every_piece_of_the_script_is_joined_and_no_name_given_twice() -> None:
+    """A second function of the same name would silently take the place of the first."""
+    folder = Path(pdadmm_g.report.page.__file__).with_name("assets")
+    assert sorted(SCRIPT) == sorted(path.stem for path in folder.glob("*.js"))
+    names = re.findall(r"^(?:const|let|(?:async )?function) (\w+)", joined_script(), re.MULTILINE)
+    assert len(names) > 50
+    assert {name for name in names if names.count(name) > 1} == set()
 
 
 def test_figures_of_runs_without_anything_to_draw(tmp_path: Path) -> None:

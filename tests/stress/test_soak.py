@@ -14,8 +14,11 @@ import pytest
 
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.stress import soak
-from pdadmm_g.stress.soak import Blow, Case, Trial, draw, kill_marked, marked_processes, summarize
+from pdadmm_g.stress.soak import campaign
+from pdadmm_g.stress.soak.campaign import summarize
+from pdadmm_g.stress.soak.cases import DISTURBANCES, Blow, Case, draw
+from pdadmm_g.stress.soak.processes import MARK, kill_marked, marked_processes
+from pdadmm_g.stress.soak.trial import Outcome, Trial
 
 SETTINGS = {
     "dataset": "graph.npz", "augment": "none", "normalize": "unit", "weight-decay": 0.1, "layers": 3, "stages": "2,3",
@@ -32,7 +35,7 @@ def test_draws_are_reproducible_and_valid() -> None:
         assert config.workers <= config.layers
         assert all(blow.workers > 1 or "parent" in blow.kind for blow in case.blows)
     kinds = {blow.kind for case in cases for blow in case.blows}
-    assert kinds == set(soak.DISTURBANCES)
+    assert kinds == set(DISTURBANCES)
     assert {case.workers for case in cases} == {1, 2, 3, 4, 5}
 
 
@@ -40,8 +43,8 @@ def test_draws_are_reproducible_and_valid() -> None:
 def test_disturbed_run_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(soak, "draw", lambda seed: Case(seed, SETTINGS, (Blow("kill worker", 2, 1, 0.5),), 1))
-    monkeypatch.setattr(soak.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(campaign, "draw", lambda seed: Case(seed, SETTINGS, (Blow("kill worker", 2, 1, 0.5),), 1))
+    monkeypatch.setattr(campaign.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(SystemExit) as caught:
         main(["soak", "--runs", "1", "--out", str(tmp_path / "soak.json")])
     result = json.loads((tmp_path / "soak.json").read_text())
@@ -59,9 +62,9 @@ def test_disturbed_run_ends_with_the_same_weights(
 def test_soak_notices_and_removes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that fails is reported with its last line, and a process that it left is not left for long."""
     trial = Trial(Case(0, {"dataset": "korra", "checkpoint-every": 1}, (), 1), tmp_path / "0", threading.Event())
-    monkeypatch.setattr(soak, "GONE_SECONDS", 1.0)
+    monkeypatch.setattr("pdadmm_g.stress.soak.trial.GONE_SECONDS", 1.0)
     orphan = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(100)"], env=os.environ | {soak.MARK: trial.mark}
+        [sys.executable, "-c", "import time; time.sleep(100)"], env=os.environ | {MARK: trial.mark}
     )
     outcome = trial.carry_out()
     assert outcome.failure is not None
@@ -86,7 +89,7 @@ def test_stopped_soak_ends_its_processes(tmp_path: Path) -> None:
 
 
 def test_summary_counts() -> None:
-    outcomes = [soak.Outcome(draw(seed)) for seed in range(3)]
+    outcomes = [Outcome(draw(seed)) for seed in range(3)]
     outcomes[1].failure = "the weights differ"
     outcomes[2].dealt = [("kill parent", True), ("kill parent", False), ("stop worker", True), ("kill worker", True)]
     summary = summarize(outcomes)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .updates import inner, squared_norm
+from .sums import inner, squared_norm
 
 
 class Moves(NamedTuple):
@@ -20,6 +20,17 @@ class Moves(NamedTuple):
     b: Tensor | float
     z: Tensor | float
     q: Tensor | float
+
+
+class Shares(NamedTuple):
+    """What one layer contributes to what is measured, each field a number or a 0-d tensor."""
+
+    #: To the Lagrangian, the boundary to the right included and the risk not.
+    objective: Tensor | float
+    #: |p_{l+1} - q_l|^2.
+    gap: Tensor | float
+    #: |q_l|^2.
+    output: Tensor | float
 
 
 def rho_bound(nu: float, lipschitz: float) -> float:
@@ -40,14 +51,18 @@ def layer_terms(rr: Tensor, WW: Tensor, *, nu: float, mu: float) -> Tensor:
     return nu / 2 * rr + mu / 2 * WW
 
 
-def boundary_terms(gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float) -> tuple[Tensor, Tensor]:
+def boundary_terms(
+    gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, weights: Tensor | None, *, nu: float, rho: float
+) -> tuple[Tensor, Tensor]:
     r"""Between two layers: share of the Lagrangian, and the squared norm of the gap :math:`p_{l+1} - q_l`.
+
+    Rows count with their ``weights``.
 
     The share is
     :math:`\tfrac{\nu}{2}\|q - f(z)\|^2 + \langle u, p_{l+1} - q \rangle + \tfrac{\rho}{2}\|p_{l+1} - q\|^2`.
     """
-    gap_squared = squared_norm(gap)
-    return nu / 2 * squared_norm(q - fz) + inner(u, gap) + rho / 2 * gap_squared, gap_squared
+    gap_squared = squared_norm(gap, weights)
+    return nu / 2 * squared_norm(q - fz, weights) + inner(u, gap, weights) + rho / 2 * gap_squared, gap_squared
 
 
 def rate_term(moves: list[Moves], *, nu: float, rho: float, lipschitz: float) -> float:

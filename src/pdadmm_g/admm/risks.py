@@ -1,6 +1,8 @@
-r"""Risks :math:`R(z_L; y)`, summed over nodes, and the z-subproblem of the last layer.
+r"""Risks :math:`R(z_L; y)`, summed over the rows, and the z-subproblem of the last layer.
 
 .. math:: z_L \leftarrow \arg\min_z\; R(z; y) + \tfrac{\nu}{2} \|z - m_L\|^2
+
+It separates into one problem a row, in which the weight of the row is a factor of everything and so plays no part.
 """
 
 from __future__ import annotations
@@ -10,32 +12,36 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from .targets import Targets
+
 
 class Risk(ABC):
-    """A convex function of the logits ``z`` (nodes, classes) and integer labels ``y`` (nodes,)."""
+    """A convex function of the logits ``z`` (rows, classes), given their targets ``y``."""
 
     @abstractmethod
-    def __call__(self, z: Tensor, y: Tensor) -> Tensor:
-        """R(z; y), summed over nodes."""
+    def __call__(self, z: Tensor, y: Targets) -> Tensor:
+        """R(z; y), summed over the rows, each with its weight."""
 
     @abstractmethod
-    def argmin_z(self, m: Tensor, y: Tensor, nu: float, z_old: Tensor) -> Tensor:
+    def argmin_z(self, m: Tensor, y: Targets, nu: float, z_old: Tensor) -> Tensor:
         """Minimiser of R(z; y) + nu/2 |z - m|^2; ``z_old`` is a warm start and does not change the answer."""
 
 
 class CrossEntropy(Risk):
-    r""":math:`R = \sum_i -\log \mathrm{softmax}(z_i)_{y_i}`."""
+    r""":math:`R = -\sum_i w_i \sum_c t_{ic} \log \mathrm{softmax}(z_i)_c`, t being one 1 where y is a label."""
 
     max_steps = 100
     max_halvings = 40
     blind_steps = 6
     blind_rounds = 8
 
-    def __call__(self, z: Tensor, y: Tensor) -> Tensor:
-        return torch.nn.functional.cross_entropy(z, y, reduction="sum")
+    def __call__(self, z: Tensor, y: Targets) -> Tensor:
+        if y.weights is None:
+            return torch.nn.functional.cross_entropy(z, y.t, reduction="sum")
+        return y.sum(torch.nn.functional.cross_entropy(z, y.t, reduction="none"))
 
-    def argmin_z(self, m: Tensor, y: Tensor, nu: float, z_old: Tensor) -> Tensor:
-        r"""Damped Newton, node by node.
+    def argmin_z(self, m: Tensor, y: Targets, nu: float, z_old: Tensor) -> Tensor:
+        r"""Damped Newton, row by row.
 
         With :math:`s = \mathrm{softmax}(z)` the Hessian is :math:`\mathrm{diag}(s + \nu) - s s^T`. Sherman-Morrison
         inverts it in O(classes); its denominator :math:`1 - \sum s^2/(s+\nu)` equals
@@ -45,7 +51,7 @@ class CrossEntropy(Risk):
             z_old, done = self._steps_on_gpu(m, y, nu, z_old)
             if done:
                 return z_old
-        target = _one_hot(m, y)
+        target = y.distribution(m)
         z = z_old
         value = self._node_objective(z, m, y, nu)
         if not bool(torch.isfinite(value).all()):
@@ -68,7 +74,7 @@ class CrossEntropy(Risk):
         """Rounding z itself moves the gradient by up to eps |z|: less cannot be reached."""
         return bool((gradient.abs() <= 4 * torch.finfo(z.dtype).eps * (1 + z.abs() + pull.abs())).all())
 
-    def _steps_on_gpu(self, m: Tensor, y: Tensor, nu: float, z: Tensor) -> tuple[Tensor, bool]:
+    def _steps_on_gpu(self, m: Tensor, y: Targets, nu: float, z: Tensor) -> tuple[Tensor, bool]:
         """Several steps between two looks at the result, which the GPU would be idle for; none in a CUDA graph.
 
         Returns also whether that was enough. It nearly always is: see ``argmin_z_blind``.
@@ -78,7 +84,7 @@ class CrossEntropy(Risk):
             if torch.cuda.is_current_stream_capturing():
                 return z, True
             pull = nu * (z - m)
-            if self._vanishes(torch.softmax(z, dim=1) - _one_hot(m, y) + pull, z, pull):
+            if self._vanishes(torch.softmax(z, dim=1) - y.distribution(m) + pull, z, pull):
                 return z, True
         return z, False
 
@@ -89,14 +95,14 @@ class CrossEntropy(Risk):
         correction = (s * scaled).sum(1, keepdim=True) / (nu * (s * inverse).sum(1, keepdim=True))
         return scaled + inverse * s * correction
 
-    def argmin_z_blind(self, m: Tensor, y: Tensor, nu: float, z_old: Tensor) -> Tensor:
+    def argmin_z_blind(self, m: Tensor, y: Targets, nu: float, z_old: Tensor) -> Tensor:
         r"""The same without a look at any value: a fixed number of Newton steps from ``z_old``.
 
         Cross-entropy is self-concordant in the generalised sense: along a direction d its third derivative is at most
         :math:`\delta = \max d - \min d` times the second. Steps of :math:`\log(1 + \delta)/\delta` therefore always
         descend, and are full Newton steps near the minimum.
         """
-        target = _one_hot(m, y)
+        target = y.distribution(m)
         z = z_old
         for _ in range(self.blind_steps):
             s = torch.softmax(z, dim=1)
@@ -106,7 +112,7 @@ class CrossEntropy(Risk):
         return z
 
     def _backtrack(
-        self, z: Tensor, value: Tensor, direction: Tensor, gradient: Tensor, m: Tensor, y: Tensor, nu: float
+        self, z: Tensor, value: Tensor, direction: Tensor, gradient: Tensor, m: Tensor, y: Targets, nu: float
     ) -> tuple[Tensor, Tensor, bool]:
         """Halve the step of each node until Armijo's condition holds; nodes that cannot improve stay where they are."""
         slope = (gradient * direction).sum(1)
@@ -125,24 +131,20 @@ class CrossEntropy(Risk):
         return z_next, torch.where(accepted, value_next, value), bool((z_next != z).any())
 
     @staticmethod
-    def _node_objective(z: Tensor, m: Tensor, y: Tensor, nu: float) -> Tensor:
-        risk = torch.nn.functional.cross_entropy(z, y, reduction="none")
+    def _node_objective(z: Tensor, m: Tensor, y: Targets, nu: float) -> Tensor:
+        risk = torch.nn.functional.cross_entropy(z, y.t, reduction="none")
         return risk + nu / 2 * (z - m).square().sum(1)
 
 
 class SquaredError(Risk):
-    r""":math:`R = \tfrac12 \|z - \mathrm{onehot}(y)\|^2`."""
+    r""":math:`R = \tfrac12 \sum_i w_i \|z_i - t_i\|^2`."""
 
-    def __call__(self, z: Tensor, y: Tensor) -> Tensor:
-        return (z - _one_hot(z, y)).square().sum() / 2
+    def __call__(self, z: Tensor, y: Targets) -> Tensor:
+        distances = (z - y.distribution(z)).square()
+        return (distances.sum() if y.weights is None else y.sum(distances.sum(1))) / 2
 
-    def argmin_z(self, m: Tensor, y: Tensor, nu: float, z_old: Tensor) -> Tensor:
-        return (_one_hot(m, y) + nu * m) / (1 + nu)
-
-
-def _one_hot(like: Tensor, y: Tensor) -> Tensor:
-    """One row per node, 1 at its label. (Unlike torch's own, this does not wait for the device to check the labels.)"""
-    return torch.zeros_like(like).scatter_(1, y[:, None], 1.0)
+    def argmin_z(self, m: Tensor, y: Targets, nu: float, z_old: Tensor) -> Tensor:
+        return (y.distribution(m) + nu * m) / (1 + nu)
 
 
 RISKS: dict[str, Risk] = {"cross-entropy": CrossEntropy(), "squared-error": SquaredError()}

@@ -1,47 +1,32 @@
 r"""The subproblems of pdADMM-G and pdADMM-G-Q, one function each, under the paper's symbols.
 
-Activations are (nodes, features), ``W`` is (out, in). What is kept of the pre-activation :math:`m = p W^T + b` is the
-residual :math:`r = m - z`. It is not recomputed: each step returns what it changes in it, a product that the step needs
-anyway. Within one layer, with :math:`q_-, u_-` the output and the dual variable of the layer before,
+Activations are (rows, features), ``W`` is (out, in). What is kept of the pre-activation :math:`m = p W^T + b` is the
+residual :math:`r = m - z` (the paper's :math:`r_l` is another thing, the gap :math:`p_{l+1} - q_l`). It is not
+recomputed: each step returns what it changes in it, a product that the step needs anyway. Within one layer, with
+:math:`q_-, u_-` the output and the dual variable of the layer before,
 
 .. math::
    \phi = \tfrac{\nu}{2} \|r\|^2 + \tfrac{\mu}{2} \|W - W^0\|^2
         + \langle u_-, p - q_- \rangle + \tfrac{\rho}{2} \|p - q_-\|^2 .
 
-Every tensor may have a leading dimension, one entry for each of several equal layers: norms and products are then taken
-layer by layer. All functions are pure; where ``out`` is given, the result goes there. A descent that a step
-guarantees, :math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a tensor, one number a layer:
-nothing waits for the device.
+Norms and inner products of activations run over all training ``rows``, each with its weight. Every tensor may have a
+leading dimension, one entry for each of several equal layers: norms and products are then taken layer by layer. All
+functions are pure; where ``out`` is given, the result goes there. A descent that a step guarantees,
+:math:`\tfrac12 \langle \nabla\phi, x - x_{new} \rangle`, comes back as a tensor, one number a layer: nothing waits for
+the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .levels import FloatGrid, Levels
-
-
-class Product(Protocol):
-    """A matrix product, in whatever precision."""
-
-    def __call__(self, a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
-
-
-def matmul(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """a b, for one layer or several; on a CPU one after the other, so that bits do not depend on how many there are."""
-    if a.ndim == 2:
-        return torch.mm(a, b, out=out)
-    if a.is_cuda and len(a) > 1:
-        return torch.bmm(a, b, out=out)
-    out = a.new_empty(*a.shape[:-1], b.shape[-1]) if out is None else out
-    for one, other, result in zip(a, b, out, strict=True):
-        torch.mm(one, other, out=result)
-    return out
+from .rows import Rows
+from .sums import Product, across, inner, matmul, squared_norm
 
 
 class Step(NamedTuple):
@@ -56,44 +41,9 @@ class Step(NamedTuple):
     #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
     descent: Tensor
 
-
-#: Up to so many values one sum in single precision keeps six digits.
-SHORT = 1 << 16
-
-
-def squared_norm(x: Tensor) -> Tensor:
-    """|x|^2, one number a layer.
-
-    Row by row where there are many values, since one sum over millions in single precision loses half the digits.
-    """
-    if _is_short(x):
-        return torch.linalg.vector_norm(x, dim=(-2, -1)).square()
-    single = torch.float32 if x.dtype is torch.bfloat16 else None
-    return torch.linalg.vector_norm(x, dim=-1, dtype=single).square().sum(-1)
-
-
-def inner(x: Tensor, y: Tensor) -> Tensor:
-    """<x, y>, one number a layer."""
-    if x.is_cuda and x.dtype is y.dtype and x.is_contiguous() and len(x) == 1 and x.numel() < 1 << 31:
-        return torch.dot(x.view(-1), y.reshape(-1)).view(1)  # no product of this size in memory
-    return sum_up(x * y)
-
-
-def sum_up(x: Tensor) -> Tensor:
-    """The sum of all values, one number a layer."""
-    return x.flatten(-2).sum(-1) if _is_short(x) else x.sum(-1).sum(-1)
-
-
-def column_sums(x: Tensor) -> Tensor:
-    """The sum over nodes, as one row a layer; on a CPU one after the other, as in :func:`matmul`."""
-    single = torch.float32 if x.dtype is torch.bfloat16 else None
-    if x.ndim == 3 and len(x) > 1 and not x.is_cuda:
-        return torch.stack([one.sum(-2, keepdim=True, dtype=single) for one in x])
-    return x.sum(-2, keepdim=True, dtype=single)
-
-
-def _is_short(x: Tensor) -> bool:
-    return not x.is_cuda and x.dtype is not torch.bfloat16 and x.shape[-2] * x.shape[-1] <= SHORT
+    def of(self, x: Tensor) -> Tensor:
+        """x after the step."""
+        return stepped(x, self.direction, self.length)
 
 
 def stepped(x: Tensor, direction: Tensor, length: Tensor | float, out: Tensor | None = None) -> Tensor:
@@ -101,11 +51,6 @@ def stepped(x: Tensor, direction: Tensor, length: Tensor | float, out: Tensor | 
     if isinstance(length, Tensor):
         return torch.addcmul(x, direction, length, value=-1, out=out)
     return torch.sub(x, direction, alpha=length, out=out)
-
-
-def across(numbers: Tensor) -> Tensor:
-    """One number a layer, in a shape that goes with the layers' matrices."""
-    return numbers[..., None, None]
 
 
 # ---------------------------------------------------------------------------------------------------------------- p
@@ -128,6 +73,7 @@ def p_linearized(
     *,
     nu: float,
     rho: float,
+    rows: Rows,
     out: Tensor | None = None,
     gg: Tensor | None = None,
     mm: Product = matmul,
@@ -138,17 +84,19 @@ def p_linearized(
     ``gg`` is :math:`\|g\|^2` where it is known.
     """
     gWt = mm(g, W.mT, out=out)
-    gg = squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * squared_norm(gWt) + rho * gg)
+    gg = rows.squared_norm(g) if gg is None else gg
+    inverse_tau = _ratio(gg, nu * rows.squared_norm(gWt) + rho * gg)
     return Step(g, gWt, across(inverse_tau), inverse_tau * gg / 2)
 
 
-def p_exact(W: Tensor, g: Tensor, *, nu: float, rho: float, out: Tensor | None = None, mm: Product = matmul) -> Step:
+def p_exact(
+    W: Tensor, g: Tensor, *, nu: float, rho: float, rows: Rows, out: Tensor | None = None, mm: Product = matmul
+) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
     hessian = matmul(W.mT, W).mul_(nu)
     hessian.diagonal(dim1=-2, dim2=-1).add_(rho)
     d = _solve_right(g, hessian, mm)
-    return Step(d, mm(d, W.mT, out=out), 1.0, inner(g, d) / 2)
+    return Step(d, mm(d, W.mT, out=out), 1.0, rows.inner(g, d) / 2)
 
 
 def p_quantized(
@@ -159,9 +107,10 @@ def p_quantized(
     *,
     nu: float,
     rho: float,
+    rows: Rows,
     out: Tensor | None = None,
     gg: Tensor | None = None,
-    each: Callable[..., list[Tensor]] = lambda phase, *tensors: [phase(*tensors)],
+    summed: Callable[..., Tensor] = lambda phase, *tensors, **settings: phase(*tensors, **settings),
     mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
@@ -169,31 +118,37 @@ def p_quantized(
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
-    difference may be off the level by a rounding error. ``each`` applies an elementwise phase, perhaps block by block.
+    difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
+    block, and adds up what it returns.
     """
-    gg = squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * squared_norm(mm(g, W.mT, out=out)) + rho * gg)
+    gg = rows.squared_norm(g) if gg is None else gg
+    inverse_tau = _ratio(gg, nu * rows.squared_norm(mm(g, W.mT, out=out)) + rho * gg)
     d = torch.empty_like(p)
     while True:
-        dd = torch.stack(each(partial(_quantized_move, levels=levels, length=across(inverse_tau)), d, p, g)).sum(0)
+        dd = rows.total(summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau)))
         dWt = mm(d, W.mT, out=out)
-        majorised = (nu * squared_norm(dWt) + rho * dd) * inverse_tau <= dd
+        majorised = (nu * rows.squared_norm(dWt) + rho * dd) * inverse_tau <= dd
         if bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
         inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)  # what is done stays as it is
 
 
-def _quantized_move(d: Tensor, p: Tensor, g: Tensor, *, levels: Levels | FloatGrid, length: Tensor) -> Tensor:
+def _quantized_move(
+    d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Levels | FloatGrid, length: Tensor
+) -> Tensor:
     """p - Proj(p - length g) over d. Returns its squared norm."""
     torch.sub(p, levels.project(torch.addcmul(p, g, length, value=-1)), out=d)
-    return squared_norm(d)
+    return squared_norm(d, weights)
 
 
 # ---------------------------------------------------------------------------------------------------------------- W
 
 
 def W_gradient(rp: Tensor, decay: Tensor | None, *, nu: float, mu: float, out: Tensor | None = None) -> Tensor:
-    r""":math:`G = \nu r^T p + \mu (W - W^0)`, with ``decay`` = W - W^0 (None when mu = 0)."""
+    r""":math:`G = \nu r^T \mathrm{diag}(w)\, p + \mu (W - W^0)`, with ``decay`` = W - W^0 (None when mu = 0).
+
+    ``rp`` is the product, a sum over all rows.
+    """
     G = torch.mul(rp, nu, out=out)
     return G if decay is None else G.add_(decay, alpha=mu)
 
@@ -204,6 +159,7 @@ def W_linearized(
     *,
     nu: float,
     mu: float,
+    rows: Rows,
     out: Tensor | None = None,
     GG: Tensor | None = None,
     mm: Product = matmul,
@@ -214,7 +170,7 @@ def W_linearized(
     """
     pGt = mm(p, G.mT, out=out)
     GG = squared_norm(G) if GG is None else GG
-    inverse_theta = _ratio(GG, nu * squared_norm(pGt) + mu * GG)
+    inverse_theta = _ratio(GG, nu * rows.squared_norm(pGt) + mu * GG)
     return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2)
 
 
@@ -224,22 +180,26 @@ class Gram(NamedTuple):
     factor: Tensor
     #: mu plus the proximal weight that keeps the factorisation well posed (all of it when mu = 0).
     ridge: Tensor
-    #: True: nodes x nodes, :math:`p p^T + (ridge/\nu) I`. False: in x in, :math:`\nu p^T p + ridge I`.
+    #: True: rows x rows, :math:`p p^T + (ridge/\nu) \mathrm{diag}(1/w)`.
+    #: False: in x in, :math:`\nu p^T \mathrm{diag}(w)\, p + ridge I`.
     kernel: bool
 
 
-def gram(p: Tensor, *, nu: float, mu: float, mm: Product = matmul) -> Gram:
-    """Factorise in whichever of the two forms is smaller.
+def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Gram:
+    """Factorise in whichever of the two forms is smaller; where the rows are not all here, only one can be had.
 
     The ridge is at least a thousand rounding errors of (a bound on) the largest eigenvalue, so that the solution keeps
     three digits even for a rank-deficient p (dead units, fewer nodes than features).
     """
-    nodes, width = p.shape[-2:]
-    kernel = nodes < width
-    matrix = mm(p, p.mT) if kernel else mm(p.mT, p)
-    largest = matrix.abs().sum(-1).amax(-1)
+    number, width = p.shape[-2:]
+    kernel = number < width and rows.whole
+    weights = rows.weights[:, 0] if kernel and rows.weights is not None else None
+    matrix = mm(p, p.mT) if kernel else rows.product(p, p, mm)
+    sizes = matrix.abs()
+    largest = (sizes if weights is None else sizes * weights).sum(-1).amax(-1)
     ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
-    matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[..., None] / nu)
+    diagonal = ridge[..., None] / nu
+    matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights)
     return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
 
 
@@ -251,6 +211,7 @@ def W_exact(
     *,
     nu: float,
     mu: float,
+    rows: Rows,
     factor: Gram | None = None,
     columns: Tensor | None = None,
     out: Tensor | None = None,
@@ -261,10 +222,11 @@ def W_exact(
     Minimises :math:`\phi + \tfrac{\epsilon}{2} \|W - W_{old}\|^2` where :math:`\mu + \epsilon` is the ridge of
     :func:`gram` (:math:`\epsilon = 0` unless mu is below its floor). In kernel form, with
     :math:`a = \mu/(\mu+\epsilon)`, :math:`R = r - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
-    :math:`a (W - W^0) + S^T p` and the new residual needs no further product: :math:`r_{new} = (ridge/\nu) S`.
-    ``columns`` is p in the order of memory in which a sum over the nodes is fastest, if there is such a copy.
+    :math:`a (W - W^0) + S^T p` and the new residual needs no further product:
+    :math:`r_{new} = (ridge/\nu) \mathrm{diag}(1/w) S`.
+    ``columns`` is p in the order of memory in which a sum over the rows is fastest, if there is such a copy.
     """
-    factor = factor or gram(p, nu=nu, mu=mu)
+    factor = factor or gram(p, nu=nu, mu=mu, rows=rows)
     decay = W - W0 if mu else None
     if factor.kernel:
         ridge = across(factor.ridge)
@@ -272,12 +234,12 @@ def W_exact(
         direction = matmul(S.mT, p)
         if decay is not None:
             direction = direction + mu / ridge * decay
-        product = torch.addcmul(r, S, ridge / nu, value=-1)
+        product = torch.addcmul(r, S, ridge / nu if rows.weights is None else ridge / nu / rows.weights, value=-1)
     else:
-        G = W_gradient(mm(r.mT, p if columns is None else columns), decay, nu=nu, mu=mu)
+        G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
         direction = torch.cholesky_solve(G.mT, factor.factor).mT
         product = mm(p, direction.mT, out=out)
-    descent = nu * inner(r, product)
+    descent = nu * rows.inner(r, product)
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
     return Step(direction, product, 1.0, descent / 2)
@@ -286,13 +248,13 @@ def W_exact(
 # ------------------------------------------------------------------------------------------------------- b, z, q, u
 
 
-def b_decrement(sums: Tensor, nodes: int) -> Tensor:
-    r""":math:`b \leftarrow b - \mathrm{mean}_{nodes}(r)`, the exact minimiser, from the column sums of r.
+def b_decrement(sums: Tensor, rows: Rows) -> Tensor:
+    r""":math:`b \leftarrow b - \mathrm{mean}_{rows}(r)`, the exact minimiser, from the column sums of r.
 
-    r falls by as much. The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of nodes
+    r falls by as much. The paper's step, the gradient over :math:`\nu`, is longer by a factor of the number of rows
     and diverges.
     """
-    return sums / nodes
+    return sums / rows.number
 
 
 def q_step(

@@ -39,9 +39,9 @@ def reproduce(experiment: str, device: str, output: Output, **options: Any) -> N
 
     EXPERIMENT is one of {experiments}.
 
-    Results go to OUT/EXPERIMENT: one JSON file per cell, table.md and PNG figures. A cell that is there is not run
-    again: call the command once more to go on after an interruption. stand-ins trains on the real graphs of Flickr and
-    ogbn-arxiv with made-up features.
+    Results go to OUT/EXPERIMENT: results.jsonl with one line per cell, and table.md and figure.png of all that is in
+    it. What is there is not run again: call the command once more to go on after an interruption. stand-ins trains on
+    the real graphs of Flickr and ogbn-arxiv with made-up features.
 
     \b
     pdadmm-g reproduce table-100 --quick --workers 2 --data-root raw
@@ -92,7 +92,7 @@ def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:
 
 def _row_line(row: dict[str, Any]) -> str:
     """A line of progress: what was run, and its main figure."""
-    what = [str(row[key]) for key in ("dataset", "method", "algorithm", "quantized") if key in row]
+    what = [str(row[key]) for key in ("dataset", "method") if key in row]
     what += [f"{row[key]} {unit}" for key, unit in (("depth", "layers"), ("workers", "workers")) if key in row]
     figures = [f"{row[key]:.3f}" for key in ("mean", "test_accuracy", "seconds") if row.get(key) is not None]
     return "  ".join([*what, *figures])

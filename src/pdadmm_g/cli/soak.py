@@ -32,8 +32,9 @@ def soak(runs: int, seed: int, jobs: int, out: str | None) -> int:
 
     from ..files import write_atomically
     from ..hardware import provenance
-    from ..stress.soak import Outcome, summarize
-    from ..stress.soak import soak as run
+    from ..stress.soak.campaign import soak as run
+    from ..stress.soak.campaign import summarize
+    from ..stress.soak.trial import Outcome
 
     def show(outcome: Outcome) -> None:
         blows = ", ".join(f"{kind}{'' if middle else ' early'}" for kind, middle in outcome.dealt)

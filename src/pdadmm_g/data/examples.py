@@ -1,4 +1,4 @@
-"""Rows that train or validate: augmented features and labels."""
+"""Rows that train or validate: augmented features, targets, weights."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ..admm.targets import Targets
+
 
 class Examples(NamedTuple):
-    """Augmented features (nodes, features) and integer labels (nodes,)."""
+    """Rows with what they should become."""
 
+    #: Augmented features (rows, features).
     X: Tensor
+    #: Numbers of classes (rows,), or probabilities (rows, classes).
     y: Tensor
+    #: (rows,), all positive; None if each row weighs one.
+    weights: Tensor | None = None
+
+    @property
+    def targets(self) -> Targets:
+        """What the rows should become, for the algorithm."""
+        return Targets(self.y, self.weights)
 
 
 def aligned(examples: Examples | None) -> Examples | None:
     """The same with features that start on a cache line, where a product gives the same bits in every process."""
     if examples is None or examples.X.data_ptr() % 64 == 0:
         return examples
-    return Examples(examples.X.clone(), examples.y)
+    return examples._replace(X=examples.X.clone())
 
 
 def at_most(number: int, rows: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..admm.activations import Smooth
-from ..admm.diagnostics import Moves
+from ..admm.diagnostics import Moves, Shares
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -22,27 +22,45 @@ RECORDED = 1 << 24
 
 
 class RecordedEpoch:
-    """The epoch of a worker as a CUDA graph. Recording changes nothing; each call runs one epoch."""
+    """The epoch of a worker, recorded as a CUDA graph after a few plain ones. Each call runs one epoch."""
+
+    #: Plain epochs before the recording: libraries set themselves up in the first ones.
+    after = 3
 
     def __init__(self, worker: Worker) -> None:
-        self.rho = worker.rho
-        self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph):
-            self.moves = worker.run_epoch()
-            self.measured = worker.measured
+        self._worker = worker
+        self._plain = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._rho = worker.rho
+        self._result: tuple[list[Moves], list[Shares]] = ([], [])
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """The whole chain, no large layers, and no step that looks at a value: not exact, quantized or smooth."""
+        """The whole chain on a GPU, no large layers, no step that looks at a value: not exact, quantized or smooth."""
+        on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
         plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
-        plain = (
-            plain and worker.algorithm.solver == "linearized" and not isinstance(worker.algorithm.activation, Smooth)
-        )
-        return alone and small and plain
+        algorithm = worker.algorithm
+        blind = algorithm.solver == "linearized" and not isinstance(algorithm.activation, Smooth)
+        return on_gpu and alone and small and plain and blind
 
-    def __call__(self) -> list[Moves]:
-        self.graph.replay()
-        return self.moves
+    def __call__(self) -> tuple[list[Moves], list[Shares]]:
+        if self._graph is not None and self._rho != self._worker.rho:
+            # What depends on rho is compiled again in an epoch that is not recorded.
+            self._graph, self._plain = None, self.after - 1
+        if self._graph is None and self._plain < self.after:
+            self._plain += 1
+            return self._worker.run_epoch()
+        if self._graph is None:
+            self._record()
+        assert self._graph is not None
+        self._graph.replay()
+        return self._result
+
+    def _record(self) -> None:
+        """Recording changes nothing."""
+        self._rho, self._graph = self._worker.rho, torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self._graph):
+            self._result = self._worker.run_epoch()

@@ -8,7 +8,6 @@ linear activation. :func:`kernel_for` says whether a phase has one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +17,8 @@ from torch import Tensor
 
 from ..admm.activations import Activation, Identity, LeakyReLU
 from ..admm.levels import FloatGrid, Levels
+from . import phases
+from .phases import StepSums
 
 #: Values that one program of an elementwise kernel takes.
 BLOCK = 1024
@@ -25,17 +26,33 @@ BLOCK = 1024
 ROWS, COLUMNS, STRIP = 64, 64, 512
 
 
-def kernel_for(phase: partial[Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Any] | None:
-    """The kernel with what ``phase`` has bound of its arguments; None if there is none for these tensors."""
-    name, settings = phase.func.__name__, phase.keywords
+#: The kernels by the phase that each replaces.
+KERNELS: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def _replaces(phase: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a kernel for the phase that it replaces."""
+
+    def register(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        KERNELS[phase] = kernel
+        return kernel
+
+    return register
+
+
+def kernel_for(
+    phase: Callable[..., Any], tensors: tuple[Tensor | None, ...], settings: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """The kernel that takes the place of ``phase``, None if there is none for these tensors and settings.
+
+    All kernels are for one large layer without levels, and for rows without weights, which come last.
+    """
+    *state, weights = tensors
+    known = [x for x in state if x is not None]
+    fits = len(known[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in known)
     slope = 0.0 if "f" not in settings else _slope(settings["f"])
-    state = [x for x in tensors if x is not None]
-    fits = len(state[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in state)
-    if name not in KERNELS or slope is None or not fits or settings.get("levels") is not None:
-        return None
-    if isinstance(settings.get("length"), float):
-        settings = settings | {"length": state[0].new_tensor(settings["length"])}
-    return partial(KERNELS[name], **settings)
+    plain = weights is None and slope is not None and settings.get("levels") is None
+    return KERNELS.get(phase) if fits and plain else None
 
 
 def _slope(f: Activation) -> float | None:
@@ -45,8 +62,22 @@ def _slope(f: Activation) -> float | None:
     return 1.0 if isinstance(f, Identity) else None
 
 
+def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
+    return length if isinstance(length, Tensor) else like.new_tensor(length)
+
+
+@_replaces(phases.gradient)
 def gradient(
-    rW: Tensor, p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float
+    rW: Tensor,
+    p: Tensor,
+    q: Tensor,
+    u: Tensor | None,
+    z: Tensor | None,
+    weights: None,
+    *,
+    f: Activation,
+    nu: float,
+    rho: float,
 ) -> Tensor:
     """See :func:`.phases.gradient`."""
     programs = triton.cdiv(p.numel(), BLOCK)
@@ -73,14 +104,15 @@ def _gradient(rW_, p_, q_, other_, sums_, total, slope, nu, rho, KEEPS_U: tl.con
     tl.store(sums_ + program, tl.sum(g * g))
 
 
-def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor) -> Tensor:
+@_replaces(phases.move_and_sum)
+def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, weights: None, *, length: Tensor | float) -> Tensor:
     """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
     rows, width = x.shape[-2:]
     grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
     sums = x.new_empty(grid[0], width)
     strides = (0, 0) if copy is None else copy.stride()[-2:]
     _move_and_sum[grid](
-        x, direction, x if copy is None else copy, length, sums, rows, width, *strides,
+        x, direction, x if copy is None else copy, _on_device(length, x), sums, rows, width, *strides,
         COPIES=copy is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
     )  # fmt: skip
     return sums.sum(0).view(1, 1, width)
@@ -108,6 +140,7 @@ def _move_and_sum(
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
 
 
+@_replaces(phases.z_q_u)
 def z_q_u(
     z: Tensor,
     r: Tensor,
@@ -115,22 +148,23 @@ def z_q_u(
     q: Tensor,
     u: Tensor | None,
     p: Tensor,
+    weights: None,
     *,
-    length: Tensor,
+    length: Tensor | float,
     decrement: Tensor,
     f: Activation,
     nu: float,
     rho: float,
     levels: Levels | FloatGrid | None,
-) -> Tensor:
+) -> StepSums:
     """See :func:`.phases.z_q_u`, without levels."""
     programs = triton.cdiv(z.numel(), BLOCK)
     sums = z.new_empty(7, programs)
     _z_q_u[(programs,)](
-        z, r, product, q, q if u is None else u, p, length, decrement, sums, z.numel(), z.shape[-1], programs,
-        _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK,
+        z, r, product, q, q if u is None else u, p, _on_device(length, z), decrement, sums, z.numel(), z.shape[-1],
+        programs, _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK,
     )  # fmt: skip
-    return sums.sum(1, keepdim=True)
+    return StepSums(*sums.sum(1, keepdim=True))
 
 
 @triton.jit
@@ -177,6 +211,3 @@ def _z_q_u(
     tl.store(sums + 4 * programs, tl.sum(gap * gap))
     tl.store(sums + 5 * programs, tl.sum(q_new * q_new))
     tl.store(sums + 6 * programs, tl.sum(q))
-
-
-KERNELS: dict[str, Callable[..., Tensor]] = {"gradient": gradient, "move_and_sum": move_and_sum, "z_q_u": z_q_u}

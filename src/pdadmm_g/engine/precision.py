@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..admm.state import SMALL
-from ..admm.updates import Product, matmul
+from ..admm.sums import Product, matmul
 
 Precision = Literal["fp32", "tf32", "bf16"]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
+from ..admm.diagnostics import Moves, Shares
 from ..admm.state import SMALL, Boundary, Layer
 
 #: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
@@ -88,3 +90,11 @@ def _view(boundary: Boundary | None) -> Boundary | None:
         return None
     u = None if boundary.u is None else boundary.u[None]
     return replace(boundary, p=boundary.p[None], q=boundary.q[None], u=u)
+
+
+Row = TypeVar("Row", Shares, Moves)
+
+
+def layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
+    """What was measured group by group, each field with one number a layer."""
+    return [kind(*one) for group in groups for one in torch.stack([torch.as_tensor(x) for x in group]).unbind(1)]

@@ -7,46 +7,47 @@ and sends it, and both update u from the same values.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
-from ..admm.diagnostics import Moves, layer_terms
+from ..admm.diagnostics import Moves, Shares, layer_terms
 from ..admm.risks import Risk
-from ..admm.state import SMALL, Boundary, Layer, Weights
+from ..admm.rows import Rows
+from ..admm.state import Boundary, Layer, Weights
+from ..admm.sums import squared_norm, sum_up
+from ..admm.targets import Targets
 from ..admm.updates import (
     Gram,
     Step,
     W_exact,
     W_linearized,
     b_decrement,
-    column_sums,
     gram,
-    matmul,
     p_exact,
     p_linearized,
     p_quantized,
-    squared_norm,
-    sum_up,
     u_implied,
 )
 from . import phases
+from .backends import backend_for
 from .cuda_graph import RecordedEpoch
+from .culprit import Culprit, Lookout, tainted
 from .link import Link
-from .phases import by_rows, total
-from .precision import Precision, aligned, product
-from .stacking import Group, grouped
+from .phases import BoundarySums, StepSums, WeightSums
+from .precision import Precision
+from .stacking import Group, grouped, layer_by_layer
+from .workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """The hyperparameters that every layer shares and that stay the same while it trains."""
+    """The hyperparameters that every layer shares and that stay the same while it trains, and how to compute."""
 
     activation: Activation
     risk: Risk
@@ -57,62 +58,39 @@ class Algorithm:
     mu: float
     #: Of the products of an epoch's large matrices.
     precision: Precision = "fp32"
+    #: Are the elementwise phases compiled? None: on a GPU, where it pays.
+    compile: bool | None = None
 
 
-class Shares(NamedTuple):
-    """The contribution of a layer to the diagnostics, each field a 0-d tensor, or of a group, with a number a layer."""
+class Ends(NamedTuple):
+    """What a worker has of the data, which enter at the ends of the chain."""
 
-    #: To the Lagrangian, the boundary to the right included and the risk not.
-    objective: Tensor | float
-    #: |p_{l+1} - q_l|^2.
-    gap: Tensor | float
-    #: |q_l|^2.
-    output: Tensor | float
-
-
-class Culprit(NamedTuple):
-    """A variable with NaN or infinity in it. The smallest of several is the likeliest source of the others."""
-
-    #: 0 if it was seen as a step read it, 1 if after the epoch, when it may have come from another.
-    hindsight: int
-    #: Its place in ``ORDER``.
-    place: int
-    #: The layer l of p_l, ..., u_l, counted from the worker's first, which is 0.
-    layer: int
-
-    @property
-    def variable(self) -> str:
-        """One of p, W, b, z, q, u."""
-        return ORDER[self.place]
-
-
-#: The order in which an epoch passes NaN on within a layer. u comes before q: a broken u breaks q in the same epoch,
-#: while a broken q does not outlive it.
-ORDER = ("p", "W", "b", "z", "u", "q")
+    #: The training rows, of which every worker knows the number and the weights.
+    rows: Rows
+    #: Their features (rows, features), with the first layer.
+    X: Tensor | None = None
+    #: What they should become, with the last layer.
+    targets: Targets | None = None
 
 
 class Worker:
     """Layers of the chain, the boundaries between and beside them, and the data that enter at the chain's ends.
 
     ``boundaries[i]`` is to the left of ``layers[i]`` and ``boundaries[i + 1]`` to its right; None stands at the two
-    ends of the chain. The first layer of the chain needs ``X``, the last needs ``y``. A worker may have no layers.
-    Layers and boundaries are changed in place.
+    ends of the chain. A worker may have no layers. Layers and boundaries are changed in place.
     """
 
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
     refresh_every = 100
-    #: Epochs before one is recorded as a CUDA graph, where that helps: libraries set themselves up in the first ones.
-    record_after = 3
 
     def __init__(
         self,
         layers: list[Layer],
         boundaries: list[Boundary | None],
         algorithm: Algorithm,
+        ends: Ends,
         *,
         rho: float,
-        X: Tensor | None = None,
-        y: Tensor | None = None,
         left: Link | None = None,
         right: Link | None = None,
     ) -> None:
@@ -122,32 +100,40 @@ class Worker:
         self.layers = layers
         self.boundaries = boundaries
         self.algorithm = algorithm
+        self.ends = ends
+        self.rows = ends.rows
         #: Weight of the constraint p = q. A penalty schedule may change it between epochs.
         self.rho = rho
-        self.X = X
-        self.y = y
         self.left = left
         self.right = right
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
         self.measured: list[Shares] = []
-        self._on_gpu = bool(layers) and layers[0].W.is_cuda
-        phases.keep_heap()
-        self._mm = product(algorithm.precision)
+        like = layers[0].W if layers else None
+        self._on_gpu = like is not None and like.is_cuda
+        self._run = backend_for(torch.device("cpu") if like is None else like.device, algorithm.compile)
+        self._work = Workspace(algorithm.precision, algorithm.solver, like)
         self._groups = grouped(layers, boundaries, algorithm.activation)
-        self._seen: Culprit | None = None
-        self._runs = 0
-        self._recorded: RecordedEpoch | None = None
+        self._lookout = Lookout()
         self._first_gram: Gram | None = None
-        self._buffers: dict[str, Tensor] = {}
+        self._one_epoch: Callable[[], tuple[list[Moves], list[Shares]]] = self.run_epoch
+        if RecordedEpoch.suits(self):
+            self._one_epoch = RecordedEpoch(self)
 
     @classmethod
     def whole_chain(
-        cls, layers: list[Layer], inner: list[Boundary], algorithm: Algorithm, *, rho: float, X: Tensor, y: Tensor
+        cls,
+        layers: list[Layer],
+        inner: list[Boundary],
+        algorithm: Algorithm,
+        *,
+        rho: float,
+        X: Tensor,
+        targets: Targets,
     ) -> Worker:
         """The worker that owns every layer."""
-        return cls(layers, [None, *inner, None], algorithm, rho=rho, X=X, y=y)
+        return cls(layers, [None, *inner, None], algorithm, Ends(targets.rows(), X, targets), rho=rho)
 
     def epoch(self) -> list[Moves]:
         """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer.
@@ -156,45 +142,38 @@ class Worker:
         :meth:`settle`, takes it in.
         """
         with torch.cuda.device(self.layers[0].W.device) if self._on_gpu else nullcontext():
-            if self._recorded is not None and self._recorded.rho != self.rho:
-                # What depends on rho is compiled again in an epoch that is not recorded.
-                self._recorded, self._runs = None, self.record_after - 1
-            if self._on_gpu and self._runs >= self.record_after and RecordedEpoch.suits(self):
-                self._recorded = self._recorded or RecordedEpoch(self)
-                moves, self.measured = self._recorded(), self._recorded.measured
-            else:
-                moves = self.run_epoch()
+            moves, self.measured = self._one_epoch()
             self.epochs += 1
             if self.epochs % self.refresh_every == 0:
                 self.refresh()
             return moves
 
-    def run_epoch(self) -> list[Moves]:
-        """The steps of :meth:`epoch`, one after the other.
+    def run_epoch(self) -> tuple[list[Moves], list[Shares]]:
+        """The steps of :meth:`epoch`, one after the other; the lines are those of :mod:`pdadmm_g.admm.algorithm1`.
 
         A layer's p, W, b and z depend on nothing that the other layers change before their q-steps, and q_l on nothing
         of layer l + 1 but its p. So groups go from the last to the first, each with its q and u at once. The neighbour
         to the left waits for the p of the first layer, which therefore comes before everything else.
         """
-        self._runs += 1
         if self.right is not None:
             self.right.expect()
         early = None
         if self.left is not None:
-            early = self._update_p(self._groups[0])
+            early = self._update_p(self._groups[0])  # line 3
             assert self.boundaries[0] is not None
             self.left.send(self.boundaries[0].p)
             self.left.expect()
         done = []
         for group in reversed(self._groups):
-            p_descent, sums = early if early and group.start == 0 else self._update_p(group)
-            step, decrement, WW, W_sum = self._update_W_b(group, sums)
-            z_move, rr, q_move, *between = self._update_z_q_u(group, step, decrement)
-            shares = self._shares(group.layer, rr, WW, W_sum, *between)
-            done.append((Moves(p_descent, step.descent, squared_norm(decrement), z_move, q_move), shares))
+            p_descent, sums = early if early and group.start == 0 else self._update_p(group)  # line 3: p
+            step, weights = self._update_W(group)  # line 4: W
+            decrement = self._update_b(group, step, sums)  # line 5: b
+            measured = self._update_z_q_u(group, step, decrement)  # lines 6 to 9: z, q, p - q, u
+            self._work.done(group.start)
+            moves = Moves(p_descent, step.descent, squared_norm(decrement), measured.z_move, measured.q_move)
+            done.append((moves, self._shares(group.layer, measured.r, weights, measured.boundary)))
         done.reverse()
-        self.measured = _layer_by_layer(Shares, [shares for _, shares in done])
-        return _layer_by_layer(Moves, [moves for moves, _ in done])
+        return layer_by_layer(Moves, [moves for moves, _ in done]), layer_by_layer(Shares, [own for _, own in done])
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -202,13 +181,17 @@ class Worker:
             boundary = self.boundaries[0]
             assert boundary is not None
             boundary.q.copy_(self.left.receive())
-            by_rows(partial(phases.dual, rho=self.rho), boundary.u, boundary.p, boundary.q)
+            self._run(phases.dual, boundary.u, boundary.p, boundary.q, rho=self.rho)
 
     def refresh(self) -> None:
         """Recompute every residual, r = p W^T + b - z."""
-        for layer, before in zip(self.layers, self.boundaries[:-1], strict=True):
-            torch.addmm(layer.b, self._input(before), layer.W.T, out=layer.r)
+        for index, layer in enumerate(self.layers):
+            torch.addmm(layer.b, self.input(index), layer.W.T, out=layer.r)
             layer.r -= layer.z
+
+    def input(self, place: int) -> Tensor:
+        """p of a layer, which is X for the first layer of the chain."""
+        return self._p(self.boundaries[place])
 
     def u(self, place: int) -> Tensor:
         """The dual variable of the boundary to the right of a layer, whether it is kept or not."""
@@ -220,64 +203,26 @@ class Worker:
 
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
-        phase = partial(phases.boundary, f=self.algorithm.activation, nu=self.algorithm.nu, rho=self.rho)
+        settings = {"f": self.algorithm.activation, "nu": self.algorithm.nu, "rho": self.rho}
         result = []
         for group in self._groups:
             layer, after = group.layer, group.after
-            rr, WW = squared_norm(layer.r), squared_norm(layer.W - layer.W0)
-            between = [rr.new_zeros(len(rr))] * 3
+            rr, decay = self.rows.squared_norm(layer.r), squared_norm(layer.W - layer.W0)
+            between = BoundarySums(*[rr.new_zeros(len(rr))] * 3)
             if after is not None:
-                between = list(total(by_rows(phase, after.p, after.q, after.u, layer.z)))
-            result.append(self._shares(layer, rr, WW, sum_up(layer.W), *between))
-        return _layer_by_layer(Shares, result)
+                tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
+                between = self.rows.totals(self._run(phases.boundary, *tensors, **settings))
+            result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), between))
+        return layer_by_layer(Shares, result)
 
-    def _shares(
-        self, layer: Layer, rr: Tensor, WW: Tensor, W_sum: Tensor, between: Tensor, gap: Tensor, output: Tensor
-    ) -> Shares:
-        own = layer_terms(rr, WW, nu=self.algorithm.nu, mu=self.algorithm.mu)
-        # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
-        return Shares(own + between + 0 * (W_sum + layer.b.sum((-2, -1))), gap, output)
-
-    def culprit(self, moves: list[Moves]) -> Culprit | None:
-        """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here.
-
-        On a CPU the p-step looks at what it reads if its result is not finite, and the z-step at q, which catches p, W,
-        q and u before anything else is computed from them. Otherwise the first variable of ``ORDER`` that is not finite
-        after the epoch is named, of several layers the first. What is left is a q that went into nothing but its move.
-        """
-        if self._seen is not None:
-            return self._seen
-        found = []
-        for index, (layer, before, after) in enumerate(
-            zip(self.layers, self.boundaries[:-1], self.boundaries[1:], strict=True)
-        ):
-            outputs = (None, None) if after is None else (self.u(index), after.q)
-            state = (self._input(before), layer.W, layer.b, layer.z, *outputs)
-            found += [Culprit(1, place, index) for place, x in enumerate(state) if x is not None and not _is_finite(x)]
-        found += [Culprit(1, ORDER.index("q"), i) for i, move in enumerate(moves) if not math.isfinite(move.q)]
-        return min(found, default=None)
-
-    def _look_at(self, group: Group, result: Tensor, inputs: dict[str, Tensor | None], before: str = "") -> None:
-        """Remember the first of a step's inputs that is not finite, if its result is not. A GPU is not waited for.
-
-        ``before`` names the inputs that belong to the layer before.
-        """
-        if result.is_cuda or _is_finite(result):
-            return
-        found = [
-            Culprit(0, ORDER.index(name), group.start + place - (name in before))
-            for name, x in inputs.items()
-            if x is not None
-            for place, one in enumerate(x)
-            if not _is_finite(one)
-        ]
-        if found and self._seen is None:
-            self._seen = found[0]
+    def culprit(self, moves: Sequence[Moves]) -> Culprit | None:
+        """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here."""
+        return self._lookout.culprit(self, moves)
 
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
-        assert self.y is not None
-        return self.algorithm.risk(self.layers[-1].z, self.y)
+        assert self.ends.targets is not None
+        return self.rows.total(self.algorithm.risk(self.layers[-1].z, self.ends.targets))
 
     def forward(self, x: Tensor) -> Tensor:
         """Pass activations through this worker's layers, as the trained network does."""
@@ -291,129 +236,111 @@ class Worker:
         """A copy of the parameters as they are now, which nothing that happens to them later can spoil."""
         return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
-    def _input(self, before: Boundary | None) -> Tensor:
+    def _p(self, before: Boundary | None) -> Tensor:
         if before is not None:
             return before.p
-        assert self.X is not None
-        return self.X
+        assert self.ends.X is not None
+        return self.ends.X
 
     def _update_p(self, group: Group) -> tuple[Tensor, Tensor]:
-        """The descent of the p-step, and the column sums of the residual that it leaves."""
-        layer, before = group.layer, group.before
+        """The p-step: its descent, and the column sums of the residual that it leaves."""
+        layer, before, place = group.layer, group.before, group.start
         if before is None:
-            return layer.W.new_zeros(len(layer.W)), column_sums(layer.r)
-        nu, rho, mm = self.algorithm.nu, self.rho, self._mm
-        g = mm(self._factor("r", layer.r), layer.W, out=self._scratch("g", *before.p.shape))
-        if group.start == 0:
+            return layer.W.new_zeros(len(layer.W)), self.rows.column_sums(layer.r)
+        run, work, rows, nu, rho = self._run, self._work, self.rows, self.algorithm.nu, self.rho
+        g = work.mm(work.rounded("r", layer.r), layer.W, out=work.write("g", place, before.p.shape))
+        if place == 0:
             self.settle()
-        phase = partial(phases.gradient, f=self.algorithm.activation, nu=nu, rho=rho)
-        gg = total(by_rows(phase, g, before.p, before.q, before.u, group.z_before))
+        state = (before.p, before.q, before.u, group.z_before)
+        gg = rows.total(run(phases.gradient, g, *state, rows.weights, f=self.algorithm.activation, nu=nu, rho=rho))
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
-        self._look_at(group, gg, inputs, before="qu")
-        out = self._scratch("gWt", *layer.r.shape)
-        if before.p_levels is not None:
-            step = p_quantized(
-                before.p, layer.W, g, before.p_levels, nu=nu, rho=rho, out=out, gg=gg, each=by_rows, mm=mm
-            )
-        elif self.algorithm.solver == "exact":
-            step = p_exact(layer.W, g, nu=nu, rho=rho, out=out, mm=mm)
-        else:
-            step = p_linearized(layer.W, g, nu=nu, rho=rho, out=out, gg=gg, mm=mm)
-        move = partial(phases.move, length=step.length, levels=before.p_levels)
-        by_rows(move, before.p, step.direction, self._copy("p", before.p))
-        move_and_sum = partial(phases.move_and_sum, length=step.length)
-        sums = total(by_rows(move_and_sum, layer.r, step.product, self._copy("r", layer.r)))
-        return step.descent, sums
+        self._lookout.look(gg, place, inputs, of_layer_before="qu")
+        step = self._p_step(before, layer.W, g, gg, out=work.write("gWt", place, layer.r.shape))
+        work.check("g", place)
+        run(phases.move, before.p, step.direction, work.copy_of("p", place, before.p),
+            length=step.length, levels=before.p_levels)  # fmt: skip
+        work.check("gWt", place)
+        copy = work.copy_of("r", place, layer.r)
+        sums = run(phases.move_and_sum, layer.r, step.product, copy, rows.weights, length=step.length)
+        return step.descent, rows.total(sums)
 
-    def _update_W_b(self, group: Group, sums: Tensor) -> tuple[Step, Tensor, Tensor, Tensor]:
-        """The W-step, the decrement of b, |W - W^0|^2 and the sum of W. ``sums`` are the column sums of r."""
-        nu, mu, mm = self.algorithm.nu, self.algorithm.mu, self._mm
-        layer = group.layer
-        p = self._input(group.before).view(*layer.r.shape[:2], -1)  # X has no leading dimension
-        W, W0 = layer.W, layer.W0
-        out = self._scratch("gWt", *layer.r.shape)  # of the p-step, which is done with it
-        # The p-step has made the copies of p and r that are needed, but others have taken the place of early ones.
-        ready = group.before is not None and not (self.left is not None and group.start == 0)
+    def _p_step(self, before: Boundary, W: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
+        nu, rho, rows, mm = self.algorithm.nu, self.rho, self.rows, self._work.mm
+        if before.p_levels is not None:
+            return p_quantized(
+                before.p, W, g, before.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, summed=self._run, mm=mm
+            )
         if self.algorithm.solver == "exact":
-            columns = self._copy("p", p) if ready else None
+            return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
+        return p_linearized(W, g, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
+
+    def _update_W(self, group: Group) -> tuple[Step, WeightSums]:
+        """The W-step, and what is measured of W."""
+        nu, mu, rows, run, work = self.algorithm.nu, self.algorithm.mu, self.rows, self._run, self._work
+        layer, place = group.layer, group.start
+        p = self._p(group.before).view(*layer.r.shape[:2], -1)  # X has no leading dimension
+        W, W0 = layer.W, layer.W0
+        if self.algorithm.solver == "exact":
+            columns = work.kept_copy("p", place, p)
             factor = self._gram(group, p if columns is None else columns)
-            step = W_exact(W, W0, p, layer.r, nu=nu, mu=mu, factor=factor, columns=columns, out=out, mm=mm)
+            out = work.write("pGt", place, layer.r.shape)
+            step = W_exact(
+                W, W0, p, layer.r, nu=nu, mu=mu, rows=rows, factor=factor, columns=columns, out=out, mm=work.mm
+            )
         else:
-            p, r = self._factor("p", p, ready=ready), self._factor("r", layer.r, ready=ready)
-            G = mm(r.mT, p)
-            GG = total(by_rows(partial(phases.weight_gradient, nu=nu, mu=mu), G, W, W0))
-            step = W_linearized(p, G, nu=nu, mu=mu, out=out, GG=GG, mm=mm)
-        WW, W_sum = total(by_rows(partial(phases.move_weights, length=step.length), W, step.direction, W0))
-        decrement = b_decrement(sums - step.length * column_sums(step.product), layer.r.shape[-2])
-        layer.b -= decrement
-        return step, decrement, WW, W_sum
+            p, r = work.factor("p", place, p), work.factor("r", place, layer.r)
+            G = rows.product(r, p, work.mm)
+            GG = run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
+            out = work.write("pGt", place, layer.r.shape)
+            step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, mm=work.mm)
+        return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
 
     def _gram(self, group: Group, p: Tensor) -> Gram:
         """What the exact W-step inverts. p_1 = X never changes, so neither does its factor."""
         if group.before is None and self._first_gram is not None:
             return self._first_gram
-        mm = self._mm if self.algorithm.precision == "tf32" else matmul  # bfloat16 is too coarse for a factorisation
-        factor = gram(p, nu=self.algorithm.nu, mu=self.algorithm.mu, mm=mm)
+        factor = gram(p, nu=self.algorithm.nu, mu=self.algorithm.mu, rows=self.rows, mm=self._work.gram_mm)
         self._first_gram = factor if group.before is None else self._first_gram
         return factor
 
-    def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> Tensor:
-        """|z_new - z|^2, |r|^2, |q_new - q|^2, the boundary's share of the Lagrangian, |p - q|^2 and |q|^2."""
-        layer, after, nu, f = group.layer, group.after, self.algorithm.nu, self.algorithm.activation
+    def _update_b(self, group: Group, step: Step, sums: Tensor) -> Tensor:
+        """The b-step: what b has lost. ``sums`` are the column sums of r before the W-step."""
+        decrement = b_decrement(sums - step.length * self.rows.column_sums(step.product), self.rows)
+        group.layer.b -= decrement
+        return decrement
+
+    def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> StepSums:
+        """The z-step; and, except after the last layer, the q- and u-steps in the same pass over memory."""
+        layer, after, rows = group.layer, group.after, self.rows
+        self._work.check("pGt", group.start)
         if after is None:
-            assert self.y is not None
-            m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
-            z_new = self.algorithm.risk.argmin_z(m[0], self.y, nu, layer.z[0])[None]
-            z_move = squared_norm(z_new - layer.z)
-            layer.z.copy_(z_new)
-            torch.sub(m, layer.z, out=layer.r)
-            rr = squared_norm(layer.r)
-            return torch.stack([z_move, rr, *[torch.zeros_like(rr)] * 4])
+            return self._update_last_z(layer, step, decrement)
         link = self.right if group is self._groups[-1] else None
         if link is not None:
             after.p[-1].copy_(link.receive())
-        phase = partial(
-            phases.z_q_u, length=step.length, decrement=decrement, f=f, nu=nu, rho=self.rho, levels=after.q_levels
-        )
-        *result, q_sum = total(by_rows(phase, layer.z, layer.r, step.product, after.q, after.u, after.p))
+        state = (layer.z, layer.r, step.product, after.q, after.u, after.p)
+        sums = self._run(
+            phases.z_q_u, *state, rows.weights, length=step.length, decrement=decrement, f=self.algorithm.activation,
+            nu=self.algorithm.nu, rho=self.rho, levels=after.q_levels,
+        )  # fmt: skip
+        measured = rows.totals(sums)
         if link is not None:
             link.send(after.q[-1])
-        self._look_at(group, q_sum, {"q": q_sum})
-        return torch.stack(result)
+        self._lookout.look(measured.q_old, group.start, {"q": measured.q_old})
+        return measured
 
-    def _factor(self, name: str, x: Tensor, *, ready: bool = False) -> Tensor:
-        """x as a factor of the large products: itself, or a copy, which may be ``ready``."""
-        if not ready:
-            return x if self.algorithm.precision != "bf16" else self._scratch(name, *x.shape).copy_(x)
-        copy = self._copy(name, x)
-        return x if copy is None else copy
+    def _update_last_z(self, layer: Layer, step: Step, decrement: Tensor) -> StepSums:
+        """z_L, after which there is neither q nor u."""
+        assert self.ends.targets is not None
+        m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
+        z_new = self.algorithm.risk.argmin_z(m[0], self.ends.targets, self.algorithm.nu, layer.z[0])[None]
+        z_move = self.rows.squared_norm(z_new - layer.z)
+        layer.z.copy_(z_new)
+        torch.sub(m, layer.z, out=layer.r)
+        rr = self.rows.squared_norm(layer.r)
+        return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
 
-    def _copy(self, name: str, x: Tensor) -> Tensor | None:
-        """Where the W-step looks for a copy of p or r: rounded, or one of the two in the other order of memory."""
-        precision, exact = self.algorithm.precision, self.algorithm.solver == "exact"
-        if precision == "bf16" and not exact:
-            return self._scratch(name, *x.shape)
-        if precision == "tf32" and name == ("p" if exact else "r") and x.is_cuda and x.numel() > SMALL:
-            layers, rows, width = x.shape
-            return self._scratch("g", layers, width, aligned(rows))[..., :rows].mT  # the p-step is done with g
-        return None
-
-    def _scratch(self, name: str, layers: int, rows: int, width: int) -> Tensor:
-        """Memory for a factor or product of that shape, which all layers share."""
-        buffer, size = self._buffers.get(name), layers * aligned(rows) * aligned(width)
-        if buffer is None or buffer.numel() < size:
-            kind = torch.bfloat16 if self.algorithm.precision == "bf16" else None
-            buffer = self._buffers[name] = self.layers[0].W.new_empty(size, dtype=kind)
-        return buffer[: layers * rows * width].view(layers, rows, width)
-
-
-Row = TypeVar("Row", Shares, Moves)
-
-
-def _layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
-    """What was found group by group."""
-    return [kind(*one) for group in groups for one in torch.stack([torch.as_tensor(x) for x in group]).unbind(1)]
-
-
-def _is_finite(x: Tensor) -> bool:
-    return bool(torch.isfinite(x).all())
+    def _shares(self, layer: Layer, rr: Tensor, weights: WeightSums, between: BoundarySums) -> Shares:
+        own = layer_terms(rr, weights.decay, nu=self.algorithm.nu, mu=self.algorithm.mu)
+        objective = tainted(own + between.share, weights.W, layer.b.sum((-2, -1)))
+        return Shares(objective, between.gap, between.output)

@@ -1,7 +1,8 @@
 """The experiments of the paper and ours beyond it, each one command: run, resume, table, figures.
 
-Results go to one folder per experiment: a JSON file per cell, ``table.md`` and PNG figures. What is there already is
-not run again. Heavy imports happen when an experiment is run: the command line needs the names without them.
+Results go to one folder per experiment: ``results.jsonl`` with a line for each row, and ``table.md`` and ``figure.png``
+made of it. What is there already is not run again. Heavy imports happen when an experiment is run: the command line
+needs the names without them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..files import write_atomically
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from .results import Results, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +43,25 @@ class Request:
         return self.seeds or ((0,) if self.quick else SEEDS)
 
     @property
-    def place(self) -> dict[str, Any]:
-        """Where results go, and what they are recorded with."""
-        return {"folder": self.folder, "command": self.command}
+    def results(self) -> Results:
+        """What is known already, and where the rest goes."""
+        from .results import Results
+
+        return Results(self.folder, self.command)
 
     @property
     def cells(self) -> dict[str, Any]:
         """How the cells of a table are run."""
-        return {**self.place, "data_root": self.data_root, "processes": self.workers, "device": self.device}
+        return {
+            "results": self.results,
+            "data_root": self.data_root,
+            "processes": self.workers,
+            "device": self.device,
+        }
 
 
 class Experiment(NamedTuple):
-    """The number of rows, what yields them, how they become a table, and a figure if there is one."""
+    """The number of rows, what finds or makes them, how they become a table, and a figure if there is one."""
 
     total: int
     rows: Iterable[Row]
@@ -61,9 +70,9 @@ class Experiment(NamedTuple):
 
 
 def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], None]) -> str:
-    """Run one experiment; write and return its table.
+    """Run one experiment; write and return the table of all rows in its folder.
 
-    ``on_row`` is called with each result, how many there are so far and how many there will be.
+    ``on_row`` is called with each row, how many there are so far and how many there will be.
     """
     from ..data.datasets import check_name
 
@@ -71,10 +80,9 @@ def reproduce(name: str, request: Request, on_row: Callable[[Row, int, int], Non
         check_name(dataset)
     experiment = EXPERIMENTS[name](request)
     request.folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for row in experiment.rows:
-        rows.append(row)
-        on_row(row, len(rows), experiment.total)
+    for done, row in enumerate(experiment.rows, start=1):
+        on_row(row, done, experiment.total)
+    rows = request.results.rows()
     table = experiment.render(rows)
     write_atomically(request.folder / "table.md", table)
     if experiment.figure is not None:
@@ -104,8 +112,8 @@ def _convergence(request: Request) -> Experiment:
 
     datasets = request.choose_datasets(("cora", "pubmed"), convergence.DATASETS)
     small: dict[str, Any] = {"hidden": 100} if request.quick else {}
-    rows = convergence.run(**request.place, datasets=datasets, data_root=request.data_root, **small)
-    return Experiment(len(datasets) * len(convergence.ALGORITHMS), rows, convergence.render, convergence.figure)
+    rows = convergence.run(request.results, datasets=datasets, data_root=request.data_root, **small)
+    return Experiment(len(datasets) * len(convergence.METHODS), rows, convergence.render, convergence.figure)
 
 
 def _depth(request: Request) -> Experiment:
@@ -114,7 +122,7 @@ def _depth(request: Request) -> Experiment:
     datasets = request.choose_datasets(("cora",), depth.DATASETS)
     depths = (2, 5, 10) if request.quick else depth.DEPTHS
     asked: dict[str, Any] = {"datasets": datasets, "depths": depths, "seeds": request.choose_seeds()}
-    rows = depth.run(**request.place, **asked, data_root=request.data_root)
+    rows = depth.run(request.results, **asked, data_root=request.data_root)
     return Experiment(len(datasets) * len(depths) * len(depth.METHODS), rows, depth.render, depth.figure)
 
 
@@ -139,24 +147,26 @@ def _communication(request: Request) -> Experiment:
     datasets = request.choose_datasets(("citeseer",), communication.DATASETS)
     small: dict[str, Any] = {"workers": 2, "epochs": 5, "hidden": 100} if request.quick else {}
     asked: dict[str, Any] = {"datasets": datasets, "seeds": request.choose_seeds(), **small}
-    rows = communication.run(**request.place, **asked, data_root=request.data_root)
+    rows = communication.run(request.results, **asked, data_root=request.data_root)
     return Experiment(len(datasets) * len(communication.CASES), rows, communication.render)
 
 
 def _speedup(request: Request, *, of_layers: bool) -> Experiment:
     from . import speedup
 
-    size = {"nodes": 5000, "features": 1000, "hidden": 1000, "epochs": 3}
     counts = [count for count in (1, 2, 4, 8, 16) if count <= max(2, request.workers)]
-    depths: tuple[int, ...] = (16,)
-    methods = tuple(speedup.METHODS)
+    methods: tuple[str, ...] = tuple(speedup.METHODS)
     if of_layers:
-        size, depths, methods, counts = size | {"nodes": 600}, tuple(range(8, 18)), ("pdADMM-G",), [1, counts[-1]]
+        size = {"nodes": 600, "features": 1000, "hidden": 1000, "epochs": 4, "warm_up": 2}
+        depths, methods, counts, repeats = tuple(range(8, 18)), ("pdADMM-G",), [1, counts[-1]], 3
+    else:
+        size = {"nodes": 5000, "features": 1000, "hidden": 1000, "epochs": 2, "warm_up": 1}
+        depths, repeats = (16,), 2
     if request.quick:
-        size, depths = {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1]
-    repeats = 1 if request.quick else 3
-    rows = speedup.run(**request.place, workers=counts, depths=depths, methods=methods, size=size, repeats=repeats)
-    return Experiment(repeats * len(counts) * len(depths) * len(methods), rows, speedup.render)
+        size, depths, repeats = size | {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1], 1
+    total = repeats * sum(len(speedup.cases(count, depths, methods)) for count in counts)
+    asked: dict[str, Any] = {"workers": counts, "depths": depths, "methods": methods, "size": size, "repeats": repeats}
+    return Experiment(total, speedup.run(request.results, **asked), speedup.render)
 
 
 #: The data sets of a quick table.

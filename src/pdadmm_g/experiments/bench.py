@@ -22,7 +22,6 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.risks import RISKS
 from ..admm.state import Quantization, forward_state
 from ..data.examples import Examples
-from ..engine.phases import compiling
 from ..engine.precision import tensor_cores
 from ..engine.worker import Algorithm, Worker
 from ..hardware import compute_threads
@@ -55,7 +54,7 @@ METHODS = ("floor", "linearized", "exact", "quantized", "adam")
 def bench(size: Size, methods: tuple[str, ...] = METHODS, seconds: float = 5.0) -> Iterator[dict[str, Any]]:
     """Milliseconds of one epoch of each method, its multiple of the floor, and its peak memory."""
     floor = None
-    with compute_threads(size.threads), tensor_cores(size.precision), compiling(size.compile):
+    with compute_threads(size.threads), tensor_cores(size.precision):
         for method in methods:
             times, memory = _measure(STEPS[method], size, seconds)
             median = statistics.median(times)
@@ -108,15 +107,15 @@ def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quan
     """One worker with the whole network, as training would set it up."""
     training, _, basis = in_row_space(problem(size), None)
     assert training is not None
-    X, y = training
+    X = training.X
     shape = widths(X.shape[1], size.hidden, size.classes, size.layers)
     weights = [initial_layer(index, shape, size.layers, seed=0, like=X, basis=basis) for index in range(size.layers)]
     algorithm = Algorithm(
         activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, mu=0.1,
-        precision=size.precision,
+        precision=size.precision, compile=size.compile,
     )  # fmt: skip
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
-    return Worker.whole_chain(layers, boundaries, algorithm, rho=5.0, X=X, y=y)
+    return Worker.whole_chain(layers, boundaries, algorithm, rho=5.0, X=X, targets=training.targets)
 
 
 def _floor(size: Size) -> Callable[[], None]:
@@ -148,7 +147,7 @@ def products(layers: Sequence[tuple[Tensor, Tensor, Tensor, bool]]) -> Callable[
 
 
 def _adam(size: Size) -> Callable[[], None]:
-    X, y = problem(size)
+    X, y, _ = problem(size)
     torch.manual_seed(0)
     model = GAMLP(widths(size.features, size.hidden, size.classes, size.layers)).to(size.device)
     fast = X.is_cuda

@@ -1,10 +1,9 @@
-"""A cell of a table: one method on one data set, over several seeds, written to one JSON file and never run twice."""
+"""A cell of a table: one method on one data set, over several seeds, each saved when it is done and never run twice."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import multiprocessing
 import signal
@@ -14,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing.pool import Pool
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,15 +20,13 @@ import torch
 from ..config import GRAPH, ModelConfig, settings_where
 from ..data.datasets import load_dataset
 from ..data.examples import Examples
-from ..errors import InputError
-from ..files import write_atomically
-from ..hardware import compute_threads, provenance
+from ..hardware import compute_threads
 from ..model import GAMLP
 from ..training.fit import fit
 from ..training.prepare import Problem, prepare_graph
+from .results import Results, Row, plain
 
 Settings = dict[str, Any]
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,39 +40,33 @@ class Cell:
     #: Candidates are compared by their mean over so many of the seeds.
     search_seeds: int = 1
 
-    @property
-    def file(self) -> str:
-        """Name of the file with the cell's results."""
-        return f"{self.dataset}--{self.method.replace(' ', '-').replace(',', '')}.json"
-
 
 def run_cells(
-    cells: Sequence[Cell], folder: Path, *, data_root: str | None, processes: int, command: str, device: str = "cpu"
-) -> Iterator[Result]:
-    """Run what is not in ``folder`` yet, and yield the results of all cells as they become known.
+    cells: Sequence[Cell], results: Results, *, data_root: str | None, processes: int, device: str = "cpu"
+) -> Iterator[Row]:
+    """Run what is not in ``results`` yet, and yield the rows of all cells as they become known.
 
     Each process takes one data set after the other, so that features are augmented once; or one cell after the other
     where there are more processes than data sets.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     pending = []
     for cell in cells:
-        known = load_cell(folder, cell)
-        if known is not None and "mean" in known and set(cell.seeds) <= {run["seed"] for run in known["runs"]}:
+        known = finished(results, cell)
+        if known is not None:
             yield known
         else:
             pending.append(cell)
     groups = [list(group) for _, group in groupby(pending, key=lambda cell: cell.dataset)]
     if processes > len(groups):
         groups = [[cell] for cell in pending]
-    work = functools.partial(_run_group, folder=folder, data_root=data_root, command=command, device=device)
+    work = functools.partial(_run_group, results=results, data_root=data_root, device=device)
     if processes == 1 or len(groups) <= 1:
         for group in groups:
             yield from work(group)
         return
     with process_pool(min(processes, len(groups))) as pool:
-        for results in pool.imap_unordered(work, groups):
-            yield from results
+        for rows in pool.imap_unordered(work, groups):
+            yield from rows
 
 
 def process_pool(processes: int) -> Pool:
@@ -88,83 +78,68 @@ def process_pool(processes: int) -> Pool:
     return multiprocessing.get_context("spawn").Pool(processes, initializer=signal.signal, initargs=ignore)
 
 
-def load_cell(folder: Path, cell: Cell) -> Result | None:
-    """The results of a cell, also of some of its seeds; None if there are none, or of other settings."""
-    known = load_json(folder / cell.file)
-    return known if known is not None and known.get("candidates") == _plain(cell.candidates) else None
+def finished(results: Results, cell: Cell) -> Row | None:
+    """The row of a cell, None unless it has all its seeds."""
+    row = begun(results, cell)
+    return row if row is not None and set(cell.seeds) <= {run["seed"] for run in row["runs"]} else None
 
 
-def load_json(path: Path) -> Result | None:
-    """The content of a result file, None if there is no such file."""
-    try:
-        result: Result = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot read the results: {error}") from None
-    return result
+def begun(results: Results, cell: Cell) -> Row | None:
+    """The row of a cell, also with some of its seeds or of its search; None if there is none, or of other settings."""
+    row = results.find(dataset=cell.dataset, method=cell.method)
+    return row if row is not None and row["candidates"] == plain(cell.candidates) else None
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def _run_group(
-    cells: Iterable[Cell], *, folder: Path, data_root: str | None, command: str, device: str
-) -> list[Result]:
+def _run_group(cells: Iterable[Cell], *, results: Results, data_root: str | None, device: str) -> list[Row]:
     warnings.filterwarnings("ignore", "rho = ")  # the paper's own settings are outside the theory's condition
-    return [run_cell(cell, folder, data_root, command, device) for cell in cells]
+    return [run_cell(cell, results, data_root, device) for cell in cells]
 
 
-def run_cell(cell: Cell, folder: Path, data_root: str | None, command: str, device: str = "cpu") -> Result:
+def run_cell(cell: Cell, results: Results, data_root: str | None, device: str = "cpu") -> Row:
     """Choose among the candidates, run the seeds that are missing and save after each.
 
     The command that completes a cell is the one that it names.
     """
-    result = load_cell(folder, cell) or {
-        "method": cell.method,
+    row = begun(results, cell) or {
         "dataset": cell.dataset,
-        "candidates": _plain(cell.candidates),
+        "method": cell.method,
+        "candidates": cell.candidates,
         "search": [],
         "runs": [],
     }
-    result |= provenance(command)
 
-    def train_on(settings: Settings, seed: int) -> Result:
+    def train_on(settings: Settings, seed: int) -> Row:
         return run_once(cell.dataset, settings, seed, data_root, device)
 
     chosen = 0
     if len(cell.candidates) > 1:
-        for index in range(len(result["search"]), len(cell.candidates)):
-            runs = [train_on(cell.candidates[index], seed) for seed in cell.seeds[: cell.search_seeds]]
-            result["search"].append(runs)
-            save(folder / cell.file, result)
-        chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(result["search"][index]))
-        result["runs"] = result["runs"] or list(result["search"][chosen])
-    result["settings"] = cell.candidates[chosen]
+        for candidate in cell.candidates[len(row["search"]) :]:
+            row["search"].append([train_on(candidate, seed) for seed in cell.seeds[: cell.search_seeds]])
+            row = results.put(row)
+        chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(row["search"][index]))
+        if not row["runs"]:
+            row = results.put(_with_runs(row, cell.candidates[chosen], row["search"][chosen]))
     for seed in cell.seeds:
-        if seed not in {run["seed"] for run in result["runs"]}:
-            result["runs"].append(train_on(cell.candidates[chosen], seed))
-            save(folder / cell.file, result)
-    accuracies = [run["test_accuracy"] for run in result["runs"]]
-    result["mean"] = statistics.mean(accuracies)
-    result["std"] = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    save(folder / cell.file, result)
-    return result
+        if seed not in {run["seed"] for run in row["runs"]}:
+            run = train_on(cell.candidates[chosen], seed)
+            row = results.put(_with_runs(row, cell.candidates[chosen], [*row["runs"], run]))
+    return row
 
 
-def _validation_score(runs: Sequence[Result]) -> tuple[float, float]:
+def _with_runs(row: Row, settings: Settings, runs: Sequence[Row]) -> Row:
+    """The row of a cell with these runs, their mean and their spread."""
+    accuracies = [run["test_accuracy"] for run in runs]
+    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
+    return row | {"runs": runs, "settings": settings, "mean": statistics.mean(accuracies), "std": spread}
+
+
+def _validation_score(runs: Sequence[Row]) -> tuple[float, float]:
     """Mean validation accuracy, then mean validation loss; a failed run counts as knowing nothing."""
     accuracy = statistics.mean(run["val_accuracy"] or 0.0 for run in runs)
     return accuracy, -statistics.mean(run["val_loss"] or 0.0 for run in runs)
 
 
-def save(path: Path, result: Result) -> None:
-    """Write a result file whole or not at all."""
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
-
-
-def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Result:
+def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Row:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
     config = ModelConfig.from_settings(settings | {"device": device}).resolved()
     problem = problem_of(dataset, data_root, config).decided(seed)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..config import ModelConfig
-from ..hardware import provenance
 from ..training.fit import fit
-from .cells import accuracy, load_json, problem_of, save
+from .cells import accuracy, problem_of
+from .results import Results, Row, arranged
 
 DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {
@@ -25,8 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def run(
-    folder: Path,
-    command: str,
+    results: Results,
     *,
     datasets: Sequence[str] = DATASETS,
     seeds: Sequence[int],
@@ -34,29 +32,22 @@ def run(
     workers: int = 10,
     epochs: int = 40,
     hidden: int = 1000,
-) -> Iterator[dict[str, Any]]:
-    """One row per data set and case; rows that are in the folder already, with these seeds, are not run again."""
-    path = folder / "bytes.json"
-    result = load_json(path) or {"rows": []}
-    rows = {(row["dataset"], row["quantized"]): row for row in result["rows"]}
+) -> Iterator[Row]:
+    """One row per data set and case; rows that are known already, with these seeds, are not run again."""
     for name in datasets:
         for case, settings in CASES.items():
-            row = rows.get((name, case))
-            # Files of earlier versions name the seeds once, for all rows.
-            if row is None or not set(seeds) <= set(row.get("seeds", result.get("seeds", ()))):
+            row = results.find(dataset=name, method=case)
+            if row is None or not set(seeds) <= set(row["seeds"]):
                 # No early stopping: every case makes the same number of epochs, so that bytes compare.
                 config = ModelConfig(
                     hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
                     weight_decay=0.1, workers=workers, augment="average", hops=8, normalize="centered", **settings,
                 ).resolved()  # fmt: skip
-                figures = _row(name, data_root, config, seeds)
-                row = {"dataset": name, "quantized": case, **figures, **provenance(command)}
-                rows[name, case] = row
-                save(path, result | {"rows": list(rows.values())})
+                row = results.put({"dataset": name, "method": case, **_figures(name, data_root, config, seeds)})
             yield row
 
 
-def _row(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequence[int]) -> dict[str, Any]:
+def _figures(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequence[int]) -> Row:
     problem = problem_of(dataset, data_root, config)
     accuracies = []
     for seed in seeds:
@@ -72,18 +63,23 @@ def _row(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequen
     }
 
 
-def render(rows: Sequence[dict[str, Any]]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Markdown: bytes per epoch of the last stage, the share saved, and test accuracy.
 
     The share is one figure where it is the same for all data sets, else one for each, in their order.
     """
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    rows = arranged(rows, method=list(CASES), dataset=DATASETS)
+    by_cell = {(row["method"], row["dataset"]): row for row in rows}
+    # A data set without this row has nothing to be compared with yet.
+    datasets = [row["dataset"] for row in rows if row["method"] == "nothing"]
     lines = ["| quantized | saved | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
-    by_cell = {(row["quantized"], row["dataset"]): row for row in rows}
-    for case in dict.fromkeys(row["quantized"] for row in rows):
+    for case in dict.fromkeys(row["method"] for row in rows):
         entries, saved = [], []
         for dataset in datasets:
-            row, plain = by_cell[case, dataset], by_cell["nothing", dataset]
+            row, plain = by_cell.get((case, dataset)), by_cell["nothing", dataset]
+            if row is None:
+                entries.append("-")
+                continue
             saved.append(f"{1 - row['bytes_per_epoch'] / plain['bytes_per_epoch']:.1%}")
             spread = f" ± {row['spread']:.3f}" if row["spread"] is not None else ""
             entries.append(f"{row['bytes_per_epoch'] / 1e6:.2f} MB, {row['test_accuracy']:.3f}{spread}")

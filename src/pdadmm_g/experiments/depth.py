@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from ..config import ModelConfig
-from ..hardware import provenance
 from ..model import GAMLP
 from ..training.fit import fit
 from ..training.growth import initial_layer, widths
-from .cells import accuracy, load_json, problem_of, save
+from .cells import accuracy, problem_of
+from .results import Results, Row, arranged
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 DEPTHS = (2, 5, 10, 20, 50, 100)
@@ -31,29 +31,27 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def run(
-    folder: Path,
-    command: str,
+    results: Results,
     *,
     datasets: Sequence[str] = DATASETS,
     depths: Sequence[int] = DEPTHS,
     seeds: Sequence[int],
     data_root: str | None,
-) -> Iterator[dict[str, Any]]:
-    """One result per data set, method and depth; seeds that are in the folder already are not run again."""
+) -> Iterator[Row]:
+    """One row per data set, method and depth; seeds that are known already are not run again."""
     for dataset in datasets:
         for depth in depths:
             for method in METHODS:
-                path = folder / f"{dataset}--{method.replace(', ', '-').replace(' ', '-')}--{depth}.json"
-                result = load_json(path) or {"dataset": dataset, "method": method, "depth": depth, "runs": []}
-                known = {run["seed"] for run in result["runs"]}
+                key: Row = {"dataset": dataset, "method": method, "depth": depth}
+                row = results.find(**key) or key | {"runs": []}
+                known = {run["seed"] for run in row["runs"]}
                 for seed in (seed for seed in seeds if seed not in known):
-                    result["runs"].append(_run(dataset, method, depth, seed, data_root))
-                    result |= provenance(command)
-                    save(path, result)
-                yield result
+                    run = _run(dataset, method, depth, seed, data_root)
+                    row = results.put(row | {"runs": [*row["runs"], run]})
+                yield row
 
 
-def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None) -> dict[str, Any]:
+def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None) -> Row:
     settings = SETTINGS | METHODS[method] | {"layers": depth}
     if method != "pdADMM-G, grown":
         settings["stages"] = (depth,)
@@ -79,33 +77,34 @@ def same_start(X: torch.Tensor, config: ModelConfig, classes: int, seed: int) ->
     return GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
 
 
-def render(results: Sequence[dict[str, Any]]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Markdown: mean test accuracy by data set, method and depth."""
-    depths = sorted({result["depth"] for result in results})
+    rows = arranged(rows, dataset=DATASETS, method=list(METHODS))
+    depths = sorted({row["depth"] for row in rows})
     lines = ["| data set | method | " + " | ".join(map(str, depths)) + " |", "|---|---|" + "---|" * len(depths)]
-    for dataset, method in dict.fromkeys((result["dataset"], result["method"]) for result in results):
+    for dataset, method in dict.fromkeys((row["dataset"], row["method"]) for row in rows):
         means = {
-            result["depth"]: statistics.mean(run["test_accuracy"] for run in result["runs"])
-            for result in results
-            if (result["dataset"], result["method"]) == (dataset, method)
+            row["depth"]: statistics.mean(run["test_accuracy"] for run in row["runs"])
+            for row in rows
+            if (row["dataset"], row["method"]) == (dataset, method)
         }
-        row = " | ".join(f"{means[depth]:.3f}" if depth in means else "-" for depth in depths)
-        lines.append(f"| {dataset} | {method} | {row} |")
+        entries = " | ".join(f"{means[depth]:.3f}" if depth in means else "-" for depth in depths)
+        lines.append(f"| {dataset} | {method} | {entries} |")
     return "\n".join(lines) + "\n"
 
 
-def figure(results: Sequence[dict[str, Any]], path: Path) -> None:
+def figure(rows: Sequence[Row], path: Path) -> None:
     """One panel per data set."""
     from .figures import new_figure, save_figure
 
-    datasets = list(dict.fromkeys(result["dataset"] for result in results))
+    datasets = list(dict.fromkeys(row["dataset"] for row in arranged(rows, dataset=DATASETS)))
     canvas, axes = new_figure(1, len(datasets), height=3.4)
     for axis, dataset in zip(axes[0], datasets, strict=True):
         for index, method in enumerate(METHODS):
             points = sorted(
-                (result["depth"], statistics.mean(run["test_accuracy"] for run in result["runs"]))
-                for result in results
-                if (result["dataset"], result["method"]) == (dataset, method)
+                (row["depth"], statistics.mean(run["test_accuracy"] for run in row["runs"]))
+                for row in rows
+                if (row["dataset"], row["method"]) == (dataset, method)
             )
             if points:
                 axis.plot(*zip(*points, strict=True), marker="o", label=method, color=f"C{index}")

@@ -7,13 +7,13 @@ and below it a neighbour speaks against its own class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..data.datasets import cache_folder
 from .cells import Cell, run_cells
+from .results import Results, Row
 from .tables import render_methods
 
 NODES, CLASSES, FEATURES, DEGREE = 3000, 5, 100, 8
@@ -49,8 +49,8 @@ def make(homophily: float, *, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def run(
-    folder: Path, seeds: tuple[int, ...], *, levels: Sequence[float] = HOMOPHILY, **options: Any
-) -> Iterator[dict[str, Any]]:
+    results: Results, seeds: tuple[int, ...], *, levels: Sequence[float] = HOMOPHILY, **options: Any
+) -> Iterator[Row]:
     """The default beside Adam on the same network, a linear model on the second power, and the features alone."""
     graphs = cache_folder() / "homophily"
     graphs.mkdir(parents=True, exist_ok=True)
@@ -60,14 +60,13 @@ def run(
         np.savez(path, **make(level))  # type: ignore[arg-type]
         cells += [Cell(method, path.name, (settings,), seeds) for method, settings in METHODS.items()]
     options["data_root"] = str(graphs)
-    yield from run_cells(cells, folder, **options)
+    yield from run_cells(cells, results, **options)
 
 
 def _file(level: float) -> str:
     return f"homophily-{level:g}.npz"
 
 
-def render(results: Sequence[dict[str, Any]]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Markdown: methods in rows, graphs in columns."""
-    order = [_file(level) for level in HOMOPHILY]
-    return render_methods(sorted(results, key=lambda result: order.index(result["dataset"])), list(METHODS))
+    return render_methods(rows, list(METHODS), [_file(level) for level in HOMOPHILY])

@@ -25,27 +25,27 @@ from ..data.examples import Examples
 from ..engine.launch import join, run_workers
 from ..engine.plan import deal, layer_costs
 from ..engine.team import Team
-from ..hardware import provenance
 from ..model import GAMLP
 from ..training.growth import widths
 from ..training.train import train
 from .bench import products
-from .cells import save
+from .results import Results, Row, arranged
 
-WARM_UP = 2
 CLASSES = 10
+#: Of random data, and for so many epochs after some to warm up.
+Size = dict[str, int]
 
 
-def problem(size: dict[str, int]) -> Examples:
+def problem(size: Size) -> Examples:
     """Random features and labels of that size."""
     generator = torch.Generator().manual_seed(0)
     X = torch.nn.functional.normalize(torch.randn(size["nodes"], size["features"], generator=generator))
     return Examples(X, torch.randint(CLASSES, (size["nodes"],), generator=generator))
 
 
-def admm(team: Team, size: dict[str, int], depth: int, quantize: Literal["none", "pq"]) -> dict[str, Any] | None:
+def admm(team: Team, size: Size, depth: int, quantize: Literal["none", "pq"]) -> Row | None:
     """Seconds of the slowest worker, and how it spent them."""
-    epochs = size["epochs"] + WARM_UP
+    epochs = size["warm_up"] + size["epochs"]
     config = ModelConfig(
         layers=depth, stages=(depth,), hidden=size["hidden"], solver="linearized", epochs=epochs, eval_every=epochs,
         patience=None, tolerance=0, quantize=quantize, workers=team.size,
@@ -53,7 +53,7 @@ def admm(team: Team, size: dict[str, int], depth: int, quantize: Literal["none",
     result = train(problem(size) if team.rank == 0 else None, None, CLASSES, config, seed=0, team=team)
     if result is None:
         return None
-    records = result.history[WARM_UP:]
+    records = result.history[size["warm_up"] :]
     slowest = [max(record["workers"], key=lambda worker: worker["compute_seconds"]) for record in records]
     return {
         "seconds": statistics.median(record["seconds"] for record in records),
@@ -66,19 +66,19 @@ def admm(team: Team, size: dict[str, int], depth: int, quantize: Literal["none",
     }
 
 
-def timed(team: Team, size: dict[str, int], step: Any) -> dict[str, Any]:
+def timed(team: Team, size: Size, step: Any) -> Row:
     """Median seconds of a step that ends on all processes together."""
     times = []
-    for _ in range(size["epochs"] + WARM_UP):
+    for _ in range(size["warm_up"] + size["epochs"]):
         team.barrier()
         start = time.perf_counter()
         step()
         team.barrier()
         times.append(time.perf_counter() - start)
-    return {"seconds": statistics.median(times[WARM_UP:])}
+    return {"seconds": statistics.median(times[size["warm_up"] :])}
 
 
-def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+def bare_products(team: Team, size: Size, depth: int) -> Row:
     """r W, g W^T, r^T p and p G^T of every layer of this worker, the first two not for the first layer."""
     shape = widths(size["features"], size["hidden"], CLASSES, depth)
     plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
@@ -97,9 +97,9 @@ def bare_products(team: Team, size: dict[str, int], depth: int) -> dict[str, Any
     return result | {"cpu_seconds_of_equal_work": middle}
 
 
-def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+def adam_ddp(team: Team, size: Size, depth: int) -> Row:
     """Every process has the whole network and its share of the nodes."""
-    X, y = problem(size)
+    X, y, _ = problem(size)
     X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
     torch.manual_seed(0)
     model: torch.nn.Module = GAMLP(widths(size["features"], size["hidden"], CLASSES, depth))
@@ -115,13 +115,11 @@ def adam_ddp(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
     return timed(team, size, step)
 
 
-def adam_gpipe(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
+def adam_gpipe(team: Team, size: Size, depth: int) -> Row:
     """Every process has its layers, and microbatches travel through them."""
-    if team.size == 1:
-        return adam_ddp(team, size, depth)
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    X, y = problem(size)
+    X, y, _ = problem(size)
     shape = widths(size["features"], size["hidden"], CLASSES, depth)
     plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
     layers: list[torch.nn.Module] = []
@@ -150,12 +148,14 @@ def adam_gpipe(team: Team, size: dict[str, int], depth: int) -> dict[str, Any]:
     return timed(team, size, step)
 
 
+#: On one worker there is nothing to pipeline: what it is compared with is plain Adam.
+GPIPE, ADAM = "Adam, GPipe", "Adam, data parallel"
 METHODS = {
     "bare products": bare_products,
     "pdADMM-G": lambda team, size, depth: admm(team, size, depth, "none"),
     "pdADMM-G-Q": lambda team, size, depth: admm(team, size, depth, "pq"),
-    "Adam, data parallel": adam_ddp,
-    "Adam, GPipe": adam_gpipe,
+    ADAM: adam_ddp,
+    GPIPE: adam_gpipe,
 }
 
 
@@ -171,72 +171,91 @@ def worker(job: Path) -> None:
     os._exit(0)
 
 
-def measured(team: Team, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every method at every depth. The last row says so if an interrupt cut the measurement off."""
-    for depth in order["depths"]:
-        for method in order["methods"]:
-            try:
-                result = METHODS[method](team, order["size"], depth)
-            except Exception as error:  # a peer that cannot run here is reported as such
-                result = {"error": f"{type(error).__name__}: {error}"[:300]}
-            if team.stop_requested():
-                yield {"interrupted": True}
-                return
-            yield {"depth": depth, "method": method, **(result or {})}
+def measured(team: Team, order: Row) -> Iterator[Row]:
+    """Every method at every depth of the order. The last row says so if an interrupt cut the measurement off."""
+    for depth, method in order["cases"]:
+        try:
+            figures = METHODS[method](team, order["size"], depth)
+        except Exception as error:  # a peer that cannot run here is reported as such
+            figures = {"error": f"{type(error).__name__}: {error}"[:300]}
+        if team.stop_requested():
+            yield {"interrupted": True}
+            return
+        yield {"method": method, "depth": depth, **(figures or {})}
+
+
+def cases(workers: int, depths: Sequence[int], methods: Sequence[str]) -> list[tuple[int, str]]:
+    """Depths and methods that so many workers measure."""
+    return [(depth, method) for depth in depths for method in methods if workers > 1 or method != GPIPE]
 
 
 def run(
-    folder: Path,
-    command: str,
-    *,
-    workers: Sequence[int],
-    depths: Sequence[int],
-    methods: Sequence[str],
-    size: dict[str, int],
-    repeats: int,
-) -> Iterator[dict[str, Any]]:
+    results: Results, *, workers: Sequence[int], depths: Sequence[int], methods: Sequence[str], size: Size, repeats: int
+) -> Iterator[Row]:
     """Go through all numbers of workers ``repeats`` times, so that the noise of the machine shows."""
-    order = {"size": size, "depths": list(depths), "methods": list(methods)}
-    rows: list[dict[str, Any]] = []
     for repeat in range(repeats):
         for count in workers:
-            known = len(rows)
-            measure(order, count, repeat, rows)
-            yield from rows[known:]
-            save(folder / "timings.json", {**provenance(command), "order": order, "rows": rows})
+            missing = []
+            for depth, method in cases(count, depths, methods):
+                row = results.find(method=method, depth=depth, workers=count, repeat=repeat)
+                if row is not None and row["size"] == size and "error" not in row:
+                    yield row
+                else:
+                    missing.append((depth, method))
+            if missing:
+                yield from measure(results, count, repeat, {"size": size, "cases": missing})
 
 
-def measure(order: dict[str, Any], workers: int, repeat: int, rows: list[dict[str, Any]]) -> None:
-    """Run every method at every depth on so many workers, and append the results to ``rows``."""
+def measure(results: Results, workers: int, repeat: int, order: Row) -> list[Row]:
+    """Measure what is in the order on so many workers, and save each row as it comes."""
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "order.json").write_text(json.dumps(order))
 
-        def show(_: int, row: dict[str, Any]) -> None:
+        def show(_: int, row: Row) -> None:
             if "interrupted" in row:
                 raise KeyboardInterrupt
-            rows.append({"repeat": repeat, "workers": workers, **row})
+            rows.append(results.put(row | {"workers": workers, "repeat": repeat, "size": order["size"]}))
 
         command = [sys.executable, "-m", __name__, name]
         run_workers(command, workers, threads=1, timeout=600, folder=folder, on_event=show)
+    return rows
 
 
-def render(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: speedup over one worker of the same repeat, median with the least and greatest."""
-    base = {(row["repeat"], row["depth"], row["method"]): row.get("seconds") for row in rows if row["workers"] == 1}
-    speedups: dict[tuple[str, int, int], list[float]] = {}
-    for row in rows:
-        one = base.get((row["repeat"], row["depth"], row["method"]))
-        if one and "seconds" in row:
-            speedups.setdefault((row["method"], row["depth"], row["workers"]), []).append(one / row["seconds"])
-    lines = ["| method | layers | workers | speedup | least | greatest |", "|---|---|---|---|---|---|"]
-    for (method, depth, workers), values in sorted(speedups.items()):
-        lines.append(
-            f"| {method} | {depth} | {workers} | {statistics.median(values):.2f} | {min(values):.2f} | "
-            f"{max(values):.2f} |"
-        )
+def render(rows: Sequence[Row]) -> str:
+    """Markdown: median seconds per epoch of all runs, and the speedup over one worker of the same run."""
+    known = [row for row in arranged(rows, method=list(METHODS)) if "seconds" in row]
+    counts = sorted({row["workers"] for row in known})
+    titles = [f"{count} worker{'s' * (count > 1)}" for count in counts]
+    lines = [
+        "| seconds per epoch | layers | runs | " + " | ".join(titles) + " |",
+        "|---|---|---|" + "---|" * len(counts),
+    ]
+    seconds: dict[tuple[str, int, int], dict[int, float]] = {}
+    for row in known:
+        seconds.setdefault((row["method"], row["depth"], row["workers"]), {})[row["repeat"]] = row["seconds"]
+    for method, depth in dict.fromkeys((row["method"], row["depth"]) for row in known):
+        alone = seconds.get((method, depth, 1)) or seconds.get((ADAM if method == GPIPE else method, depth, 1), {})
+        runs = [seconds.get((method, depth, count), {}) for count in counts]
+        numbers = sorted({len(times) for times in runs if times})
+        entries = [f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"]
+        entries += [_entry(times, alone if count > 1 else {}) for count, times in zip(counts, runs, strict=True)]
+        lines.append(f"| {method} | {depth} | " + " | ".join(entries) + " |")
     failed = {(row["method"], row["error"]) for row in rows if "error" in row}
     return "\n".join([*lines, *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+
+
+def _entry(times: dict[int, float], alone: dict[int, float]) -> str:
+    """The median time, and the median, least and greatest speedup over the time that one worker took in that run."""
+    if not times:
+        return "-"
+    speedups = [alone[repeat] / time for repeat, time in times.items() if repeat in alone]
+    text = f"{statistics.median(times.values()):.3g}"
+    if speedups:
+        text += f" ({statistics.median(speedups):.1f} x"
+        text += f", {min(speedups):.1f} to {max(speedups):.1f})" if len(speedups) > 1 else ")"
+    return text
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import numpy as np
 
 from ..data.datasets import cache_folder
 from ..errors import InputError
-from .cells import Cell, run_cells
+from .cells import Cell, finished, run_cells
+from .results import Results, Row, arranged
 
 #: Folder, features, and the length of the class centres (the noise has standard deviation 1).
 STANDINS = {"flickr": ("flickr", 500, 0.9), "ogbn-arxiv": ("ogbn_arxiv", 128, 1.9)}
@@ -75,26 +76,28 @@ def _labels(name: str, folder: Path) -> np.ndarray:
         return np.loadtxt(file, dtype=np.int64)
 
 
-def run(names: Sequence[str], folder: Path, *, data_root: str | None, **options: Any) -> Iterator[dict[str, Any]]:
+def run(names: Sequence[str], results: Results, *, data_root: str | None, **options: Any) -> Iterator[Row]:
     """pdADMM-G with and without the graph, on stand-in features that are made in the cache folder."""
-    if data_root is None:
-        raise InputError("stand-ins need the real graphs: pass --data-root or set PDADMM_G_DATA")
     for name in names:
-        root = make(name, Path(data_root), cache_folder() / "stand-in-features")
         cells = [Cell(method, name, (SETTINGS | settings,), (0,)) for method, settings in INPUTS.items()]
-        yield from run_cells(cells, folder, data_root=str(root), **options)
+        root = data_root
+        if any(finished(results, cell) is None for cell in cells):
+            if data_root is None:
+                raise InputError("stand-ins need the real graphs: pass --data-root or set PDADMM_G_DATA")
+            root = str(make(name, Path(data_root), cache_folder() / "stand-in-features"))
+        yield from run_cells(cells, results, data_root=root, **options)
 
 
-def render(results: Sequence[dict[str, Any]]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Markdown, with the warning that belongs to it."""
     lines = [
         "Stand-in features, not the real ones: these figures say nothing about the accuracy on the benchmark.\n",
         "| data set | input | test accuracy | epochs | seconds |", "|---|---|---|---|---|",
     ]  # fmt: skip
-    for result in results:
-        run = result["runs"][0]
+    for row in arranged(rows, dataset=list(STANDINS), method=list(INPUTS)):
+        run = row["runs"][0]
         lines.append(
-            f"| {result['dataset']}, stand-in | {result['method']} | {run['test_accuracy']:.3f} | {run['epochs']} | "
+            f"| {row['dataset']}, stand-in | {row['method']} | {run['test_accuracy']:.3f} | {run['epochs']} | "
             f"{run['seconds']:.0f} |"
         )
     return "\n".join(lines) + "\n"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cells import Cell, Result, Settings, run_cells
+from .cells import Cell, Settings, run_cells
+from .results import Row, arranged
 
 #: The data sets that have everything; Flickr and ogbn-arxiv run with the same command where their features are.
 COMPLETE = (
@@ -64,7 +65,7 @@ def admm_cells(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...]) -> 
     return [Cell("pdADMM-G", dataset, candidates, seeds) for dataset in datasets]
 
 
-def quantized(results: Sequence[Result], seeds: tuple[int, ...]) -> list[Cell]:
+def quantized(results: Sequence[Row], seeds: tuple[int, ...]) -> list[Cell]:
     """pdADMM-G-Q with p and q at 8 bits and everything else as in these results of pdADMM-G."""
     return [
         Cell("pdADMM-G-Q", result["dataset"], (result["settings"] | {"quantize": "pq", "bits": 8},), seeds)
@@ -73,7 +74,7 @@ def quantized(results: Sequence[Result], seeds: tuple[int, ...]) -> list[Cell]:
     ]
 
 
-def run_paper_table(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Result]:
+def run_paper_table(hidden: int, datasets: Sequence[str], seeds: tuple[int, ...], **options: Any) -> Iterator[Row]:
     """All cells of the table with so many neurons; pdADMM-G-Q takes over what was chosen for pdADMM-G."""
     own = []
     for result in run_cells(admm_cells(hidden, datasets, seeds), **options):
@@ -108,11 +109,11 @@ def best_cells(datasets: Sequence[str], seeds: tuple[int, ...]) -> list[Cell]:
     return cells
 
 
-def render_paper_table(hidden: int, results: Sequence[Result]) -> str:
+def render_paper_table(hidden: int, rows: Sequence[Row]) -> str:
     """Markdown: our mean and spread, the paper's mean below."""
     figures = paper()[f"test_{hidden}"]
     return render_methods(
-        results, PAPER_METHODS, lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0]
+        rows, PAPER_METHODS, published=lambda dataset, method: figures.get(dataset, {}).get(method, [None])[0]
     )
 
 
@@ -122,24 +123,29 @@ def best_of_paper(dataset: str) -> float | None:
     return max((mean for table in tables for mean, _ in table.values()), default=None)
 
 
-def render_best_table(results: Sequence[Result]) -> str:
+def render_best_table(rows: Sequence[Row]) -> str:
     """Markdown: methods in rows, data sets in columns, the best of the paper as a row of its own."""
     methods = ["pdADMM-G default", "pdADMM-G best", "SGC", "S2GC", "SIGN"]
-    datasets = list(dict.fromkeys(result["dataset"] for result in results))
-    text = render_methods(results, methods)
-    best = [best_of_paper(dataset) for dataset in datasets]
-    row = " | ".join("-" if figure is None else f"{figure:.3f}" for figure in best)
-    return text + f"| paper, best of its methods and widths | {row} |\n"
+    text = render_methods(rows, methods)
+    best = [best_of_paper(dataset) for dataset in columns(rows)]
+    entries = " | ".join("-" if figure is None else f"{figure:.3f}" for figure in best)
+    return text + f"| paper, best of its methods and widths | {entries} |\n"
+
+
+def columns(rows: Sequence[Row], datasets: Sequence[str] = COMPLETE) -> list[str]:
+    """The data sets of these rows, in the order of ``datasets``."""
+    return list(dict.fromkeys(row["dataset"] for row in arranged(rows, dataset=datasets)))
 
 
 def render_methods(
-    results: Sequence[Result],
+    rows: Sequence[Row],
     methods: Sequence[str],
+    datasets: Sequence[str] = COMPLETE,
     published: Callable[[str, str], float | None] = lambda dataset, method: None,
 ) -> str:
     """Markdown: methods in rows, data sets in columns; mean, spread, failures, and what was ``published``."""
-    by_cell = {(result["method"], result["dataset"]): result for result in results}
-    datasets = list(dict.fromkeys(result["dataset"] for result in results))
+    by_cell = {(row["method"], row["dataset"]): row for row in rows}
+    datasets = columns(rows, datasets)
     titles = [dataset.removesuffix(".npz") for dataset in datasets]
     lines = ["| | " + " | ".join(titles) + " |", "|---" * (len(datasets) + 1) + "|"]
     for method in methods:

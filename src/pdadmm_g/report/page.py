@@ -1,4 +1,4 @@
-"""The page: template, style, script and the runs as JSON, all in one file."""
+"""The page: template, style, script and the runs as JSON, all in one file; what it is made from lies in assets/."""
 
 from __future__ import annotations
 
@@ -19,28 +19,41 @@ from .collect import Run
 LIGHT = ("#1799ea", "#b58813", "#4d29a2", "#16765b", "#7b3a0a", "#470f3a")
 DARK = ("#3a80f1", "#edc40c", "#cab7fc", "#c4fcef", "#cc7b3e", "#f23290")
 
+#: The script's pieces in the order in which they are joined: each builds on those before it, and the last runs it all.
+SCRIPT = (
+    "elements", "numbers", "scales", "runs",
+    "drawing", "curves", "timeline", "plan", "classes", "confusion",
+    "standalone", "figure", "overview", "configuration", "controls", "main",
+)  # fmt: skip
+
 
 def render(runs: Sequence[Run]) -> str:
     """The whole page. It loads nothing and runs no script but its own, which its security policy enforces."""
-    source = files(__package__)
-    style = Template(source.joinpath("page.css").read_text(encoding="utf-8")).substitute(
-        light=_variables(LIGHT), dark=_variables(DARK)
-    )
-    script = source.joinpath("page.js").read_text(encoding="utf-8")
+    script = joined_script()
     written = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return Template(source.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+    return Template(_source("template.html")).substitute(
         title=html.escape("pdadmm-g: " + ", ".join(run["name"] for run in runs)),
-        style=style,
+        style=Template(_source("style.css")).substitute(light=_variables(LIGHT), dark=_variables(DARK)),
         script=script,
         script_hash=_hash(script),
         data=embedded({"runs": runs, "written": written, "version": __version__, "colours": len(LIGHT)}),
     )
 
 
+def joined_script() -> str:
+    """The pieces as one script, inside a function: the page has no global names but the browser's."""
+    pieces = "\n".join(_source(f"{name}.js") for name in SCRIPT)
+    return f'"use strict";\n(() => {{\n{pieces}}})();\n'
+
+
 def embedded(data: object) -> str:
     """JSON that stays data inside a script element, whatever text is in it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _source(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
 def _variables(colours: Sequence[str]) -> str:

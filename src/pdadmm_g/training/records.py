@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from ..admm.diagnostics import Moves
+from ..admm.diagnostics import Moves, Shares
 from ..decoding import Check, Count, decoded, is_number
-from ..engine.worker import Shares
 from ..status import Status
 
 #: One dict per epoch, with the keys of metrics.jsonl.

@@ -16,17 +16,20 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
-from ..admm.diagnostics import Moves, rate_term
+from ..admm.diagnostics import Moves, Shares, rate_term
 from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
+from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
+from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples
 from ..engine.codec import codec_for
+from ..engine.culprit import Culprit
 from ..engine.link import Link, Traffic
 from ..engine.plan import Plan
 from ..engine.team import Team
-from ..engine.worker import Algorithm, Culprit, Shares, Worker
+from ..engine.worker import Algorithm, Ends, Worker
 from ..status import Status
 from . import checkpoint
 from .checkpoint import Checkpoint, Checkpointing, StageState
@@ -97,6 +100,7 @@ class Stage:
             nu=config.nu,
             mu=config.weight_decay or 0.0,
             precision=config.precision,
+            compile=config.compile,
         )
         self.y_train, self.y_val = self._send_labels()
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
@@ -243,9 +247,8 @@ class Stage:
             q_codec = codec_for(last.q.shape, self.like, last.q_levels)
             right = Link(self.team.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
         X = self.training.X if self.training is not None else None
-        return Worker(
-            layers, boundaries, self.algorithm, rho=self.config.rho, X=X, y=self.y_train, left=left, right=right
-        )
+        ends = Ends(Rows(self.sizes.nodes), X, None if self.y_train is None else Targets(self.y_train))
+        return Worker(layers, boundaries, self.algorithm, ends, rho=self.config.rho, left=left, right=right)
 
     def _receive_activations(self, rows: int) -> Tensor:
         return self.team.receive(self.like.new_empty(rows, self.config.hidden), self.team.rank - 1)
@@ -322,7 +325,7 @@ class Stage:
             if self.is_last:
                 for place, (logits, y) in enumerate(zip(outputs, (self.y_train, self.y_val), strict=False)):
                     assert y is not None
-                    result[2 * place] = float(self.algorithm.risk(logits, y)) / len(y)
+                    result[2 * place] = float(self.algorithm.risk(logits, Targets(y))) / len(y)
                     result[2 * place + 1] = float((logits.argmax(1) == y).double().mean())
             else:
                 for x in outputs:

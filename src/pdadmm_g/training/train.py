@@ -19,7 +19,6 @@ from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
 from ..data.examples import Examples, aligned
-from ..engine.phases import compiling
 from ..engine.plan import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
@@ -127,7 +126,7 @@ def _grow(
             mine = plan.layers(team.rank)
             weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in mine]
         try:
-            with tensor_cores(config.precision), compiling(config.compile):
+            with tensor_cores(config.precision):
                 if before is None and saved is not None:
                     stage = Stage.resumed(member, number, plan, saved)
                 else:
@@ -158,8 +157,8 @@ def in_row_space(
         return training, validation, None
     basis, R = torch.linalg.qr(training.X.T)
     if validation is not None:
-        validation = Examples(validation.X @ basis, validation.y)
-    return Examples(R.T.contiguous(), training.y), validation, basis
+        validation = validation._replace(X=validation.X @ basis)
+    return training._replace(X=R.T.contiguous()), validation, basis
 
 
 def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:

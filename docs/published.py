@@ -1,0 +1,115 @@
+"""The tables of results/: what each is made of, and how. ``python docs/published.py`` writes them all."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pdadmm_g.experiments import EXPERIMENTS, Request
+from pdadmm_g.experiments.results import Results, Row
+from pdadmm_g.files import write_atomically
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+def table_file(name: str) -> Path:
+    """Where the table of that name is."""
+    return RESULTS / name / "table.md" if name in EXPERIMENTS else RESULTS / f"{name}.md"
+
+
+def rows_of(name: str) -> list[Row]:
+    """What the table is made of: the rows of an experiment, or files of figures."""
+    if name in EXPERIMENTS:
+        return Results(RESULTS / name, "").rows()
+    return [json.loads((RESULTS / "performance" / f"{file}.json").read_text()) for file in MEASURED[name][1]]
+
+
+def rendered(name: str) -> str:
+    """The table as it follows from its rows."""
+    if name not in EXPERIMENTS:
+        return MEASURED[name][0](rows_of(name))
+    request = Request(
+        folder=RESULTS / name, data_root=None, datasets=None, seeds=None, workers=1, device="cpu", command="",
+        quick=False,
+    )  # fmt: skip
+    return EXPERIMENTS[name](request).render(rows_of(name))
+
+
+def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    text = ["| " + " | ".join(entries) + " |\n" for entries in (titles, *lines)]
+    return "".join([text[0], "|---" * len(titles) + "|\n", *text[1:]])
+
+
+def epochs(files: Sequence[Row]) -> str:
+    """Of ``pdadmm-g bench``: a line for each file, a column for each method."""
+    methods = {"floor": "floor", "linearized": "linearized", "exact": "exact", "quantized": "p and q at 8 bits",
+               "adam": "Adam"}  # fmt: skip
+    lines = []
+    for file in files:
+        rows = {row["method"]: row for row in file["rows"]}
+        size = file["rows"][0]
+        compiled = ", `--compile`" if size["compile"] else ""
+        lines.append([
+            f"{size['nodes']} nodes, {size['features']} inputs, {size['layers']} x {size['hidden']}, "
+            f"{size['precision']}{compiled}",
+            *(_epoch(rows[name]) if name in rows else "-" for name in methods),
+        ])  # fmt: skip
+    return _table(["one epoch", *methods.values()], lines)
+
+
+def _epoch(row: Row) -> str:
+    """Time, multiple of the floor and, on a GPU, where it is the method's own, the peak of the memory."""
+    entries = [f"{row['ms']:.0f} ms" if row["ms"] >= 100 else f"{row['ms']:.3g} ms"]
+    if row["method"] != "floor":
+        entries.append(f"{row['x_floor']:.2f} x")
+        entries += [f"{row['peak_gib']:.1f} GiB"] * (row["device"] == "cuda" and row["peak_gib"] >= 1)
+    return ", ".join(entries)
+
+
+def precisions(files: Sequence[Row]) -> str:
+    """The last objective, and mean test accuracy by data set."""
+    (file,) = files
+    datasets = [name for name, value in file["rows"][0].items() if isinstance(value, list)]
+    lines = [[row["precision"], f"{row['objective']:.2f}", *(f"{statistics.mean(row[name]):.3f}" for name in datasets)]
+             for row in file["rows"]]  # fmt: skip
+    return _table(["factors", "objective", *datasets], lines)
+
+
+def augmentations(files: Sequence[Row]) -> str:
+    """Time for each nonzero of A~ and feature, beside plain products; peak memory over input and output."""
+    lines = []
+    for file in files:
+        where = file["hardware"]["gpu"] if file["device"] == "cuda" else f"{file['threads']} CPU threads"
+        memory = file.get("peak_device_gib", file["peak_anonymous_gib"]) / file["input_and_output_gib"]
+        plain = [f"{file[name]:.2g}" if name in file else "-" for name in ("torch_csr_ns", "scipy_csr_ns")]
+        lines.append([
+            f"{file['nodes']} nodes, {file['nonzeros']} nonzeros, {file['width']} features, {where}",
+            f"{file['ns_per_nonzero_and_feature']:.2g}", *plain, f"{memory:.2f}",
+        ])  # fmt: skip
+    titles = ["one product", "ns per nonzero and feature: ours", "plain torch CSR", "plain scipy CSR",
+              "peak memory over input and output"]  # fmt: skip
+    return _table(titles, lines)
+
+
+#: Tables of files of results/performance: how they are made, and of which.
+MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
+    "performance/cpu": (epochs, (
+        "cpu-1000", "cpu-1000-compiled", "cpu-500", "cpu-500-compiled", "cpu-cora-size", "cpu-cora-size-compiled",
+    )),
+    "performance/gpu": (epochs, (
+        "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora", "h200-cora-compiled",
+    )),
+    "performance/precision": (precisions, ("precision-h200",)),
+    "performance/augmentation": (augmentations, (
+        "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",
+        "augmentation-10m",
+    )),
+}  # fmt: skip
+PUBLISHED = (*EXPERIMENTS, *MEASURED)
+
+
+if __name__ == "__main__":
+    for name in PUBLISHED:
+        write_atomically(table_file(name), rendered(name))

@@ -1,0 +1,62 @@
+r"""The training rows: how many there are, what each weighs, and sums over all of them.
+
+A row with weight :math:`w_i` counts as :math:`w_i` equal rows: all of its terms in the Lagrangian carry that factor.
+Its own p, z, q and u do not notice; what is a sum over rows does, namely the W- and b-steps, the step lengths
+:math:`\tau` and :math:`\theta`, and everything that is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from . import sums
+
+#: A named tuple of tensors of one shape.
+Sums = TypeVar("Sums", bound=tuple[Any, ...])
+
+
+class Rows:
+    """All training rows, which are here, in this process.
+
+    Where a process has only a part of them, :meth:`total` adds up what the parts have summed; nothing else differs.
+    """
+
+    #: Are all rows here? If not, nothing of the size rows x rows can be computed.
+    whole = True
+
+    def __init__(self, number: float, weights: Tensor | None = None) -> None:
+        #: How many there are in all parts together, each counted with its weight.
+        self.number = number
+        #: Of the rows that are here, as a column; None if each weighs one.
+        self.weights = weights
+
+    def total(self, part: Tensor) -> Tensor:
+        """The sum over all rows, from the sum over those that are here."""
+        return part
+
+    def totals(self, parts: Sums) -> Sums:
+        """As :meth:`total`, field by field."""
+        return parts if self.whole else type(parts)(*self.total(torch.stack(parts)))
+
+    def squared_norm(self, x: Tensor) -> Tensor:
+        r""":math:`\sum_i w_i \|x_i\|^2`, one number a layer."""
+        return self.total(sums.squared_norm(x, self.weights))
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        r""":math:`\sum_i w_i \langle x_i, y_i \rangle`, one number a layer."""
+        return self.total(sums.inner(x, y, self.weights))
+
+    def column_sums(self, x: Tensor) -> Tensor:
+        r""":math:`\sum_i w_i x_i`, one row a layer."""
+        return self.total(sums.column_sums(x, self.weights))
+
+    def weighted(self, x: Tensor) -> Tensor:
+        r""":math:`\mathrm{diag}(w)\, x`."""
+        return x if self.weights is None else x * self.weights.to(x.dtype)
+
+    def product(self, x: Tensor, y: Tensor, mm: sums.Product = sums.matmul) -> Tensor:
+        r""":math:`x^T \mathrm{diag}(w)\, y`, a sum over rows."""
+        return self.total(mm(x.mT, self.weighted(y)))

@@ -1,0 +1,41 @@
+"""What the rows are trained to become."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .rows import Rows
+
+
+class Targets(NamedTuple):
+    """A class for every row, or the probabilities of all classes; and what each row weighs."""
+
+    #: Numbers of classes (rows,), or probabilities (rows, classes). A class is the distribution with one 1.
+    t: Tensor
+    #: (rows,), all positive; None if each row weighs one.
+    weights: Tensor | None = None
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class of every row."""
+        return self.t.argmax(1) if self.t.is_floating_point() else self.t
+
+    def distribution(self, like: Tensor) -> Tensor:
+        """The probabilities t of all classes, in the shape and type of the logits ``like``."""
+        if self.t.is_floating_point():
+            return self.t.to(like.dtype)
+        # Unlike torch's own, this does not wait for the device to check the labels.
+        return torch.zeros_like(like).scatter_(1, self.t[:, None], 1.0)
+
+    def rows(self) -> Rows:
+        """The rows that these are the targets of, all of them here."""
+        if self.weights is None:
+            return Rows(len(self.t))
+        return Rows(float(self.weights.double().sum()), self.weights[:, None])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of one number a row, each with its weight."""
+        return values.sum() if self.weights is None else (values * self.weights).sum()

@@ -1,0 +1,120 @@
+// Curves along epochs or seconds: accuracy, loss, objective, residuals, penalty.
+
+function drawCurves(figure, svg, width) {
+  const height = 300,
+    box = { left: 54, right: width - 18, top: 22, bottom: height - 42 };
+  const selected = shown().filter((run) => figure.keys.some(([key]) => run.series[key]));
+  const { curves, dropped } = curvesOf(figure, selected);
+  figure.hint(figure.note + (dropped ? " Gaps: zero or less." : ""));
+  if (!curves.length) {
+    const why = selected.length ? "no positive values to show on a log scale" : "all runs with this figure are hidden";
+    svg.append(text(width / 2, height / 2, why, { "text-anchor": "middle" }));
+    return height;
+  }
+  const log = figure.scale === "log";
+  const [low, high] = valueRange(figure, curves);
+  const end = curves.reduce((most, { points }) => Math.max(most, points[points.length - 1].at), 0) || 1;
+  const x = scale(0, end, box.left, box.right),
+    y = scale(low, high, box.bottom, box.top, log);
+  for (const tick of (log ? logTicks : linearTicks)(low, high, 5)) {
+    svg.append(line(box.left, y(tick), box.right, y(tick), "grid"));
+    svg.append(text(box.left - 7, y(tick) + 4, short(tick), { "text-anchor": "end" }));
+  }
+  drawStages(svg, selected, x, box);
+  bottomAxis(svg, x, 0, end, box, axisTitle());
+  for (const curve of [...curves].reverse()) svg.append(drawCurve(curve, x, y));
+  const cursor = line(0, box.top, 0, box.bottom, "cursor");
+  cursor.style.display = "none";
+  svg.append(cursor);
+  figure.show = (px) => {
+    if (px == null) {
+      cursor.style.display = "none";
+      return null;
+    }
+    const at = Math.min(end, Math.max(0, ((px - box.left) / (box.right - box.left)) * end));
+    return readCurves(figure, curves, cursor, x, at);
+  };
+  figure.steps = Math.max(...curves.map((curve) => curve.points.length));
+  figure.range = [box.left, box.right];
+  return height;
+}
+
+/** The points of every curve, and whether some cannot be drawn: a log scale has no place for zero or less. */
+function curvesOf(figure, selected) {
+  const curves = [];
+  let dropped = false;
+  for (const run of selected) {
+    figure.keys.forEach(([key, name], rank) => {
+      const series = run.series[key];
+      if (!series) return;
+      let points = series.epoch.map((epoch, i) => ({ at: along(run, epoch), value: series.value[i], epoch, place: i }));
+      if (figure.scale === "log") points = points.filter((point) => point.value > 0);
+      dropped ||= points.length < series.epoch.length;
+      if (points.length) curves.push({ run, name, rank, points });
+    });
+  }
+  return { curves, dropped };
+}
+
+/** The values from lowest to highest and some air, but not where no value can be. */
+function valueRange(figure, curves) {
+  const values = curves.flatMap((curve) => curve.points.map((point) => point.value));
+  let low = values.reduce((a, b) => Math.min(a, b)),
+    high = values.reduce((a, b) => Math.max(a, b));
+  if (figure.scale === "log") {
+    const factor = Math.max((high / low) ** 0.04, 1.05);
+    return [low / factor, high * factor];
+  }
+  const margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  low -= margin;
+  high += margin;
+  if (figure.least != null && values.every((value) => value >= figure.least)) low = Math.max(low, figure.least);
+  if (figure.most != null) high = Math.min(Math.max(high, low + 0.02), figure.most + (figure.most - low) * 0.02);
+  return [low, high];
+}
+
+/** A path with gaps where points are left out; a dot, where there is but one. */
+function drawCurve({ run, rank, points }, x, y) {
+  if (points.length === 1) {
+    const [{ at, value }] = points;
+    return s("circle", {
+      cx: x(at),
+      cy: y(value),
+      r: 3.5,
+      class: "dot",
+      "data-run": run.name,
+      style: { fill: run.colour },
+    });
+  }
+  const joined = (i) => i > 0 && points[i].place === points[i - 1].place + 1;
+  const path = points
+    .map(({ at, value }, i) => `${joined(i) ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`)
+    .join("");
+  const kind = rank ? "curve second" : "curve";
+  return s("path", { d: path, class: kind, "data-run": run.name, style: { stroke: run.colour } });
+}
+
+/** The point of each curve that is nearest to a place on the axis. */
+function readCurves(figure, curves, cursor, x, at) {
+  const rows = [];
+  let nearest = null;
+  for (const { run, name, points } of curves) {
+    const places = points.map((point) => point.at);
+    const i = before(places, at),
+      j = Math.min(i + 1, points.length - 1);
+    const point = Math.abs(places[j] - at) < Math.abs(places[i] - at) ? points[j] : points[i];
+    if (!nearest || Math.abs(point.at - at) < Math.abs(nearest.at - at)) nearest = point;
+    rows.push({
+      colour: run.colour,
+      name: figure.keys.length > 1 ? (several ? `${run.name}, ${name}` : name) : run.name,
+      value: short(point.value, 4),
+      epoch: point.epoch,
+    });
+  }
+  setAttributes(cursor, { x1: x(nearest.at), x2: x(nearest.at) });
+  cursor.style.display = "";
+  const title = axis === "epoch" ? `epoch ${nearest.epoch}` : `${seconds(nearest.at)} of training`;
+  // Each run has its own clock, and a thinned curve its own epochs: say which one a value is from.
+  for (const row of rows) if (axis !== "epoch" || row.epoch !== nearest.epoch) row.name += ` (epoch ${row.epoch})`;
+  return { x: x(nearest.at), title, rows };
+}

@@ -1,0 +1,57 @@
+// How the runs ended, at the top: tiles for one run, a table for several.
+
+const COLUMNS = [
+  ["test accuracy", (facts) => share(facts.test_accuracy)],
+  ["validation", (facts) => share(facts.val_accuracy)],
+  ["training", (facts) => share(facts.train_accuracy)],
+  ["layers", (facts) => whole(facts.layers)],
+  ["parameters", (facts) => whole(facts.parameters)],
+  ["epochs", (facts) => whole(facts.epochs)],
+  ["time", (facts) => seconds(facts.seconds)],
+  ["sent", (facts) => bytes(facts.bytes_sent)],
+];
+
+function overview() {
+  byId("overview").append(h("div", { class: "card" }, ...(several ? tableOfRuns() : tilesOf(runs[0]))));
+}
+
+function statusOf(run) {
+  const kind = run.failed ? "bad" : ["UNFINISHED", "INTERRUPTED"].includes(run.status) ? "" : "good";
+  return h("span", { class: `status ${kind}` }, run.status);
+}
+
+function tilesOf(run) {
+  const { method, dataset, seed } = run.facts;
+  const tiles = COLUMNS.map(([name, value]) =>
+    h("div", { class: "tile" }, h("b", {}, value(run.facts)), h("span", {}, name)),
+  );
+  return [
+    h("div", { class: "bar" }, h("h2", {}, `${method} on ${dataset}, seed ${seed}`), statusOf(run)),
+    h("p", { class: "note" }, run.advice),
+    h("div", { class: "tiles" }, ...tiles),
+  ];
+}
+
+function tableOfRuns() {
+  const heads = [
+    h("th", { scope: "col" }, "run"),
+    ...COLUMNS.map(([name]) => h("th", { scope: "col", class: "number" }, name)),
+    ...["status", "method", "data set"].map((name) => h("th", { scope: "col" }, name)),
+  ];
+  const rows = runs.map((run) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, swatch(run.colour), ` ${run.name}`),
+      ...COLUMNS.map(([, value]) => h("td", { class: "number" }, value(run.facts))),
+      h("td", { title: run.advice }, statusOf(run)),
+      h("td", {}, String(run.facts.method)),
+      h("td", {}, String(run.facts.dataset)),
+    ),
+  );
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...rows));
+  const notes = runs
+    .filter((run) => run.failed || run.status === "UNFINISHED")
+    .map((run) => h("p", { class: "note" }, `${run.name}: ${run.advice}`));
+  return [scrolling("Table of runs", table), ...notes];
+}

@@ -1,0 +1,84 @@
+"""A campaign: the cases dealt to the targets, each target in its own process, and what came of them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+from .tally import ENDINGS
+
+#: Targets and their share of the cases.
+SHARES = {
+    "settings": 0.3, "npz": 0.16, "yaml": 0.15, "model": 0.13, "graph": 0.1, "pt": 0.06, "cli": 0.02,
+    "checkpoint": 0.015, "run": 0.01, "fit": 0.002,
+}  # fmt: skip
+#: Targets that atheris goes over as well, and the share of each.
+GUIDED, GUIDED_SHARE = ("npz", "model", "yaml", "checkpoint"), 0.03
+#: Packages that read what is fuzzed, or that fuzz.
+PACKAGES = ("atheris", "click", "hypothesis", "numpy", "PyYAML", "safetensors", "torch", "torch_geometric")
+
+
+def campaign(cases: int, seed: int) -> dict[str, Any]:
+    """Run about so many cases of the seeds from ``seed`` on, and tell of each target as it ends."""
+    jobs = [(name, share, False) for name, share in SHARES.items()]
+    if importlib.util.find_spec("atheris"):
+        jobs += [(name, GUIDED_SHARE, True) for name in GUIDED]
+
+    def work(job: tuple[str, float, bool]) -> tuple[str, dict[str, Any]]:
+        name, share, guided = job
+        return f"{name} (atheris)" if guided else name, in_a_process(name, round(share * cases), seed, guided=guided)
+
+    targets: dict[str, dict[str, Any]] = {}
+    with ThreadPool(os.cpu_count() or 1) as pool:
+        for label, target in pool.imap_unordered(work, jobs):
+            targets[label] = target
+            print(f"{label:<22}" + "  ".join(f"{key} {target[key]}" for key in ("cases", *ENDINGS)), flush=True)
+            for what, where in target["found"].items():
+                print(f"    {what} (seed {where.get('seed')}, {where['times']} times)", flush=True)
+    return {
+        "cases": sum(target["cases"] for target in targets.values()),
+        "violations": sum(target["violation"] for target in targets.values()),
+        "targets": targets,
+    }
+
+
+def in_a_process(name: str, cases: int, seed: int, *, guided: bool) -> dict[str, Any]:
+    """One target in its own process; a crash of the interpreter is a finding too, and the rest goes on."""
+    total: dict[str, Any] = {"cases": 0, **dict.fromkeys(ENDINGS, 0), "found": {}}
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
+        report = Path(temporary) / "report.json"
+        while total["cases"] < cases:
+            report.unlink(missing_ok=True)
+            left, start = str(cases - total["cases"]), str(seed + total["cases"])
+            command = [sys.executable, "-m", "pdadmm_g.stress.fuzz", "--target", name, "--cases", left]
+            command += ["--seed", start, "--out", str(report), *(["--guided"] if guided else [])]
+            process = subprocess.run(command, capture_output=True, text=True)
+            part = json.loads(report.read_text()) if report.exists() else {"cases": 0, "found": {}}
+            for key in ("cases", *ENDINGS):
+                total[key] += part.get(key, 0)
+            total["found"] |= part["found"]
+            if process.returncode:
+                at = report.with_suffix(".at").read_text() if report.with_suffix(".at").exists() else "?"
+                last = (process.stderr.strip().splitlines() or [""])[-1]
+                total["found"][f"the process ended with {process.returncode}: {last[:150]}"] = {"seed": at, "times": 1}
+                total["violation"] += 1
+                total["cases"] = max(total["cases"] + 1, int(at) + 1 - seed if at != "?" else cases)
+    return total
+
+
+def reader_versions() -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions

@@ -1,0 +1,64 @@
+"""Many runs of the soak, some at a time, and what came of them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from .cases import DISTURBANCES, draw
+from .trial import Outcome, Trial
+
+
+def soak(runs: int, seed: int, jobs: int, on_run: Callable[[Outcome], None] | None = None) -> list[Outcome]:
+    """Carry out the runs of the seeds from ``seed`` on, ``jobs`` at a time. No process and no file outlives this."""
+    if not Path("/proc/self/environ").exists():
+        raise InputError("soak finds its processes under /proc, which this system does not have: run it on Linux")
+    stop = threading.Event()
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="pdadmm-g-soak-") as name, ThreadPoolExecutor(jobs) as pool:
+        trials = [Trial(draw(number), Path(name, str(number)), stop) for number in range(seed, seed + runs)]
+        futures = [pool.submit(trial.carry_out) for trial in trials]
+        try:
+            for future in as_completed(futures):
+                outcomes.append(future.result())
+                if on_run is not None:
+                    on_run(outcomes[-1])
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+    return sorted(outcomes, key=lambda outcome: outcome.case.seed)
+
+
+def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Counts by kind of disturbance, number of workers and quantization, and every failure with its seed."""
+    dealt = [blow for outcome in outcomes for blow in outcome.dealt]
+    cases = [outcome.case for outcome in outcomes]
+    workers = Counter(count for case in cases for count in (*(blow.workers for blow in case.blows), case.workers))
+    quantized = Counter(
+        f"{case.settings['quantize']} {case.settings['bits']} bits" if "bits" in case.settings else "none"
+        for case in cases
+    )
+    return {
+        "runs": len(outcomes),
+        "failures": [
+            {"seed": outcome.case.seed, "message": outcome.failure} for outcome in outcomes if outcome.failure
+        ],
+        "attempts": sum(outcome.attempts for outcome in outcomes),
+        "disturbances": len(dealt),
+        "share_in_mid_training": round(sum(middle for _, middle in dealt) / max(len(dealt), 1), 3),
+        "by_disturbance": {
+            kind: {
+                "dealt": sum(name == kind for name, _ in dealt),
+                "in_mid_training": sum(middle for name, middle in dealt if name == kind),
+            }
+            for kind in DISTURBANCES
+        },
+        "by_workers": dict(sorted(workers.items())),
+        "by_quantization": dict(sorted(quantized.items())),
+    }

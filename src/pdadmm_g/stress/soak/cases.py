@@ -1,0 +1,103 @@
+"""The runs of the soak as they are drawn: settings, and what happens to them."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Settings = dict[str, Any]
+
+#: What is done to a run, and the exit code that it must end with.
+DISTURBANCES = {
+    "kill worker": 4,
+    "stop worker": 4,
+    "kill parent": -signal.SIGKILL,
+    "terminate parent": 130,
+    "interrupt parent": 130,
+}
+
+
+@dataclass(frozen=True)
+class Blow:
+    """One disturbance: when ``share`` of the epochs are done, or ``delay`` seconds after the start if that is given."""
+
+    kind: str
+    workers: int
+    victim: int
+    share: float
+    delay: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the soak: the settings of the model, what happens to it, and the workers that finish it."""
+
+    seed: int
+    settings: Settings
+    blows: tuple[Blow, ...]
+    workers: int
+
+
+def draw(seed: int) -> Case:
+    """The run of this seed."""
+    rng = random.Random(seed)
+    layers = rng.randint(2, 8)
+    most = min(layers, 5)
+    stages = sorted({*rng.sample(range(2, layers + 1), rng.randint(0, min(2, layers - 1))), layers})
+    eval_every = rng.choice((1, 1, 2, 3))
+    settings: Settings = {
+        "dataset": rng.choice(("digits", "graph.npz")),
+        "seed": rng.randrange(1000),
+        "layers": layers,
+        "stages": ",".join(map(str, stages)),
+        "hidden": rng.randint(8, 32),
+        "augment": rng.choice(("none", "hops", "average")),
+        "hops": rng.randint(1, 4),
+        "normalize": rng.choice(("unit", "centered")),
+        "activation": rng.choice(("relu", "leaky-relu", "tanh", "sigmoid")),
+        "risk": rng.choice(("cross-entropy", "squared-error")),
+        "solver": rng.choice(("exact", "linearized")),
+        "weight-decay": rng.choice((0, 0.01, 0.1)),
+        "penalty": rng.choice(("constant", "stall", "balance")),
+        "quantize": rng.choice(("none", "p", "pq")),
+        "wire": rng.choice(("float32", "bf16", "fp16")),
+        "epochs": rng.randint(50, 120) // len(stages),
+        "patience": rng.choice(("none", 15)),
+        "tolerance": 0,
+        "eval-every": eval_every,
+        "checkpoint-every": eval_every * rng.randint(1, 3),
+    }
+    if settings["quantize"] != "none":
+        settings["bits"] = rng.randint(2, 8)
+    blows = tuple(_draw_blow(rng, most) for _ in range(rng.randint(1, 3)))
+    return Case(seed, settings, blows, rng.randint(1, most))
+
+
+def _draw_blow(rng: random.Random, most: int) -> Blow:
+    workers = rng.randint(1, most)
+    # A run on one worker has no processes but the parent.
+    kinds = [kind for kind in DISTURBANCES if workers > 1 or "parent" in kind]
+    kind = rng.choices(kinds, [1 if kind == "interrupt parent" else 3 for kind in kinds])[0]
+    victim, share, delay = rng.randrange(workers), rng.uniform(0, 0.9), rng.uniform(0, 8)
+    # An interrupt before the first epoch has no result to keep; a worker that hangs there has two minutes to start.
+    early = kind not in ("interrupt parent", "stop worker") and rng.random() < 0.15
+    return Blow(kind, workers, victim, share, delay if early else None)
+
+
+def write_graph(path: Path) -> None:
+    """A made graph of 120 nodes in 4 classes, with an edge between two nodes of a class twice as likely."""
+    rng = np.random.default_rng(0)
+    nodes, classes = 120, 4
+    y = np.arange(nodes) % classes
+    x = rng.normal(size=(nodes, 20)) + rng.normal(size=(classes, 20))[y]
+    linked = rng.random((nodes, nodes)) < np.where(y[:, None] == y, 0.08, 0.04)
+    part = np.arange(nodes) // classes % 3
+    np.savez(
+        path, x=x.astype(np.float32), edge_index=np.stack(np.nonzero(linked)), y=y,
+        train_mask=part == 0, val_mask=part == 1, test_mask=part == 2,
+    )  # fmt: skip

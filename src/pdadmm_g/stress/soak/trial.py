@@ -1,0 +1,222 @@
+"""One run of the soak: undisturbed, then disturbed, and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ...errors import InputError
+from ...estimator import GAMLPClassifier
+from ...runs.folder import RunFolder
+from ...status import Status
+from ...training import checkpoint
+from .cases import DISTURBANCES, Blow, Case, write_graph
+from .processes import MARK, kill_marked, listens, marked_processes, send
+
+#: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a blow.
+ATTEMPT_SECONDS, GONE_SECONDS = 300.0, 45.0
+#: The --timeout of an attempt in which a worker is stopped.
+STOP_TIMEOUT = 3
+SIGNALS = {
+    "kill worker": signal.SIGKILL,
+    "stop worker": signal.SIGSTOP,
+    "kill parent": signal.SIGKILL,
+    "terminate parent": signal.SIGTERM,
+    "interrupt parent": signal.SIGINT,
+}
+
+
+class Fault(Exception):
+    """What went wrong in a run, in one line."""
+
+
+@dataclass
+class Outcome:
+    """How one run of the soak went; ``failure`` is None if all was well."""
+
+    case: Case
+    failure: str | None = None
+    #: For each blow that was dealt: its kind and whether it came in the middle of training.
+    dealt: list[tuple[str, bool]] = field(default_factory=list)
+    attempts: int = 0
+
+
+class Trial:
+    """One run of the soak in a folder of its own."""
+
+    def __init__(self, case: Case, folder: Path, stop: threading.Event) -> None:
+        self.case = case
+        self.folder = folder
+        self.stop = stop
+        self.mark = f"{os.getpid()}-{folder.name}"
+        self.run = RunFolder(folder / "run")
+        self.outcome = Outcome(case)
+
+    def carry_out(self) -> Outcome:
+        """The undisturbed run, then the disturbed one, and what became of it."""
+        self.folder.mkdir()
+        (self.folder / "tmp").mkdir()
+        write_graph(self.folder / "graph.npz")
+        try:
+            self._carry_out()
+        except Fault as fault:
+            self.outcome.failure = str(fault)
+        finally:
+            kill_marked(self.mark)
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return self.outcome
+
+    def _carry_out(self) -> None:
+        reference = self.folder / "reference"
+        code = self._attempt(reference, 1, None)
+        _require(code in (0, 3), f"the undisturbed run ended with exit code {code}: {self._last_words()}")
+        self.epochs = len(_metrics(reference))
+        for blow in self.case.blows:
+            code = self._attempt(self.run.path, blow.workers, blow)
+            if code in (0, 3):
+                break
+            self._check_remains(blow, code)
+        else:
+            code = self._attempt(self.run.path, self.case.workers, None)
+        expected, found = RunFolder(reference).status, self.run.status
+        _require(self.run.finished, f"the run ended with exit code {code}: {self._last_words()}")
+        _require(found == expected, f"the run ended as {found}, undisturbed as {expected}")
+        _require(_metrics(self.run.path) == _metrics(reference), "metrics.jsonl differs from the undisturbed run's")
+        models = [(path / "model.safetensors").read_bytes() for path in (self.run.path, reference)]
+        _require(models[0] == models[1], "the weights differ from the undisturbed run's")
+        _require(not self.run.checkpoints.exists(), "checkpoints were left behind")
+
+    def _attempt(self, out: Path, workers: int, blow: Blow | None) -> int:
+        """Start or resume the run, deal the blow, wait for every process to end; the exit code."""
+        stopping = blow is not None and blow.kind == "stop worker"
+        settings = self.case.settings | {
+            "out": str(out),
+            "workers": workers,
+            "timeout": STOP_TIMEOUT if stopping else 60,
+        }
+        if out != self.run.path:
+            del settings["checkpoint-every"]
+        command = [sys.executable, "-m", "pdadmm_g", "train", "--resume"]
+        for name, value in settings.items():
+            command += [f"--{name}", str(value)]
+        self.outcome.attempts += 1
+        environment = os.environ | {MARK: self.mark, "TMPDIR": str(self.folder / "tmp")}
+        with (self.folder / "log").open("w") as log:
+            # In a session of its own, where an interrupt at the terminal does not reach it.
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        started = time.monotonic()
+        checkpoint_before = None
+        if blow is not None:
+            checkpoint_before = self._strike(process, blow)
+        elapsed = time.monotonic() - started
+        limit = ATTEMPT_SECONDS - elapsed if blow is None else GONE_SECONDS + STOP_TIMEOUT
+        self._wait(lambda: process.poll() is not None, limit, "the command did not end")
+        self._wait(lambda: not any(marked_processes(self.mark)), GONE_SECONDS, "processes were left behind")
+        if checkpoint_before is not None:
+            self._check_checkpoint(checkpoint_before)
+        return process.returncode
+
+    def _strike(self, process: subprocess.Popen[bytes], blow: Blow) -> int | None:
+        """Deal the blow when its moment has come; the epoch of the checkpoint that was there, if one was."""
+        started, wall = time.monotonic(), time.time()
+        metrics = self.run.path / "metrics.jsonl"
+        done = _newest_checkpoint(self.run.checkpoints) or 0
+        moment = done + blow.share * (self.epochs - done)
+        target: list[int] = []
+
+        def progress() -> int:
+            # Until the first epoch of a resumed run has ended, the metrics are those of the attempt before.
+            return _count_lines(metrics, since=wall)
+
+        def due() -> bool:
+            if process.poll() is not None:
+                return True
+            if progress() <= moment if blow.delay is None else time.monotonic() - started < blow.delay:
+                return False
+            if "parent" not in blow.kind:
+                target[:] = self._worker(blow.victim)
+            elif blow.kind == "kill parent" or listens(process.pid, SIGNALS[blow.kind]):
+                target[:] = [process.pid]
+            return bool(target)
+
+        self._wait(due, ATTEMPT_SECONDS, "the run made no progress")
+        before = _newest_checkpoint(self.run.checkpoints)
+        epochs = progress()
+        if target and process.poll() is None and send(target[0], SIGNALS[blow.kind]):
+            self.outcome.dealt.append((blow.kind, 0 < epochs < self.epochs))
+        return before
+
+    def _worker(self, rank: int) -> list[int]:
+        return [pid for pid, environment in marked_processes(self.mark) if environment.get("RANK") == str(rank)]
+
+    def _check_remains(self, blow: Blow, code: int) -> None:
+        """The exit code says what happened, and an interrupted run has a model."""
+        expected = DISTURBANCES[blow.kind]
+        _require(code == expected, f"exit code {code} after {blow.kind}, expected {expected}: {self._last_words()}")
+        if expected == 130 and self.run.finished:
+            _require(self.run.status == Status.INTERRUPTED.name, f"interrupted run ended as {self.run.status}")
+            GAMLPClassifier.load(self.run.path / "model.safetensors")
+
+    def _check_checkpoint(self, before: int) -> None:
+        """The checkpoint of epoch ``before``, or a newer one, is there and whole; unless the run is over."""
+        if self.run.status not in (None, Status.PEER_LOST.name, Status.INTERRUPTED.name):
+            return
+        try:
+            saved = checkpoint.latest(self.run.checkpoints)
+            found = saved.meta.total_epochs if saved else None
+            _require(found is not None and found >= before, f"the checkpoint of epoch {before} was lost, found {found}")
+            assert saved is not None
+            for index in range(saved.meta.depth):
+                saved.layer(index, torch.empty(0))
+        except InputError as error:
+            raise Fault(str(error)) from None
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, message: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.stop.is_set():
+                raise Fault("the soak was interrupted")
+            _require(time.monotonic() < deadline, f"{message} within {seconds:.0f} s: {self._last_words()}")
+            time.sleep(0.002)
+
+    def _last_words(self) -> str:
+        lines = (self.folder / "log").read_text(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise Fault(message)
+
+
+def _count_lines(path: Path, since: float) -> int:
+    """Lines of a file that was last written to after ``since``, else 0."""
+    try:
+        return path.read_bytes().count(b"\n") if path.stat().st_mtime >= since else 0
+    except OSError:
+        return 0
+
+
+def _newest_checkpoint(folder: Path) -> int | None:
+    """The epoch of the newest checkpoint that counts, while others may be written and removed."""
+    return max((int(path.parent.name[6:]) for path in folder.glob("epoch-*/meta.json")), default=None)
+
+
+def _metrics(folder: Path) -> list[tuple[int, float | None, float | None]]:
+    """What metrics.jsonl says of each epoch that must not depend on who computed it."""
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [(record["epoch"], record["objective"], record["val_accuracy"]) for record in records]

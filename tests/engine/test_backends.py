@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import pytest
+import torch
+
+from pdadmm_g.admm.activations import ACTIVATIONS
+from pdadmm_g.admm.state import Quantization
+from pdadmm_g.engine import backends, phases
+from pdadmm_g.engine.backends import Blocks, Compiled
+
+
+@pytest.mark.parametrize("block", [1, 7, 30, 1000])
+def test_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(backends, "BLOCK", block)
+    x, y = torch.arange(24.0).view(8, 3), torch.ones(8, 2)
+
+    def phase(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y += 1
+        return x.sum()
+
+    assert Blocks()(phase, x, y) == x.sum()
+    assert torch.equal(y, torch.full((8, 2), 2.0))
+
+
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+@pytest.mark.parametrize("quantization", [Quantization(), Quantization(p=True, q=True, bits=5)], ids=["plain", "pq5"])
+def test_an_epoch_does_not_depend_on_the_blocks(
+    monkeypatch: pytest.MonkeyPatch, make_chain, solver: str, quantization: Quantization
+) -> None:
+    results = []
+    for block in (20, 1 << 16):
+        monkeypatch.setattr(backends, "BLOCK", block)
+        worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
+        for _ in range(5):
+            moves = worker.epoch()
+        inner = worker.boundaries[1:-1]
+        results.append(
+            [
+                *(tensor for layer in worker.layers for tensor in (layer.W, layer.b, layer.z, layer.r)),
+                *(tensor for boundary in inner for tensor in (boundary.p, boundary.q, boundary.u)),
+                torch.tensor(moves, dtype=torch.float64),
+                torch.tensor(worker.shares(), dtype=torch.float64),
+            ]
+        )
+    for small, large in zip(*results, strict=True):
+        torch.testing.assert_close(small, large, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("quantization", [Quantization(), Quantization(p=True, q=True, bits=5)], ids=["plain", "pq5"])
+def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Quantization) -> None:
+    worker = make_chain(quantization=quantization, mu=0.01)
+    for _ in range(3):
+        worker.epoch()
+    measured, expected = (torch.tensor(shares, dtype=torch.float64) for shares in (worker.measured, worker.shares()))
+    torch.testing.assert_close(measured, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compilation needs a C++ compiler")
+@pytest.mark.timeout(120)
+def test_a_compiled_phase_is_the_same_phase() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(40, 7, generator=generator, dtype=torch.float64) for _ in range(4)]
+    settings = {"z": None, "weights": None, "f": ACTIVATIONS["relu"], "nu": 0.3, "rho": 0.7}
+    fused = [tensor.clone() for tensor in tensors]
+    norm = Compiled()(phases.gradient, *fused, **settings)
+    torch.testing.assert_close(norm, Blocks()(phases.gradient, *tensors, **settings))
+    torch.testing.assert_close(fused, tensors)
+
+
+def test_no_two_variables_share_memory(make_chain) -> None:
+    worker = make_chain()
+    tensors = [tensor for layer in worker.layers for tensor in (layer.z, layer.r)]
+    tensors += [tensor for boundary in worker.boundaries[1:-1] for tensor in (boundary.p, boundary.q, boundary.u)]
+    assert all(a.data_ptr() != b.data_ptr() for a, b in itertools.combinations(tensors, 2))

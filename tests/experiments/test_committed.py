@@ -1,0 +1,59 @@
+"""What is published: the commands find every figure in results/, run nothing, and make the same tables again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g.cli import main
+from pdadmm_g.experiments import EXPERIMENTS, cells, communication, convergence, depth, standins
+from pdadmm_g.experiments.results import ORIGIN, Results, origin
+
+RESULTS = Path(__file__).parents[2] / "results"
+#: With the options that were asked for. What was measured with other sizes is measured anew: speedup is not here.
+COMMANDS = {
+    **{name: [name] for name in EXPERIMENTS if not name.startswith("speedup")},
+    "depth": ["depth", "--seeds", "0,100,200"],
+}
+
+
+def trains(*_: object, **__: object) -> None:
+    raise AssertionError("there is nothing to run")
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_everything_is_there_and_gives_the_published_table(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, function in ((cells, "run_once"), (communication, "_figures"), (convergence, "_curves"),
+                             (depth, "_run"), (standins, "make")):  # fmt: skip
+        monkeypatch.setattr(module, function, trains)
+    monkeypatch.delenv("PDADMM_G_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(RESULTS / name, tmp_path / name)
+    (tmp_path / name / "table.md").unlink()
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", *COMMANDS[name], "--out", str(tmp_path)])
+    assert not caught.value.code
+    done, total = capsys.readouterr().err.splitlines()[-1].split()[0].split("/")
+    assert done == total
+    assert (tmp_path / name / "table.md").read_text() == (RESULTS / name / "table.md").read_text()
+    assert (tmp_path / name / "results.jsonl").read_text() == (RESULTS / name / "results.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_rows_say_where_they_come_from(name: str) -> None:
+    rows = Results(RESULTS / name, "test").rows()
+    for row in rows:
+        assert set(ORIGIN) <= set(row)
+        assert row["command"] is not None or "no command was recorded" in row["note"]
+        assert (row["command"] or f"pdadmm-g reproduce {name}").startswith(f"pdadmm-g reproduce {name}")
+    assert "torch 2." in origin(rows)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_other_figures_say_where_they_come_from(path: Path) -> None:
+    assert set(ORIGIN) <= set(json.loads(path.read_text()))

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g import hardware
+from pdadmm_g.errors import InputError
+from pdadmm_g.experiments.results import Results, arranged, origin
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "made", "pdadmm-g reproduce test")
+
+
+def test_a_row_is_found_by_its_key_and_replaced_whole(results: Results) -> None:
+    assert results.rows() == []
+    results.put({"method": "b", "depth": 2, "figure": 1.0, "old": True})
+    results.put({"method": "a", "depth": 10, "figure": 2.0})
+    row = results.put({"method": "b", "depth": 2, "figure": (3.0,)})
+    assert results.find(method="b", depth=2) == row
+    assert row["figure"] == [3.0]
+    assert "old" not in row
+    assert row["command"] == "pdadmm-g reproduce test"
+    assert results.find(method="b") is None
+    assert [other["method"] for other in results.rows()] == ["a", "b"]
+
+
+def test_rows_from_several_writers_are_all_kept(results: Results) -> None:
+    """Each has a store of its own, as processes have: without the lock one would undo what another wrote."""
+
+    def write(number: int) -> None:
+        for repeat in range(5):
+            Results(results.folder, "test").put({"workers": number, "repeat": repeat})
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [(row["workers"], row["repeat"]) for row in results.rows()] == [(n, r) for n in range(4) for r in range(5)]
+
+
+def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [{"cpu": "here", "cores": 2}, {"cpu": "here", "cores": 2}, {"cpu": "there", "cores": 16}]
+
+    def provenance(command: str) -> dict:
+        return {"command": command, "date": "2026-01-01", "hardware": places.pop(0), "versions": {"torch": "2.0"}}
+
+    monkeypatch.setattr(hardware, "provenance", provenance)
+    row = {"dataset": "cora", "runs": [{"seed": 0}]}
+    for _ in range(3):
+        row = results.put(row)
+    assert row["hardware"]["cpu"] == "there"
+    assert [before["hardware"]["cpu"] for before in row["earlier"]] == ["here"]
+    machines = [f"1 rows: 2026-01-01, {place}, torch 2.0" for place in ("there, 16 cores", "here, 2 cores")]
+    assert origin([row]) == f"Seed 0; {'; '.join(machines)}."
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"figure": 1}'])
+def test_a_broken_file_is_named(results: Results, line: str) -> None:
+    results.put({"method": "a"})
+    results.path.write_text(results.path.read_text() + line + "\n")
+    with pytest.raises(InputError, match=r"results\.jsonl: cannot read the results: line 2"):
+        results.rows()
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        Results(tmp_path / "file", "test").put({"method": "a"})
+
+
+def test_lines_are_plain_json(results: Results) -> None:
+    results.put({"method": "a", "figure": None})
+    (line,) = results.path.read_text().splitlines()
+    json.loads(line, parse_constant=lambda text: pytest.fail(text))
+
+
+def test_rows_take_the_order_of_the_table() -> None:
+    rows = [{"dataset": name, "method": method} for name in ("x", "cora", "pubmed") for method in ("b", "a")]
+    order = [(row["dataset"], row["method"]) for row in arranged(rows, dataset=("pubmed", "cora"), method="ab")]
+    assert order == [(name, method) for name in ("pubmed", "cora", "x") for method in "ab"]
