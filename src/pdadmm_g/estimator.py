@@ -30,7 +30,8 @@ from .model import GAMLP
 from .status import Status
 from .training.checkpoint import Checkpointing
 from .training.fit import fit
-from .training.prepare import Problem, prepare_graph, prepare_rows
+from .training.prepare import prepare_graph, prepare_rows
+from .training.problem import Problem
 from .training.records import Record
 
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]

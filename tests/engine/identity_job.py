@@ -56,6 +56,12 @@ def check_duals() -> None:
     duals.clear()
 
 
+def training_rows(case: str) -> Examples:
+    if case.endswith("-weighted"):
+        return Examples(data["X_train"], data["t_train"], data["w_train"])
+    return Examples(data["X_train"], data["y_train"])
+
+
 duals: list[list[float]] = []
 plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
 training.deal_layers = deal_to_active
@@ -64,7 +70,7 @@ for name, settings in json.loads((folder / "cases.json").read_text()).items():
     for active in (2, 3, 4, 10):
         first = team.rank == 0
         result = train(
-            Examples(data["X_train"], data["y_train"]) if first else None,
+            training_rows(name) if first else None,
             Examples(data["X_val"], data["y_val"]) if first else None,
             4, ModelConfig.from_settings(settings), seed=0, team=team,
             checkpointing=Checkpointing(folder / name / str(active), {}, every=12),

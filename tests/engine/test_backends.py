@@ -9,7 +9,7 @@ import torch
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine import backends, phases
-from pdadmm_g.engine.backends import Blocks, Compiled
+from pdadmm_g.engine.backends import WORTH_COMPILING, Blocks, Compiled, Fused, Whole, backend_for
 
 
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
@@ -75,3 +75,27 @@ def test_no_two_variables_share_memory(make_chain) -> None:
     tensors = [tensor for layer in worker.layers for tensor in (layer.z, layer.r)]
     tensors += [tensor for boundary in worker.boundaries[1:-1] for tensor in (boundary.p, boundary.q, boundary.u)]
     assert all(a.data_ptr() != b.data_ptr() for a, b in itertools.combinations(tensors, 2))
+
+
+def test_a_backend_is_chosen_by_device_and_wish() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [type(backend_for(cpu, wish)) for wish in (None, False, True)] == [Blocks, Blocks, Compiled]
+    assert isinstance(backend_for(gpu, False), Whole)
+
+
+def test_on_a_gpu_large_tensors_are_worth_a_kernel() -> None:
+    pytest.importorskip("triton")
+    gpu = torch.device("cuda")
+    smallest = {wish: backend_for(gpu, wish).smallest for wish in (None, True)}
+    assert smallest == {None: WORTH_COMPILING, True: 0}
+    x = torch.ones(1, 4, 3)
+    assert Fused(1 << 30)(torch.add, x, x).equal(2 * x), "small ones are taken as they are"
+
+
+def test_sums_of_blocks_are_added_up_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BLOCK", 3)
+    W = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums = Blocks()(phases.move_weights, W.clone(), torch.zeros_like(W), torch.zeros_like(W), length=1.0)
+    assert isinstance(sums, phases.WeightSums)
+    torch.testing.assert_close(sums.decay, W.square().sum((1, 2)))
+    torch.testing.assert_close(sums.W, W.sum((1, 2)))

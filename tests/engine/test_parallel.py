@@ -29,6 +29,7 @@ QUANTIZED = {
     "paper": ({"quantize": "p", "levels": "paper"}, 5, 32),
     "bf16": ({"wire": "bf16"}, 16, 16),
     "bf16 products": ({"precision": "bf16"}, 32, 32),
+    "weighted": ({}, 32, 32),
 }
 CASES = {
     f"{solver}-{name}": settings
@@ -48,6 +49,10 @@ def examples(nodes: int, seed: int) -> Examples:
 
 
 TRAINING, VALIDATION = examples(NODES, 0), examples(60, 1)
+#: The same rows with weights, and with probabilities instead of labels.
+WEIGHTED = Examples(
+    TRAINING.X, (torch.eye(4)[TRAINING.y] + 0.1) / 1.4, torch.linspace(0.2, 3, NODES)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +75,14 @@ def parallel_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
 def _run_in_parallel(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     save_file(
-        {"X_train": TRAINING.X, "y_train": TRAINING.y, "X_val": VALIDATION.X, "y_val": VALIDATION.y},
+        {
+            "X_train": TRAINING.X,
+            "y_train": TRAINING.y,
+            "X_val": VALIDATION.X,
+            "y_val": VALIDATION.y,
+            "t_train": WEIGHTED.y,
+            "w_train": WEIGHTED.weights,
+        },
         str(folder / "data.safetensors"),
     )
     (folder / "cases.json").write_text(json.dumps(CASES))
@@ -88,9 +100,8 @@ def _run_in_parallel(folder: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_variable_is_the_same_bit_for_bit(parallel_runs, tmp_path: Path, case: str) -> None:
     config = ModelConfig.from_settings(CASES[case])
-    serial = train(
-        TRAINING, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=12)
-    )  # fmt: skip
+    rows = WEIGHTED if case.endswith("-weighted") else TRAINING
+    serial = train(rows, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=12))
     folder, histories = parallel_runs
     reference = [load_file(str(path)) for path in sorted(tmp_path.glob("epoch-00000012/layer-*"))]
     assert len(reference) == 10

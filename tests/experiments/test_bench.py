@@ -8,7 +8,6 @@ import torch
 
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.cli import main
-from pdadmm_g.engine import phases
 from pdadmm_g.engine.precision import mm_bf16, tensor_cores
 from pdadmm_g.experiments.bench import METHODS, Size, bench, chain
 
@@ -92,10 +91,3 @@ def test_tensor_cores_are_for_tf32_alone_and_only_inside() -> None:
         with tensor_cores(precision):
             assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
     assert torch.backends.cuda.matmul.allow_tf32 == before
-
-
-@pytest.mark.parametrize(("choice", "least"), [(None, phases.WORTH_COMPILING), (True, 0), (False, 1 << 62)])
-def test_compilation_is_chosen_in_one_place(choice: bool | None, least: int) -> None:
-    with phases.compiling(choice):
-        assert phases._compile_from == least
-    assert phases._compile_from == phases.WORTH_COMPILING

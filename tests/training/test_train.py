@@ -507,3 +507,46 @@ def test_rounded_products_train_the_same_network_within_their_precision() -> Non
     assert objectives[1] == pytest.approx(objectives[0], rel=2e-2)
     assert all(b <= a * (1 + 1e-3) for a, b in itertools.pairwise(objectives[1]))
     assert rounded.history[-1]["train_accuracy"] >= full.history[-1]["train_accuracy"] - 0.02
+
+
+# ------------------------------------------------------------------------------------------- weights and probabilities
+
+
+def fit_rows(rows: Examples, **settings):
+    settings = {"layers": 3, "stages": (2, 3), "hidden": 8, "epochs": 12, "weight_decay": 0.05} | settings
+    return train(rows, VALIDATION, 3, ModelConfig(patience=None, **settings), seed=0)
+
+
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_weights_of_one_change_no_bit(solver: str) -> None:
+    plain = fit_rows(TRAINING, solver=solver)
+    weighted = fit_rows(TRAINING._replace(weights=torch.ones(60)), solver=solver)
+    for a, b in zip(plain.model.parameters(), weighted.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert [record["objective"] for record in plain.history] == [record["objective"] for record in weighted.history]
+
+
+@pytest.mark.parametrize("quantize", ["none", "pq"])
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_a_row_of_weight_k_trains_like_k_rows(solver: str, quantize: str) -> None:
+    times = torch.arange(60) % 3 + 1
+    X, y = TRAINING.X.double(), TRAINING.y
+    validation = VALIDATION._replace(X=VALIDATION.X.double())
+    config = ModelConfig(
+        layers=3, stages=(3,), hidden=8, epochs=10, weight_decay=0.05, patience=None, solver=solver, quantize=quantize
+    )
+    weighted = train(Examples(X, y, times.double()), validation, 3, config, seed=0)
+    rows = Examples(X.repeat_interleave(times, 0), y.repeat_interleave(times))
+    repeated = train(rows, validation, 3, config, seed=0)
+    for ours, theirs in zip(weighted.history, repeated.history, strict=True):
+        for name in ("objective", "risk", "primal_residual", "train_loss", "train_accuracy", "val_loss"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-7, abs=1e-12), name
+
+
+def test_a_label_is_a_sure_target() -> None:
+    sure = TRAINING._replace(y=torch.eye(3)[TRAINING.y])
+    hard, soft = fit_rows(TRAINING), fit_rows(sure)
+    assert soft.history[-1]["objective"] == pytest.approx(hard.history[-1]["objective"], rel=1e-4)
+    assert soft.history[-1]["train_accuracy"] == hard.history[-1]["train_accuracy"]
+    unsure = TRAINING._replace(y=(torch.eye(3)[TRAINING.y] + 0.2) / 1.6)
+    assert fit_rows(unsure).history[-1]["risk"] > soft.history[-1]["risk"]

@@ -33,6 +33,11 @@ class Rows:
         #: Of the rows that are here, as a column; None if each weighs one.
         self.weights = weights
 
+    @classmethod
+    def weighing(cls, weights: Tensor) -> Rows:
+        """Rows that are all here, with one weight each."""
+        return cls(float(weights.double().sum()), weights[:, None])
+
     def total(self, part: Tensor) -> Tensor:
         """The sum over all rows, from the sum over those that are here."""
         return part

@@ -32,9 +32,12 @@ class Targets(NamedTuple):
 
     def rows(self) -> Rows:
         """The rows that these are the targets of, all of them here."""
-        if self.weights is None:
-            return Rows(len(self.t))
-        return Rows(float(self.weights.double().sum()), self.weights[:, None])
+        return Rows(len(self.t)) if self.weights is None else Rows.weighing(self.weights)
+
+    def accuracy(self, logits: Tensor) -> float:
+        """The share of the rows, by weight, for which the logits are largest at the label."""
+        right = (logits.argmax(1) == self.labels).double()
+        return float(right.mean() if self.weights is None else self.sum(right) / self.rows().number)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of one number a row, each with its weight."""

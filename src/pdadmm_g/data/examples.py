@@ -32,6 +32,18 @@ def aligned(examples: Examples | None) -> Examples | None:
     return examples._replace(X=examples.X.clone())
 
 
+def simplified(examples: Examples | None) -> Examples | None:
+    """The same without weights if all of them are one: then they change nothing, and cost nothing."""
+    if examples is None or examples.weights is None or bool((examples.weights != 1).any()):
+        return examples
+    return examples._replace(weights=None)
+
+
 def at_most(number: int, rows: Tensor) -> Tensor:
     """So many of the rows at the most, evenly spaced."""
     return rows[:: -(-len(rows) // number)]
+
+
+def some_examples(number: int, examples: Examples) -> Examples:
+    """So many of the examples at the most, evenly spaced."""
+    return Examples(*(None if rows is None else at_most(number, rows) for rows in examples))  # type: ignore[arg-type]

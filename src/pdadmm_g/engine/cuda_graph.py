@@ -27,11 +27,10 @@ class RecordedEpoch:
     #: Plain epochs before the recording: libraries set themselves up in the first ones.
     after = 3
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self) -> None:
         self._plain = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._rho = worker.rho
+        self._rho = 0.0
         self._result: tuple[list[Moves], list[Shares]] = ([], [])
 
     @staticmethod
@@ -45,22 +44,22 @@ class RecordedEpoch:
         blind = algorithm.solver == "linearized" and not isinstance(algorithm.activation, Smooth)
         return on_gpu and alone and small and plain and blind
 
-    def __call__(self) -> tuple[list[Moves], list[Shares]]:
-        if self._graph is not None and self._rho != self._worker.rho:
+    def __call__(self, worker: Worker) -> tuple[list[Moves], list[Shares]]:
+        if self._graph is not None and self._rho != worker.rho:
             # What depends on rho is compiled again in an epoch that is not recorded.
             self._graph, self._plain = None, self.after - 1
         if self._graph is None and self._plain < self.after:
             self._plain += 1
-            return self._worker.run_epoch()
+            return worker.run_epoch()
         if self._graph is None:
-            self._record()
+            self._record(worker)
         assert self._graph is not None
         self._graph.replay()
         return self._result
 
-    def _record(self) -> None:
+    def _record(self, worker: Worker) -> None:
         """Recording changes nothing."""
-        self._rho, self._graph = self._worker.rho, torch.cuda.CUDAGraph()
+        self._rho, self._graph = worker.rho, torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(self._graph):
-            self._result = self._worker.run_epoch()
+            self._result = worker.run_epoch()

@@ -7,7 +7,7 @@ and sends it, and both update u from the same values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -117,9 +117,7 @@ class Worker:
         self._groups = grouped(layers, boundaries, algorithm.activation)
         self._lookout = Lookout()
         self._first_gram: Gram | None = None
-        self._one_epoch: Callable[[], tuple[list[Moves], list[Shares]]] = self.run_epoch
-        if RecordedEpoch.suits(self):
-            self._one_epoch = RecordedEpoch(self)
+        self._recorded = RecordedEpoch() if RecordedEpoch.suits(self) else None
 
     @classmethod
     def whole_chain(
@@ -142,7 +140,7 @@ class Worker:
         :meth:`settle`, takes it in.
         """
         with torch.cuda.device(self.layers[0].W.device) if self._on_gpu else nullcontext():
-            moves, self.measured = self._one_epoch()
+            moves, self.measured = self.run_epoch() if self._recorded is None else self._recorded(self)
             self.epochs += 1
             if self.epochs % self.refresh_every == 0:
                 self.refresh()

@@ -23,7 +23,8 @@ from ..data.examples import Examples
 from ..hardware import compute_threads
 from ..model import GAMLP
 from ..training.fit import fit
-from ..training.prepare import Problem, prepare_graph
+from ..training.prepare import prepare_graph
+from ..training.problem import Problem
 from .results import Results, Row, plain
 
 Settings = dict[str, Any]

@@ -16,17 +16,15 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..admm.levels import FloatGrid, Levels
 from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
 from ..config import ModelConfig, RunConfig, settings_where
-from ..data.datasets import digest
 from ..decoding import (
     Check,
     Count,
@@ -47,6 +45,9 @@ from ..files import read_text, writing
 from .growth import anchor
 from .penalties import ConstantPenalty
 from .records import Record, as_line, is_record
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 META, HISTORY = "meta.json", "history.jsonl"
 #: Settings that may be left to the data.
@@ -275,6 +276,8 @@ class Checkpointing:
     def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
         """That of a run on ``data``; raises if the checkpoint to go on from is of others."""
         every = config.checkpoint_every
+        from ..data.datasets import digest  # not for workers, which start faster without graphs
+
         mark = digest(data) if saved is not None or every is not None else ""
         if saved is not None and saved.meta.data != mark:
             raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {REMEDY}")

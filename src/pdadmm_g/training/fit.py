@@ -11,7 +11,7 @@ from ..model import GAMLP
 from .checkpoint import Checkpointing
 from .gradient import train_by_gradient
 from .local_workers import train_in_workers
-from .prepare import Problem
+from .problem import Problem
 from .records import Record
 from .train import TrainingResult, train
 

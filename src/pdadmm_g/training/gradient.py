@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ..admm.risks import RISKS
+from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples, aligned
 from ..engine.plan import Plan
@@ -95,10 +97,9 @@ def _run_stage(
     """
     assert config.learning_rate is not None
     assert config.weight_decay is not None
-    decay = config.weight_decay / len(training.y)
+    decay = config.weight_decay / training.targets.rows().number
     optimizer = OPTIMIZERS[config.method](model.parameters(), lr=config.learning_rate, weight_decay=decay)
     dropout = 0.5 if config.method == "sign" else 0.0
-    loss_of = LOSSES[config.risk]
     selects = config.patience is not None and validation is not None
     best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
     status = Status.MAX_EPOCHS
@@ -107,7 +108,7 @@ def _run_stage(
             before = None if selects else _copy(model)
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = loss_of(_forward(model, training.X, dropout), training.y)
+            loss = _mean_risk(config.risk, _forward(model, training.X, dropout), training.targets)
             loss.backward()
             optimizer.step()
             if training.X.is_cuda:
@@ -115,7 +116,7 @@ def _run_stage(
             record = {"stage": stage, "stage_epoch": epoch, "epoch": len(history) + 1}
             record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
             if epoch % config.eval_every == 0 or epoch == config.epochs:
-                record |= _evaluate(model, training, validation, loss_of)
+                record |= _evaluate(model, training, validation, config.risk)
             history.append(record)
             if on_epoch is not None:
                 on_epoch(record)
@@ -143,15 +144,13 @@ def _is_sound(record: Record) -> bool:
     return all(math.isfinite(record[name]) for name in ("objective", "train_loss") if record[name] is not None)
 
 
-def _squared_error(logits: Tensor, y: Tensor) -> Tensor:
-    return (logits - nn.functional.one_hot(y, logits.shape[1])).square().sum(1).mean() / 2
-
-
-#: The risks of :mod:`pdadmm_g.admm.risks`, averaged over nodes as is usual with learning rates.
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross-entropy": nn.functional.cross_entropy,
-    "squared-error": _squared_error,
-}
+def _mean_risk(name: str, logits: Tensor, y: Targets) -> Tensor:
+    """A risk of :mod:`pdadmm_g.admm.risks`, averaged over the rows as is usual with learning rates."""
+    if y.weights is not None:
+        return RISKS[name](logits, y) / y.rows().number
+    if name == "cross-entropy":
+        return nn.functional.cross_entropy(logits, y.t)
+    return (logits - y.distribution(logits)).square().sum(1).mean() / 2
 
 
 def _forward(model: GAMLP, x: Tensor, dropout: float) -> Tensor:
@@ -168,13 +167,11 @@ def _copy(model: GAMLP) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _evaluate(
-    model: GAMLP, training: Examples, validation: Examples | None, loss_of: Callable[[Tensor, Tensor], Tensor]
-) -> Record:
+def _evaluate(model: GAMLP, training: Examples, validation: Examples | None, risk: str) -> Record:
     result: Record = {}
     for name, examples in (("train", training), ("val", validation)):
         if examples is not None:
-            logits = model(examples.X)
-            result[f"{name}_loss"] = float(loss_of(logits, examples.y))
-            result[f"{name}_accuracy"] = float((logits.argmax(1) == examples.y).double().mean())
+            logits, y = model(examples.X), examples.targets
+            result[f"{name}_loss"] = float(_mean_risk(risk, logits, y))
+            result[f"{name}_accuracy"] = y.accuracy(logits)
     return result

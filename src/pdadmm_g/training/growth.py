@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..admm.state import Weights
 from ..engine.plan import Plan
-from ..engine.team import Team
+from ..engine.team import Line
 
 
 def widths(features: int, hidden: int, classes: int, depth: int) -> list[int]:
@@ -45,29 +45,29 @@ def anchor(W: Tensor, index: int, depth: int) -> Tensor:
 
 
 def redeal(
-    team: Team, weights: list[Weights], old: Plan, new: Plan, shape: Sequence[int], *, like: Tensor
+    chain: Line, weights: list[Weights], old: Plan, new: Plan, shape: Sequence[int], *, like: Tensor
 ) -> list[Weights]:
     """This worker's layers under the plan ``new``, which may be deeper than ``old``.
 
     The first layers and the last one keep their weights and move to their new owners; the layers inserted before the
     last one start as the identity. After ReLU that changes nothing: the deeper network starts as the same function.
     """
-    mine = dict(zip(old.layers(team.rank), weights, strict=True))
+    mine = dict(zip(old.layers(chain.rank), weights, strict=True))
     result = []
     for index in range(new.depth):
         source = index if index < old.depth - 1 else old.depth - 1
         inserted = old.depth - 1 <= index < new.depth - 1
         giver, taker = old.owner(source), new.owner(index)
-        if team.rank == taker:
+        if chain.rank == taker:
             if inserted:
                 result.append(initial_layer(index, shape, new.depth, seed=0, like=like))
-            elif team.rank == giver:
+            elif chain.rank == giver:
                 result.append(mine[source])
             else:
-                W = team.receive(like.new_empty(shape[index + 1], shape[index]), giver)
-                b = team.receive(like.new_empty(shape[index + 1]), giver)
+                W = chain.receive(like.new_empty(shape[index + 1], shape[index]), giver)
+                b = chain.receive(like.new_empty(shape[index + 1]), giver)
                 result.append(Weights(W, b, anchor(W, index, new.depth)))
-        elif team.rank == giver and not inserted:
-            team.send(mine[source].W, taker)
-            team.send(mine[source].b, taker)
+        elif chain.rank == giver and not inserted:
+            chain.send(mine[source].W, taker)
+            chain.send(mine[source].b, taker)
     return result

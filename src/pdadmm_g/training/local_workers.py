@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
 from .checkpoint import Checkpointing, write_tensors
-from .prepare import Problem
+from .problem import Problem
 from .records import Record
 from .train import TrainingResult
 
@@ -49,9 +49,13 @@ class Job:
 
     def write(self, folder: Path, problem: Problem) -> None:
         """Leave the job and the rows of its problem in ``folder``."""
-        tensors = {"X_train": problem.training.X, "y_train": problem.training.y}
-        if problem.validation is not None:
-            tensors |= {"X_val": problem.validation.X, "y_val": problem.validation.y}
+        parts = {"train": problem.training, "val": problem.validation}
+        tensors = {
+            f"{name}_{part}": rows
+            for part, examples in parts.items()
+            for name, rows in (examples._asdict().items() if examples else ())
+            if rows is not None
+        }
         write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
         (folder / JOB).write_text(json.dumps(dataclasses.asdict(self)))
 
@@ -64,8 +68,12 @@ class Job:
         """The problem whose rows were left in ``folder``."""
         config = self.config
         rows = load_file(str(folder / ROWS), device=config.device)
-        validation = Examples(rows["X_val"], rows["y_val"]) if "X_val" in rows else None
-        return Problem(Examples(rows["X_train"], rows["y_train"]), validation, np.arange(self.classes), config)
+        training, validation = (
+            Examples(*(rows.get(f"{name}_{part}") for name in Examples._fields)) if f"X_{part}" in rows else None
+            for part in ("train", "val")
+        )
+        assert training is not None
+        return Problem(training, validation, np.arange(self.classes), config)
 
 
 def train_in_workers(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import MASKS, check_edges, check_training
 from ..data.examples import Examples
-from ..hardware import compute_threads
-from .weight_decay import choose_weight_decay
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be trained: rows with labels, on the device of the configuration that goes with them."""
-
-    training: Examples
-    validation: Examples | None
-    #: The labels, in the order of the network's outputs.
-    classes: NDArray[Any]
-    config: ModelConfig
-    #: The fitted augmentation of a graph; None for rows of a matrix.
-    augmentation: GraphAugment | None = None
-    #: Rows to score the network on, where they were asked for.
-    test: Examples | None = None
-
-    def decided(self, seed: int) -> Problem:
-        """The same with the weight decay chosen, if it was left to the data."""
-        with compute_threads(self.config.threads):
-            config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
-        return dataclasses.replace(self, config=config)
+from .problem import Problem
 
 
 def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False) -> Problem:

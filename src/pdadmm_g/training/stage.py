@@ -9,7 +9,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,32 +18,20 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import Moves, Shares, rate_term
 from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
-from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
-from ..admm.targets import Targets
 from ..config import ModelConfig
-from ..data.examples import Examples
 from ..engine.codec import codec_for
 from ..engine.culprit import Culprit
 from ..engine.link import Link, Traffic
 from ..engine.plan import Plan
-from ..engine.team import Team
 from ..engine.worker import Algorithm, Ends, Worker
 from ..status import Status
 from . import checkpoint
-from .checkpoint import Checkpoint, Checkpointing, StageState
+from .checkpoint import Checkpoint, StageState
 from .growth import widths
+from .member import Member
 from .penalties import PENALTY_SCHEDULES
 from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
-
-
-class Sizes(NamedTuple):
-    """What every worker must know of the data that only the first one has."""
-
-    nodes: int
-    validation_nodes: int
-    features: int
-    classes: int
 
 
 class Best(NamedTuple):
@@ -53,20 +40,6 @@ class Best(NamedTuple):
     score: tuple[float, float]
     epoch: int
     weights: list[Weights]
-
-
-@dataclass(frozen=True)
-class Member:
-    """One worker of a run: what it has in every stage. The first one alone has rows."""
-
-    team: Team
-    config: ModelConfig
-    sizes: Sizes
-    #: An empty tensor of the type and on the device that everything is computed with.
-    like: Tensor
-    training: Examples | None
-    validation: Examples | None
-    checkpointing: Checkpointing | None
 
 
 class Stage:
@@ -85,12 +58,14 @@ class Stage:
         self.number = number
         self.plan = plan
         self.team = member.team
-        self.sizes = member.sizes
+        self.chain = member.team.chain
+        self.sizes = member.outline.sizes
+        self.rows = member.outline.rows
         self.config = config
-        self.like = member.like
+        self.like = member.outline.like
         self.checkpointing = member.checkpointing
-        self.layers = plan.layers(self.team.rank)
-        self.is_last = self.team.rank == plan.last
+        self.layers = plan.layers(self.chain.rank)
+        self.is_last = self.chain.rank == plan.last
         self.training = member.training
         self.validation = member.validation
         self.algorithm = Algorithm(
@@ -102,7 +77,7 @@ class Stage:
             precision=config.precision,
             compile=config.compile,
         )
-        self.y_train, self.y_val = self._send_labels()
+        self.targets, self.validation_targets = member.share_targets(plan)
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
         self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
@@ -119,8 +94,8 @@ class Stage:
         stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
         objective = stage._synchronize_epochs([stage._measure([])])[0]["objective"]
         stage._rate = math.inf  # nothing has moved yet, and that is not a term of the series
-        # The risk of knowing nothing, log(classes) a node, is the scale on which an objective is large.
-        stage._scale = max(abs(objective), stage.sizes.nodes * math.log(max(stage.sizes.classes, 2)))
+        # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
+        stage._scale = max(abs(objective), stage.rows.number * math.log(max(stage.sizes.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
         stage._select(0, stage._evaluate())
         return stage
@@ -198,25 +173,10 @@ class Stage:
                 on_epoch(history[-1])
             if status is not None:
                 break
-        stop = self.team.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.team.size)
+        stop = self.chain.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.chain.size)
         return status or (Status.INTERRUPTED if bool(stop.any()) else None)
 
     # Setting up
-
-    def _send_labels(self) -> tuple[Tensor | None, Tensor | None]:
-        """The labels go from the first worker to the last, and to nobody else."""
-        sizes, labels = (self.sizes.nodes, self.sizes.validation_nodes), None
-        if self.training is not None:
-            parts = [examples.y for examples in (self.training, self.validation) if examples is not None]
-            labels = torch.cat(parts)
-            if not self.is_last:
-                self.team.send(labels, self.plan.last)
-        if not self.is_last:
-            return None, None
-        if labels is None:
-            labels = self.team.receive(torch.empty(sum(sizes), dtype=torch.int64, device=self.like.device), 0)
-        y_train, y_val = labels.split(sizes)
-        return y_train, y_val
 
     def _forward(self, weights: list[Weights]) -> Worker:
         """The worker at rest: its state from a forward pass that travels down the chain once."""
@@ -231,7 +191,7 @@ class Stage:
         assert p is not None
         layers, after = forward_state(weights, p, f, q, last=self.is_last)
         if not self.is_last:
-            self.team.send(f(layers[-1].z), self.team.rank + 1)
+            self.chain.send(f(layers[-1].z), self.chain.rank + 1)
         if self.number == 1:
             _warn_coarse_levels([f(layer.z) for layer in layers], after, first_layer=self.layers[0] + 1)
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
@@ -242,16 +202,16 @@ class Stage:
         left = right = None
         if first is not None:
             q_codec = codec_for(first.q.shape, self.like, first.q_levels)
-            left = Link(self.team.rank - 1, codec_for(first.p.shape, self.like, first.p_levels), q_codec)
+            left = Link(self.chain.rank - 1, codec_for(first.p.shape, self.like, first.p_levels), q_codec)
         if last is not None:
             q_codec = codec_for(last.q.shape, self.like, last.q_levels)
-            right = Link(self.team.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
+            right = Link(self.chain.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
         X = self.training.X if self.training is not None else None
-        ends = Ends(Rows(self.sizes.nodes), X, None if self.y_train is None else Targets(self.y_train))
+        ends = Ends(self.rows, X, self.targets)
         return Worker(layers, boundaries, self.algorithm, ends, rho=self.config.rho, left=left, right=right)
 
     def _receive_activations(self, rows: int) -> Tensor:
-        return self.team.receive(self.like.new_empty(rows, self.config.hidden), self.team.rank - 1)
+        return self.chain.receive(self.like.new_empty(rows, self.config.hidden), self.chain.rank - 1)
 
     # One epoch and its measurements
 
@@ -291,7 +251,7 @@ class Stage:
     def _synchronize_epochs(self, measured: list[Tensor]) -> list[Record]:
         """Put the measurements of all workers together: one record per epoch, the same on every worker."""
         counts = [1 + count for count in self.plan.counts]
-        everything = self.team.concat(torch.stack(measured, dim=1), counts)
+        everything = self.chain.concat(torch.stack(measured, dim=1), counts)
         records = []
         for epoch in range(len(measured)):
             parts = everything[:, epoch].split(counts)
@@ -323,14 +283,15 @@ class Stage:
                 sizes = [size for size in (self.sizes.nodes, self.sizes.validation_nodes) if size]
                 outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
             if self.is_last:
-                for place, (logits, y) in enumerate(zip(outputs, (self.y_train, self.y_val), strict=False)):
+                targets = (self.targets, self.validation_targets)
+                for place, (logits, y) in enumerate(zip(outputs, targets, strict=False)):
                     assert y is not None
-                    result[2 * place] = float(self.algorithm.risk(logits, Targets(y))) / len(y)
-                    result[2 * place + 1] = float((logits.argmax(1) == y).double().mean())
+                    result[2 * place] = float(self.algorithm.risk(logits, y)) / y.rows().number
+                    result[2 * place + 1] = y.accuracy(logits)
             else:
                 for x in outputs:
-                    self.team.send(x, self.team.rank + 1)
-        numbers = self.team.broadcast(result, self.plan.last).tolist()
+                    self.chain.send(x, self.chain.rank + 1)
+        numbers = self.chain.broadcast(result, self.plan.last).tolist()
         known = len(SCORES) if self.sizes.validation_nodes else 2
         return {
             name: value if place < known else None
@@ -361,7 +322,7 @@ class Stage:
         if self._culprit is not None:
             epoch, found = self._culprit
             row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
-        rows = self.team.concat(torch.tensor([row], dtype=torch.float64), [1] * self.team.size).tolist()
+        rows = self.chain.concat(torch.tensor([row], dtype=torch.float64), [1] * self.chain.size).tolist()
         epoch, *numbers = min(rows)
         if math.isinf(epoch):
             return "in the risk"

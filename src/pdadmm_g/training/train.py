@@ -18,7 +18,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.examples import Examples, aligned
+from ..data.examples import Examples, aligned, simplified
 from ..engine.plan import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
@@ -26,8 +26,9 @@ from ..model import GAMLP
 from ..status import Status
 from .checkpoint import Checkpointing
 from .growth import initial_layer, redeal, widths
+from .member import Member, Sizes, share_outline
 from .records import Record
-from .stage import Member, Sizes, Stage
+from .stage import Stage
 
 
 @dataclass
@@ -77,17 +78,17 @@ def train(
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
-    training, validation, basis = in_row_space(aligned(training), aligned(validation))
-    sizes, like = _share_sizes(team, training, validation, num_classes, config.device)
+    training, validation, basis = in_row_space(simplified(aligned(training)), aligned(validation))
+    outline = share_outline(team.chain, training, validation, num_classes, config.device)
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
     config = dataclasses.replace(config, weight_decay=float(decay))
-    member = Member(team, config, sizes, like, training, validation, checkpointing)
+    member = Member(team, config, outline, training, validation, checkpointing)
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, seed, basis, history, on_epoch)
-    shape = widths(sizes.features, config.hidden, sizes.classes, grown.plan.depth)
-    everything = Plan((grown.plan.depth, *[0] * (team.size - 1)))
-    weights = redeal(team, grown.weights, grown.plan, everything, shape, like=like)
+    shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
+    everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
+    weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
     if team.rank != 0:
         return None
     parameters = [(w.W, w.b) for w in weights]
@@ -110,20 +111,20 @@ def _grow(
     member: Member, seed: int, basis: Tensor | None, history: list[Record], on_epoch: Callable[[Record], None] | None
 ) -> _Grown:
     """Go through the stages, from the first one or from that of the checkpoint."""
-    team, config, sizes, like = member.team, member.config, member.sizes, member.like
+    config, sizes, like, chain = member.config, member.outline.sizes, member.outline.like, member.team.chain
     assert config.stages is not None
     checkpointing = member.checkpointing
-    saved = checkpointing.begin(config.stages, first=team.rank == 0) if checkpointing else None
+    saved = checkpointing.begin(config.stages, first=member.team.rank == 0) if checkpointing else None
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
     for number, depth in list(enumerate(config.stages, start=1))[saved.meta.stage - 1 if saved else 0 :]:
         shape = widths(sizes.features, config.hidden, sizes.classes, depth)
-        before, plan = plan, deal_layers(sizes, shape, config, team.size)
+        before, plan = plan, deal_layers(sizes, shape, config, chain.size)
         if before is not None:
-            weights = redeal(team, weights, before, plan, shape, like=like)
+            weights = redeal(chain, weights, before, plan, shape, like=like)
         elif saved is None:
-            mine = plan.layers(team.rank)
+            mine = plan.layers(chain.rank)
             weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in mine]
         try:
             with tensor_cores(config.precision):
@@ -167,20 +168,6 @@ def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: in
     if config.plan is not None and depth == config.layers:
         return Plan(config.plan)
     return deal(layer_costs(sizes.nodes, shape, config.solver), workers)
-
-
-def _share_sizes(
-    team: Team, training: Examples | None, validation: Examples | None, num_classes: int, device: str
-) -> tuple[Sizes, Tensor]:
-    """The sizes, and an empty tensor of the type and on the device that everything is computed with."""
-    numbers = torch.zeros(5, dtype=torch.int64)
-    if training is not None:
-        nodes, features = training.X.shape
-        double = training.X.dtype == torch.float64
-        numbers = torch.tensor([nodes, len(validation.y) if validation else 0, features, num_classes, double])
-    *sizes, double = team.broadcast(numbers, 0).tolist()
-    like = torch.empty(0, dtype=torch.float64 if double else torch.float32, device=torch.device(device))
-    return Sizes(*sizes), like if training is None else training.X.new_empty(0)
 
 
 def _warn_condition(config: ModelConfig) -> None:

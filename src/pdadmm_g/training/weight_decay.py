@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from ..config import ModelConfig
-from ..data.examples import Examples, at_most
+from ..data.examples import Examples, some_examples
 from .train import train
 
 #: Taken where there is no validation node.
@@ -24,7 +24,7 @@ def choose_weight_decay(
         return config
     if validation is None:
         return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
-    some, other = (Examples(at_most(MOST_ROWS, part.X), at_most(MOST_ROWS, part.y)) for part in (training, validation))
+    some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
     assert config.stages is not None
     depth = config.stages[0]
     best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
@@ -39,5 +39,6 @@ def choose_weight_decay(
         score = max(((record["val_accuracy"], -record["val_loss"]) for record in measured), default=best)
         if score > best:
             best, choice = score, weight_decay
-    # The risk is a sum over nodes: with more of them the same pull needs a larger weight.
-    return dataclasses.replace(config, weight_decay=choice * len(training.y) / len(some.y))
+    # The risk is a sum over rows: with more of them the same pull needs a larger weight.
+    number, tried = training.targets.rows().number, some.targets.rows().number
+    return dataclasses.replace(config, weight_decay=choice * number / tried)

@@ -1,0 +1,38 @@
+"""What is to be trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from ..config import ModelConfig
+from ..data.examples import Examples
+from ..hardware import compute_threads
+from .weight_decay import choose_weight_decay
+
+if TYPE_CHECKING:  # a worker process starts faster without graphs
+    from ..data.augmentation import GraphAugment
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be trained: rows with labels, on the device of the configuration that goes with them."""
+
+    training: Examples
+    validation: Examples | None
+    #: The labels, in the order of the network's outputs.
+    classes: NDArray[Any]
+    config: ModelConfig
+    #: The fitted augmentation of a graph; None for rows of a matrix.
+    augmentation: GraphAugment | None = None
+    #: Rows to score the network on, where they were asked for.
+    test: Examples | None = None
+
+    def decided(self, seed: int) -> Problem:
+        """The same with the weight decay chosen, if it was left to the data."""
+        with compute_threads(self.config.threads):
+            config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
+        return dataclasses.replace(self, config=config)
