@@ -346,7 +346,7 @@ def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> 
     script = "import json, os; print(json.dumps({'session': os.getsid(0)}), flush=True)"
     run_workers(
         [sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path,
-        on_event=lambda _, event: sessions.append(event["session"]),
+        on_note=lambda _, event: sessions.append(event["session"]),
     )  # fmt: skip
     assert len(sessions) == 2
     assert os.getsid(0) not in sessions

@@ -88,11 +88,11 @@ def _run_in_parallel(folder: Path) -> None:
     (folder / "cases.json").write_text(json.dumps(CASES))
     histories = []
 
-    def on_event(_: int, event: dict) -> None:
+    def on_note(_: int, event: dict) -> None:
         histories.append((event["case"], event["active"], event["history"]))
 
     command = [sys.executable, str(Path(__file__).with_name("identity_job.py")), str(folder)]
-    run_workers(command, 10, threads=1, timeout=60, folder=folder, on_event=on_event)
+    run_workers(command, 10, threads=1, timeout=60, folder=folder, on_note=on_note)
     (folder / "histories.json").write_text(json.dumps(histories))
 
 

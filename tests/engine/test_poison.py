@@ -40,7 +40,7 @@ def test_one_worker() -> None:
 def test_three_workers(tmp_path: Path) -> None:
     outcomes: list[dict] = []
     command = [sys.executable, str(JOB)]
-    run_workers(command, 3, threads=1, timeout=60, folder=tmp_path, on_event=lambda _, event: outcomes.append(event))
+    run_workers(command, 3, threads=1, timeout=60, folder=tmp_path, on_note=lambda _, note: outcomes.append(note))
     check(outcomes)
 
 

@@ -280,9 +280,9 @@ def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
     size = {"nodes": 20, "features": 5, "hidden": 4, "epochs": 1, "warm_up": 1}
     order = {"size": size, "cases": [(2, "pdADMM-G")]}
 
-    def run_workers(*_: object, on_event, **__: object) -> None:
+    def run_workers(*_: object, on_note, **__: object) -> None:
         for row in speedup.measured(StoppedTeam(), order):
-            on_event(0, row)
+            on_note(0, row)
 
     monkeypatch.setattr(speedup, "run_workers", run_workers)
     assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130

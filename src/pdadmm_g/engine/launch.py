@@ -166,11 +166,11 @@ def run_workers(
     threads: int,
     timeout: float,
     folder: Path,
-    on_event: Callable[[int, dict[str, Any]], None],
+    on_note: Callable[[int, dict[str, Any]], None],
 ) -> None:
     """Run ``command`` once per worker and watch until all have ended well; else end all and raise.
 
-    Each worker prints events, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
+    Each worker prints notes, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
     them. No process outlives this call.
     """
     store = _local_store()
@@ -178,7 +178,7 @@ def run_workers(
     crew = _Crew(folder)
     try:
         crew.start(command, workers, _environment(store.port, workers, threads))
-        crew.watch(watched, timeout, on_event)
+        crew.watch(watched, timeout, on_note)
     finally:
         crew.end()
 
@@ -190,10 +190,10 @@ class _Crew:
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
         self.readers: list[threading.Thread] = []
-        self.events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+        self.notes: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 
     def start(self, command: list[str], workers: int, environment: dict[str, str]) -> None:
-        """Start them all, each with a thread that reads its events."""
+        """Start them all, each with a thread that reads its notes."""
         for rank in range(workers):
             with (self.folder / f"stderr-{rank}").open("w") as errors:
                 process = subprocess.Popen(
@@ -206,22 +206,22 @@ class _Crew:
                     start_new_session=True,  # Ctrl-C is for this process, which tells them what it means
                 )
             self.processes.append(process)
-            self.readers.append(threading.Thread(target=_read_events, args=(rank, process, self.events), daemon=True))
+            self.readers.append(threading.Thread(target=_read_notes, args=(rank, process, self.notes), daemon=True))
             self.readers[-1].start()
 
-    def watch(self, store: Store, timeout: float, on_event: Callable[[int, dict[str, Any]], None]) -> None:
-        """Pass their events on until all have ended well; the first interrupt asks them to finish early."""
+    def watch(self, store: Store, timeout: float, on_note: Callable[[int, dict[str, Any]], None]) -> None:
+        """Pass their notes on until all have ended well; the first interrupt asks them to finish early."""
         beats = Beats(store, len(self.processes))
         interrupted = False
         while True:
             try:
                 ended = all(process.poll() is not None for process in self.processes)
-                if _pass_on(self.events, on_event) and not ended:
+                if _pass_on(self.notes, on_note) and not ended:
                     continue
                 try:
                     _raise_if_lost(self.processes, beats, self.folder, timeout)
                 except WorkerLostError:
-                    _pass_on(self.events, on_event, wait=0.2)  # one that refused its input has said so
+                    _pass_on(self.notes, on_note, wait=0.2)  # one that refused its input has said so
                     raise
                 if ended:
                     break
@@ -233,7 +233,7 @@ class _Crew:
                 store.set("stop", "1")
         for reader in self.readers:
             reader.join(timeout=5.0)  # all have ended: what they said last is on its way
-        _pass_on(self.events, on_event)
+        _pass_on(self.notes, on_note)
 
     def end(self) -> None:
         """Kill those that still run, and close what connects us to them."""
@@ -273,25 +273,25 @@ def _local_store() -> TCPStore:
         )
 
 
-def _read_events(rank: int, process: subprocess.Popen[str], events: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
+def _read_notes(rank: int, process: subprocess.Popen[str], notes: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):
-            events.put((rank, json.loads(line)))
+            notes.put((rank, json.loads(line)))
 
 
 def _pass_on(
-    events: queue.Queue[tuple[int, dict[str, Any]]], on_event: Callable[[int, dict[str, Any]], None], wait: float = 0.0
+    notes: queue.Queue[tuple[int, dict[str, Any]]], on_note: Callable[[int, dict[str, Any]], None], wait: float = 0.0
 ) -> bool:
     """Handle what has arrived; True if there was anything."""
-    any_event = False
+    any_note = False
     while True:
         try:
-            rank, event = events.get(timeout=wait) if wait else events.get_nowait()
+            rank, note = notes.get(timeout=wait) if wait else notes.get_nowait()
         except queue.Empty:
-            return any_event
-        on_event(rank, event)
-        any_event = True
+            return any_note
+        on_note(rank, note)
+        any_note = True
 
 
 def _raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder: Path, timeout: float) -> None:

@@ -163,7 +163,7 @@ def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
     u_step(u, p - q, rho=rho, out=u)
 
 
-def boundary(
+def measure_boundary(
     p: Tensor, q: Tensor, u: Tensor | None, z: Tensor, weights: Tensor | None, *, f: Activation, nu: float, rho: float
 ) -> BoundarySums:
     """What is measured of a boundary as it is."""

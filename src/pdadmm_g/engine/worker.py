@@ -209,7 +209,7 @@ class Worker:
             between = BoundarySums(*[rr.new_zeros(len(rr))] * 3)
             if after is not None:
                 tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
-                between = self.rows.totals(self._run(phases.boundary, *tensors, **settings))
+                between = self.rows.totals(self._run(phases.measure_boundary, *tensors, **settings))
             result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), between))
         return layer_by_layer(Shares, result)
 

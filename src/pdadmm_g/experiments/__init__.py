@@ -129,9 +129,9 @@ def _depth(request: Request) -> Experiment:
 def _homophily(request: Request) -> Experiment:
     from . import homophily
 
-    levels = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
-    rows = homophily.run(seeds=request.choose_seeds(), levels=levels, **request.cells)
-    return Experiment(len(levels) * len(homophily.METHODS), rows, homophily.render)
+    degrees = (0.0, 1.0) if request.quick else homophily.HOMOPHILY
+    rows = homophily.run(seeds=request.choose_seeds(), degrees=degrees, **request.cells)
+    return Experiment(len(degrees) * len(homophily.METHODS), rows, homophily.render)
 
 
 def _stand_ins(request: Request) -> Experiment:

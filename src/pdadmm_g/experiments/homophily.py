@@ -49,24 +49,24 @@ def make(homophily: float, *, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def run(
-    results: Results, seeds: tuple[int, ...], *, levels: Sequence[float] = HOMOPHILY, **options: Any
+    results: Results, seeds: tuple[int, ...], *, degrees: Sequence[float] = HOMOPHILY, **options: Any
 ) -> Iterator[Row]:
     """The default beside Adam on the same network, a linear model on the second power, and the features alone."""
     graphs = cache_folder() / "homophily"
     graphs.mkdir(parents=True, exist_ok=True)
     cells = []
-    for level in levels:
-        path = graphs / _file(level)
-        np.savez(path, **make(level))  # type: ignore[arg-type]
+    for degree in degrees:
+        path = graphs / _file(degree)
+        np.savez(path, **make(degree))  # type: ignore[arg-type]
         cells += [Cell(method, path.name, (settings,), seeds) for method, settings in METHODS.items()]
     options["data_root"] = str(graphs)
     yield from run_cells(cells, results, **options)
 
 
-def _file(level: float) -> str:
-    return f"homophily-{level:g}.npz"
+def _file(degree: float) -> str:
+    return f"homophily-{degree:g}.npz"
 
 
 def render(rows: Sequence[Row]) -> str:
     """Markdown: methods in rows, graphs in columns."""
-    return render_methods(rows, list(METHODS), [_file(level) for level in HOMOPHILY])
+    return render_methods(rows, list(METHODS), [_file(degree) for degree in HOMOPHILY])

@@ -219,7 +219,7 @@ def measure(results: Results, workers: int, repeat: int, order: Row) -> list[Row
             rows.append(results.put(row | {"workers": workers, "repeat": repeat, "size": order["size"]}))
 
         command = [sys.executable, "-m", __name__, name]
-        run_workers(command, workers, threads=1, timeout=600, folder=folder, on_event=show)
+        run_workers(command, workers, threads=1, timeout=600, folder=folder, on_note=show)
     return rows
 
 

@@ -18,7 +18,7 @@ from ..files import read_text, write_atomically, writing
 from ..status import Status
 from ..training import checkpoint
 from ..training.records import Record, as_line, plain
-from .tensorboard import EventLog
+from .tensorboard import ScalarLog
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 #: Where a report of the run goes unless another place is asked for.
@@ -45,9 +45,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
-        self.events = self.path / "tensorboard"
+        self.tensorboard = self.path / "tensorboard"
         self._metrics: IO[str] | None = None
-        self._event_log: EventLog | None = None
+        self._scalars: ScalarLog | None = None
 
     @property
     def status(self) -> str | None:
@@ -71,12 +71,12 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in (*FILES, REPORT):
                 (self.path / name).unlink(missing_ok=True)
-            if self.events.is_dir():
-                shutil.rmtree(self.events)
+            if self.tensorboard.is_dir():
+                shutil.rmtree(self.tensorboard)
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())
-            self._event_log = EventLog(self.events) if config.tensorboard else None
+            self._scalars = ScalarLog(self.tensorboard) if config.tensorboard else None
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         for record in history:
@@ -114,15 +114,15 @@ class RunFolder:
         with writing(self.path / "metrics.jsonl"):
             self._metrics.write(as_line(record))
             self._metrics.flush()
-        if self._event_log is not None:
-            self._event_log.append(plain(record))
+        if self._scalars is not None:
+            self._scalars.append(plain(record))
 
     def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
         """Write the model, if there is one, then the summary that marks the run as finished."""
         assert self._metrics is not None
         self._metrics.close()
-        if self._event_log is not None:
-            self._event_log.close()
+        if self._scalars is not None:
+            self._scalars.close()
         if classifier is not None:
             classifier.save(self.path / "model.safetensors")
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.

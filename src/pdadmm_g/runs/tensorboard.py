@@ -33,8 +33,8 @@ def require_tensorboard() -> None:
         raise InputError("tensorboard is not installed: pip install 'pdadmm-g[tensorboard]'") from None
 
 
-class EventLog:
-    """An event file that TensorBoard can follow while the run goes on."""
+class ScalarLog:
+    """A file that TensorBoard can follow while the run goes on."""
 
     def __init__(self, folder: Path) -> None:
         # The package looks for TensorFlow and says so when it finds none.

@@ -1,13 +1,19 @@
-"""Training: from data to a network.
+"""Training: from rows with targets to a network.
 
-``prepare``         from a graph or a matrix to a problem
-``fit``             from a problem to a network, whoever computes it and by whatever method
+The door:
+``prepare``         from data to a problem, with every choice that is left to the data made
+``problem``         what is to be trained
+``fit``             a problem goes in, a network comes out, whoever computes it and by whatever method
+
+What happens behind it:
 ``train``           greedy growth from stage to stage
 ``stage``           one depth: epochs, evaluation, rules that end it
+``member``          what a worker has and knows in every stage
 ``growth``          the weights that a stage starts from
 ``penalties``       rho over time
 ``records``         the record of an epoch, a line of metrics.jsonl
-``checkpoint``      what a run goes on from
+``checkpoint``      what a run goes on from, on disk
+``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``weight_decay``    how much of it, where that is left to the data
 ``gradient``        the methods to compare with, by backpropagation
 ``local_workers``   several processes on this machine

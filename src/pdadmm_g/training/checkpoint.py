@@ -22,8 +22,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..admm.levels import FloatGrid, Levels
-from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
 from ..config import ModelConfig, RunConfig, settings_where
 from ..decoding import (
     Check,
@@ -39,10 +37,8 @@ from ..decoding import (
     reading,
 )
 from ..engine.team import Team
-from ..engine.worker import Worker
 from ..errors import InputError
 from ..files import read_text, writing
-from .growth import anchor
 from .penalties import ConstantPenalty
 from .records import Record, as_line, is_record
 
@@ -275,9 +271,9 @@ class Checkpointing:
     @classmethod
     def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
         """That of a run on ``data``; raises if the checkpoint to go on from is of others."""
-        every = config.checkpoint_every
         from ..data.datasets import digest  # not for workers, which start faster without graphs
 
+        every = config.checkpoint_every
         mark = digest(data) if saved is not None or every is not None else ""
         if saved is not None and saved.meta.data != mark:
             raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {REMEDY}")
@@ -368,78 +364,6 @@ class Checkpointing:
             file.write(lines)
         _fsync(self.folder / HISTORY)
         self._bytes += len(lines)
-
-
-def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor]:
-    """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
-    layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
-    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
-    if before is not None:
-        tensors["p"] = before.p
-    if after is not None:
-        tensors |= {"q": after.q, "u": worker.u(place)}
-        for levels in (after.p_levels, after.q_levels):
-            if isinstance(levels, Levels):
-                tensors["levels"] = levels.values
-    return tensors | {"best_W": best.W, "best_b": best.b}
-
-
-def restore(
-    saved: Checkpoint, mine: range, shape: Sequence[int], nodes: int, quantization: Quantization, like: Tensor
-) -> tuple[list[Layer], list[Boundary | None], list[Weights]]:
-    """The layers of ``mine``, the boundaries beside them and the best weights so far, whoever wrote them.
-
-    ``shape`` are the widths of the network (:func:`.growth.widths`); tensors are ``like`` this one.
-    """
-    depth = len(shape) - 1
-    around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth)) if mine else range(0)
-    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, nodes)) for index in around}
-    layers, best = [], []
-    for index in mine:
-        own = tensors[index]
-        W0 = anchor(own["W"], index, depth)
-        layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"]))
-        best.append(Weights(own["best_W"], own["best_b"], W0))
-    places = range(mine.start, mine.stop + 1) if mine else range(1)
-    boundaries = [
-        _restore_boundary(tensors[place - 1], tensors[place], quantization) if mine and 0 < place < depth else None
-        for place in places
-    ]
-    for boundary in boundaries[1:-1]:
-        if boundary is not None and boundary.q_levels is None and not keeps_u(boundary.q):
-            boundary.u = None
-    return layers, boundaries, best
-
-
-def _layer_shapes(index: int, shape: Sequence[int], nodes: int) -> dict[str, tuple[int, ...]]:
-    """What the checkpoint of a layer holds."""
-    into, out = shape[index], shape[index + 1]
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
-    shapes |= dict.fromkeys(("b", "best_b"), (out,))
-    shapes |= dict.fromkeys(("z", "r"), (nodes, out))
-    if index:
-        shapes["p"] = (nodes, into)
-    if index < len(shape) - 2:
-        shapes |= dict.fromkeys(("q", "u"), (nodes, out))
-    return shapes
-
-
-def _restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization) -> Boundary:
-    """The boundary between two layers, from the tensors of both."""
-    short = FloatGrid(quantization.wire) if quantization.wire is not None else None
-    levels = None
-    if quantization.p:
-        try:
-            levels = Levels(left["levels"])
-        except (KeyError, ValueError):
-            raise InputError(f"the checkpoint has no sound levels for a quantized boundary; {REMEDY}") from None
-    return Boundary(
-        p=right["p"],
-        q=left["q"],
-        u=left["u"],
-        p_levels=levels if quantization.p else short,
-        q_levels=levels if quantization.q else short,
-    )
 
 
 def _epoch_folder(folder: Path, epoch: int) -> Path:

@@ -146,11 +146,11 @@ def _is_sound(record: Record) -> bool:
 
 def _mean_risk(name: str, logits: Tensor, y: Targets) -> Tensor:
     """A risk of :mod:`pdadmm_g.admm.risks`, averaged over the rows as is usual with learning rates."""
-    if y.weights is not None:
-        return RISKS[name](logits, y) / y.rows().number
-    if name == "cross-entropy":
+    if y.weights is None and name == "cross-entropy":
         return nn.functional.cross_entropy(logits, y.t)
-    return (logits - y.distribution(logits)).square().sum(1).mean() / 2
+    if y.weights is None and name == "squared-error":
+        return (logits - y.distribution(logits)).square().sum(1).mean() / 2
+    return RISKS[name](logits, y) / y.rows().number
 
 
 def _forward(model: GAMLP, x: Tensor, dropout: float) -> Tensor:

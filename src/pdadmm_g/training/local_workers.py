@@ -90,15 +90,15 @@ def train_in_workers(
     """
     history = checkpointing.history if checkpointing else []
 
-    def on_event(_: int, event: dict[str, Any]) -> None:
-        if "epoch" in event:
-            history.append(event["epoch"])
+    def on_note(_: int, note: dict[str, Any]) -> None:
+        if "epoch" in note:
+            history.append(note["epoch"])
             if on_epoch is not None:
-                on_epoch(event["epoch"])
-        elif "error" in event:
-            raise InputError(event["error"])
-        elif "warning" in event:
-            warnings.warn(event["warning"], stacklevel=2)
+                on_epoch(note["epoch"])
+        elif "error" in note:
+            raise InputError(note["error"])
+        elif "warning" in note:
+            warnings.warn(note["warning"], stacklevel=2)
 
     config = problem.config
     checkpoints = checkpointing.for_others() if checkpointing else None
@@ -112,7 +112,7 @@ def train_in_workers(
             threads=config.threads,
             timeout=config.timeout,
             folder=folder,
-            on_event=on_event,
+            on_note=on_note,
         )
         model, extra, _ = GAMLP.load(folder / RESULT)
     return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])

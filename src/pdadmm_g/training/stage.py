@@ -26,9 +26,9 @@ from ..engine.link import Link, Traffic
 from ..engine.plan import Plan
 from ..engine.worker import Algorithm, Ends, Worker
 from ..status import Status
-from . import checkpoint
-from .checkpoint import Checkpoint, StageState
+from .checkpoint import CHOSEN, Checkpoint, StageState
 from .growth import widths
+from .layer_tensors import layer_tensors, restore
 from .member import Member
 from .penalties import PENALTY_SCHEDULES
 from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
@@ -107,9 +107,7 @@ class Stage:
         meta, (nodes, _, features, classes) = saved.meta, stage.sizes
         saved.check_sizes(stage.sizes, plan.depth)
         shape = widths(features, stage.config.hidden, classes, plan.depth)
-        layers, boundaries, best = checkpoint.restore(
-            saved, stage.layers, shape, nodes, quantization(stage.config), stage.like
-        )
+        layers, boundaries, best = restore(saved, stage.layers, shape, nodes, quantization(stage.config), stage.like)
         stage.worker = stage._worker(layers, boundaries)
         stage.worker.rho = meta.rho
         stage.worker.epochs = meta.worker_epochs
@@ -358,7 +356,7 @@ class Stage:
         self.worker.settle()
         # One at a time: where u is not kept, the tensors of a layer hold a new one.
         layers = (
-            (index, checkpoint.layer_tensors(self.worker, place, best))
+            (index, layer_tensors(self.worker, place, best))
             for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
         )
         state = StageState(
@@ -366,7 +364,7 @@ class Stage:
             epoch=epoch,
             depth=self.plan.depth,
             sizes=self.sizes,
-            chosen={name: getattr(self.config, name) for name in checkpoint.CHOSEN},
+            chosen={name: getattr(self.config, name) for name in CHOSEN},
             rho=self.worker.rho,
             worker_epochs=self.worker.epochs,
             schedule=vars(self.schedule),

@@ -70,8 +70,8 @@ def _end(message: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def _tell(event: dict[str, Any]) -> None:
-    print(json.dumps(event), flush=True)
+def _tell(note: dict[str, Any]) -> None:
+    print(json.dumps(note), flush=True)
 
 
 if __name__ == "__main__":
