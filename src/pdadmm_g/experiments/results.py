@@ -5,7 +5,6 @@ A row is flat: what identifies it (those fields of :data:`KEY` that it has), its
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -82,6 +81,8 @@ class Results:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        import fcntl  # not on every system, and the names of the experiments do not need it
+
         lock = self.folder / ".lock"
         with writing(lock):
             self.folder.mkdir(parents=True, exist_ok=True)
