@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdadmm_g.admm.algorithm1 import Problem, Variables, one_pass
+from pdadmm_g.admm.algorithm1 import Given, Variables, one_pass
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.worker import Ends, Worker
 
@@ -23,7 +23,7 @@ spec.loader.exec_module(naive)
 EMPTY = torch.empty(0)
 
 
-def as_algorithm1(worker: Worker) -> tuple[Variables, Problem]:
+def as_algorithm1(worker: Worker) -> tuple[Variables, Given]:
     """The state and the problem of a worker with the whole chain, in the paper's numbering."""
     layers, inner = worker.layers, worker.boundaries[1:-1]
 
@@ -39,7 +39,7 @@ def as_algorithm1(worker: Worker) -> tuple[Variables, Problem]:
         u=numbered(boundary.u for boundary in inner),
     )
     algorithm = worker.algorithm
-    problem = Problem(
+    problem = Given(
         y=worker.ends.targets,
         f=algorithm.activation,
         R=algorithm.risk,

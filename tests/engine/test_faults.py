@@ -20,7 +20,8 @@ import torch
 from pdadmm_g import InputError
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
-from pdadmm_g.engine.launch import WorkerLostError, join, run_workers
+from pdadmm_g.engine.launch import join, run_workers
+from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.train_run import train_run
@@ -356,7 +357,7 @@ def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> 
 def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own workers in an attempt of torchrun's that is not the first have a first attempt of their own."""
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    monkeypatch.setattr("pdadmm_g.engine.launch.START_SECONDS", 20.0)
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 20.0)
     train_run(config(tmp_path / "run", workers=2))
     assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
 

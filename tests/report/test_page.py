@@ -21,8 +21,8 @@ from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, is_number, names_of, read_run, read_runs, thin
-from pdadmm_g.report.figures import draw_figures
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
+from pdadmm_g.report.png import draw_figures
 from pdadmm_g.runs.scoring import confusion, worker_totals
 from pdadmm_g.runs.train_run import train_run
 

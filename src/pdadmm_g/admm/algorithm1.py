@@ -41,7 +41,7 @@ class Variables(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Given:
     """What stays the same: y, f, R, the penalties, the anchors of the weight decay, and how subproblems are solved."""
 
     y: Targets
@@ -57,26 +57,26 @@ class Problem:
     q_levels: dict[int, Levels | FloatGrid]
 
 
-def one_pass(v: Variables, problem: Problem) -> Layers:
-    """Lines 3 to 9 of Algorithm 1, into ``v``. Returns the residuals r of line 8."""
-    y, f, R, nu, rho, mu = problem.y, problem.f, problem.R, problem.nu, problem.rho, problem.mu
-    L, rows = len(v.W) - 1, problem.y.rows()
+def one_pass(v: Variables, given: Given) -> Layers:
+    """Lines 3 to 9 of Algorithm 1, into ``v``. Returns the gaps of line 8."""
+    y, f, R, nu, rho, mu = given.y, given.f, given.R, given.nu, given.rho, given.mu
+    L, rows = len(v.W) - 1, given.y.rows()
 
-    # Line 3: p_l <- argmin L_rho over p_l, for different l in parallel (p_1 = X stays).
+    # Line 3: p_l <- argmin L_rho over p_l, exactly or of its majorant, for different l in parallel (p_1 = X stays).
     for l in range(2, L + 1):
         g = updates.p_gradient(v.residual(l) @ v.W[l], v.p[l], v.q[l - 1], v.u[l - 1], nu=nu, rho=rho)
-        if D := problem.p_levels.get(l):
+        if (D := given.p_levels.get(l)) is not None:
             v.p[l] = D.project(updates.p_quantized(v.p[l], v.W[l], g, D, nu=nu, rho=rho, rows=rows).of(v.p[l]))
         else:
-            p_step = updates.p_exact if problem.solver == "exact" else updates.p_linearized
+            p_step = updates.p_exact if given.solver == "exact" else updates.p_linearized
             v.p[l] = p_step(v.W[l], g, nu=nu, rho=rho, rows=rows).of(v.p[l])
 
-    # Line 4: W_l <- argmin L_rho over W_l, for different l in parallel.
+    # Line 4: W_l <- argmin L_rho over W_l, exactly or of its majorant, for different l in parallel.
     for l in range(1, L + 1):
-        if problem.solver == "exact":
-            step = updates.W_exact(v.W[l], problem.W0[l], v.p[l], v.residual(l), nu=nu, mu=mu, rows=rows)
+        if given.solver == "exact":
+            step = updates.W_exact(v.W[l], given.W0[l], v.p[l], v.residual(l), nu=nu, mu=mu, rows=rows)
         else:
-            G = updates.W_gradient(rows.product(v.residual(l), v.p[l]), v.W[l] - problem.W0[l], nu=nu, mu=mu)
+            G = updates.W_gradient(rows.product(v.residual(l), v.p[l]), v.W[l] - given.W0[l], nu=nu, mu=mu)
             step = updates.W_linearized(v.p[l], G, nu=nu, mu=mu, rows=rows)
         v.W[l] = step.of(v.W[l])
 
@@ -90,11 +90,11 @@ def one_pass(v: Variables, problem: Problem) -> Layers:
 
     # Line 7: q_l <- argmin L_rho over q_l, for different l in parallel.
     for l in range(1, L):
-        v.q[l] = updates.q_step(v.p[l + 1], v.u[l], f(v.z[l]), nu=nu, rho=rho, levels=problem.q_levels.get(l))
+        v.q[l] = updates.q_step(v.p[l + 1], v.u[l], f(v.z[l]), nu=nu, rho=rho, levels=given.q_levels.get(l))
 
     # Line 8: r_l <- p_{l+1} - q_l, in parallel: the residuals.
-    r = [v.q[0], *(v.p[l + 1] - v.q[l] for l in range(1, L))]
+    gaps = [v.q[0], *(v.p[l + 1] - v.q[l] for l in range(1, L))]
 
     # Line 9: u_l <- u_l + rho (p_{l+1} - q_l), for different l in parallel.
-    v.u[1:] = [updates.u_step(v.u[l], r[l], rho=rho) for l in range(1, L)]
-    return r
+    v.u[1:] = [updates.u_step(v.u[l], gaps[l], rho=rho) for l in range(1, L)]
+    return gaps

@@ -34,7 +34,7 @@ class Rows:
         self.weights = weights
 
     @classmethod
-    def weighing(cls, weights: Tensor) -> Rows:
+    def of_weights(cls, weights: Tensor) -> Rows:
         """Rows that are all here, with one weight each."""
         return cls(float(weights.double().sum()), weights[:, None])
 
@@ -60,7 +60,7 @@ class Rows:
 
     def weighted(self, x: Tensor) -> Tensor:
         r""":math:`\mathrm{diag}(w)\, x`."""
-        return x if self.weights is None else x * self.weights.to(x.dtype)
+        return x if self.weights is None else (x * self.weights).to(x.dtype)
 
     def product(self, x: Tensor, y: Tensor, mm: sums.Product = sums.matmul) -> Tensor:
         r""":math:`x^T \mathrm{diag}(w)\, y`, a sum over rows."""

@@ -13,7 +13,7 @@ from .rows import Rows
 class Targets(NamedTuple):
     """A class for every row, or the probabilities of all classes; and what each row weighs."""
 
-    #: Numbers of classes (rows,), or probabilities (rows, classes). A class is the distribution with one 1.
+    #: Class indices (rows,), or probabilities (rows, classes). A class is the distribution with one 1.
     t: Tensor
     #: (rows,), all positive; None if each row weighs one.
     weights: Tensor | None = None
@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 
     def rows(self) -> Rows:
         """The rows that these are the targets of, all of them here."""
-        return Rows(len(self.t)) if self.weights is None else Rows.weighing(self.weights)
+        return Rows(len(self.t)) if self.weights is None else Rows.of_weights(self.weights)
 
     def accuracy(self, logits: Tensor) -> float:
         """The share of the rows, by weight, for which the logits are largest at the label."""

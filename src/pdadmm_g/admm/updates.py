@@ -177,7 +177,7 @@ def W_linearized(
 class Gram(NamedTuple):
     """Cholesky factor of the matrix that the exact W-step inverts. Reusable for as long as p stays the same."""
 
-    factor: Tensor
+    cholesky: Tensor
     #: mu plus the proximal weight that keeps the factorisation well posed (all of it when mu = 0).
     ridge: Tensor
     #: True: rows x rows, :math:`p p^T + (ridge/\nu) \mathrm{diag}(1/w)`.
@@ -230,14 +230,14 @@ def W_exact(
     decay = W - W0 if mu else None
     if factor.kernel:
         ridge = across(factor.ridge)
-        S = torch.cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.factor)
+        S = torch.cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.cholesky)
         direction = matmul(S.mT, p)
         if decay is not None:
             direction = direction + mu / ridge * decay
         product = torch.addcmul(r, S, ridge / nu if rows.weights is None else ridge / nu / rows.weights, value=-1)
     else:
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
-        direction = torch.cholesky_solve(G.mT, factor.factor).mT
+        direction = torch.cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
     descent = nu * rows.inner(r, product)
     if decay is not None:

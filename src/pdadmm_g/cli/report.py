@@ -22,8 +22,8 @@ def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
     """
     from ..files import write_atomically
     from ..report.collect import read_runs
-    from ..report.figures import draw_figures
     from ..report.page import render
+    from ..report.png import draw_figures
     from ..runs.folder import REPORT
 
     read = read_runs([Path(run) for run in runs])

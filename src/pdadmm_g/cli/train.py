@@ -18,7 +18,7 @@ from .output import Output, output_options
 from .text import percent
 
 if TYPE_CHECKING:
-    from ..engine.launch import WatchedTeam
+    from ..engine.watchdog import WatchedTeam
 
 
 @click.command(cls=SettingsCommand)
@@ -51,8 +51,9 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
         overrides["workers"] = os.environ["WORLD_SIZE"]
     config = RunConfig.load(config_file, overrides).resolved()
 
-    from ..engine.launch import WorkerLostError, join
+    from ..engine.launch import join
     from ..engine.team import PeerLostError
+    from ..engine.watchdog import WorkerLostError
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:

@@ -168,6 +168,7 @@ def _load_arxiv(folder: Path) -> Data:
     return data
 
 
+#: The benchmarks by name; a new one is named in cli/completion.py too, which must not load torch.
 BENCHMARKS: dict[str, Benchmark] = {
     "cora": _planetoid("Cora", 2708, 1433, 7),
     "pubmed": _planetoid("PubMed", 19717, 500, 3),

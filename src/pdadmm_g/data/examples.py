@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..admm.targets import Targets
@@ -14,7 +15,7 @@ class Examples(NamedTuple):
 
     #: Augmented features (rows, features).
     X: Tensor
-    #: Numbers of classes (rows,), or probabilities (rows, classes).
+    #: Class indices (rows,), or probabilities (rows, classes); those of rows that validate are indices.
     y: Tensor
     #: (rows,), all positive; None if each row weighs one.
     weights: Tensor | None = None
@@ -33,10 +34,13 @@ def aligned(examples: Examples | None) -> Examples | None:
 
 
 def simplified(examples: Examples | None) -> Examples | None:
-    """The same without weights if all of them are one: then they change nothing, and cost nothing."""
-    if examples is None or examples.weights is None or bool((examples.weights != 1).any()):
-        return examples
-    return examples._replace(weights=None)
+    """The same with one type for all numbers, and without weights if each is one: they change and cost nothing then."""
+    if examples is None:
+        return None
+    X, y, weights = examples
+    if weights is not None:
+        weights = None if bool((weights == 1).all()) else weights.to(X.dtype)
+    return Examples(X, y.to(X.dtype if y.is_floating_point() else torch.int64), weights)
 
 
 def at_most(number: int, rows: Tensor) -> Tensor:

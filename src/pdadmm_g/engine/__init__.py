@@ -16,5 +16,6 @@ Several:
 ``team``        the processes that train together
 ``link``        a worker's end of a boundary that it shares
 ``codec``       what p and q look like on the wire
-``launch``      joining a team, watching over it, starting one on this machine
+``launch``      joining a team, and starting one on this machine
+``watchdog``    what happens when a worker dies or hangs
 """

@@ -33,7 +33,7 @@ class Backend(ABC):
 
 
 def backend_for(device: torch.device, compile: bool | None) -> Backend:
-    """The backend for a device: compiled always, never, or (None) on a GPU where it pays."""
+    """The backend for a device: compiled always, never, or (None) on a GPU where it pays; there only with Triton."""
     if device.type != "cuda":
         return Compiled() if compile else Blocks()
     if compile is False or find_spec("triton") is None:

@@ -63,7 +63,7 @@ class Algorithm:
 
 
 class Ends(NamedTuple):
-    """What a worker has of the data, which enter at the ends of the chain."""
+    """What a worker has of the data: all of them the rows, and those at the ends of the chain what enters there."""
 
     #: The training rows, of which every worker knows the number and the weights.
     rows: Rows
@@ -163,7 +163,7 @@ class Worker:
             self.left.expect()
         done = []
         for group in reversed(self._groups):
-            p_descent, sums = early if early and group.start == 0 else self._update_p(group)  # line 3: p
+            p_descent, sums = early if early is not None and group.start == 0 else self._update_p(group)  # line 3: p
             step, weights = self._update_W(group)  # line 4: W
             decrement = self._update_b(group, step, sums)  # line 5: b
             measured = self._update_z_q_u(group, step, decrement)  # lines 6 to 9: z, q, p - q, u

@@ -6,15 +6,16 @@ All layers share a few pieces of memory, one group of layers after the other:
 piece      holds                                                                               until
 =========  ==================================================================================  =======================
 wide       ``g``: the product r W, then over it the gradient of the p-step                     the p-step has moved p
-           (linearized) or solved for its direction (exact)
-wide       ``p`` (exact) or ``r`` (linearized) as the p-step left it, in the other order of    the group is done
-           memory, where TF32 on a GPU is faster for it
+wide       a copy of ``p`` (exact) or ``r`` (linearized) as the p-step left it, in the other   the group is done
+           order of memory, where TF32 on a GPU is faster for it
 product    ``gWt``: what the direction of the p-step does to r                                 the p-step has moved r
 product    ``pGt``: what the direction of the W-step does to r                                 the group is done
-p, r       ``p``, ``r`` as the p-step left them, rounded to bfloat16                           the group is done
+p, r       in bfloat16: r as the p-step finds it, for its first product alone; then, for the   the group is done
+           linearized solver, copies of ``p`` and ``r`` as it left them
 =========  ==================================================================================  =======================
 
-What a piece held before is gone as soon as it is written again; who reads says what it expects, and of which group.
+Where products are in bfloat16, all of it is. What a piece held before is gone as soon as it is written again; who reads
+says what it expects, and of which group.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from ..admm.state import SMALL
 from ..admm.sums import Product, matmul
 from .precision import Precision, aligned, product
 
-Name = Literal["g", "gWt", "pGt", "p", "r"]
+Computed = Literal["g", "gWt", "pGt"]
 Variable = Literal["p", "r"]
 #: The piece of memory of what is not a copy.
-PIECES = {"g": "wide", "gWt": "product", "pGt": "product"}
+PIECES: dict[Computed, str] = {"g": "wide", "gWt": "product", "pGt": "product"}
 
 
 class Workspace:
@@ -45,9 +46,9 @@ class Workspace:
         self._like = like
         self._memory: dict[str, Tensor] = {}
         #: What each piece holds: name, group and the tensor that was handed out for it.
-        self._holds: dict[str, tuple[Name, int, Tensor]] = {}
+        self._holds: dict[str, tuple[Computed | Variable, int, Tensor]] = {}
 
-    def write(self, name: Literal["g", "gWt", "pGt"], group: int, shape: tuple[int, ...]) -> Tensor:
+    def write(self, name: Computed, group: int, shape: tuple[int, ...]) -> Tensor:
         """Memory of that shape for what a group is about to compute."""
         return self._hold(PIECES[name], name, group, self._view(PIECES[name], shape))
 
@@ -82,7 +83,7 @@ class Workspace:
         self._holds.pop(name, None)  # x may move before somebody asks for a copy: this one is not kept
         return self._view(name, x.shape).copy_(x)
 
-    def check(self, name: Literal["g", "gWt", "pGt"], group: int) -> None:
+    def check(self, name: Computed, group: int) -> None:
         """What the group has computed must still be there."""
         held = self._holds.get(PIECES[name])
         assert held is not None, f"{name} of group {group} was never written"
@@ -92,12 +93,13 @@ class Workspace:
         """The group's variables have moved on: nothing that is held of them is valid."""
         self._holds = {piece: held for piece, held in self._holds.items() if held[1] != group}
 
-    def _hold(self, piece: str, name: Name, group: int, tensor: Tensor) -> Tensor:
+    def _hold(self, piece: str, name: Computed | Variable, group: int, tensor: Tensor) -> Tensor:
         self._holds[piece] = (name, group, tensor)
         return tensor
 
     def _view(self, piece: str, shape: tuple[int, ...]) -> Tensor:
         layers, rows, width = shape
+        # Room for either order of memory, in which the rows or the columns begin at multiples of the alignment.
         memory, size = self._memory.get(piece), layers * aligned(rows) * aligned(width)
         if memory is None or memory.numel() < size:
             assert self._like is not None

@@ -11,8 +11,8 @@ import torch
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import load_dataset
-from ..engine.launch import WorkerLostError
 from ..engine.team import PeerLostError, Team
+from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..status import Status

@@ -1,7 +1,7 @@
 """Training: from rows with targets to a network.
 
 The door:
-``prepare``         from data to a problem, with every choice that is left to the data made
+``prepare``         from data to a problem
 ``problem``         what is to be trained
 ``fit``             a problem goes in, a network comes out, whoever computes it and by whatever method
 

@@ -3,7 +3,8 @@
 ``checkpoints/history.jsonl`` and ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``. Each worker writes
 its own layers, so on several machines the folder must be shared. Whatever is killed whenever: a folder without
 ``meta.json``, which is written last, does not count, and the checkpoint before it is removed only once the new one is
-whole. The history only grows; a description says how much of it is its own.
+whole. The history only grows; a description says how much of it is its own. The tensors of a layer are those of
+:mod:`.layer_tensors`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def fit(
 
     ``start`` is the network that a method by gradients starts from.
     """
+    assert start is None or problem.config.by_gradient
     problem = problem.decided(seed)
     config = problem.config
     if config.workers > 1 and team is None:

@@ -58,8 +58,7 @@ class Member:
         training = None if t is None else Targets(t, weights)
         if not sizes.validation_nodes:
             return training, None
-        labels = None if self.validation is None else self.validation.targets.labels
-        t = self._pass_on(labels, (sizes.validation_nodes,), plan.last)
+        t = self._pass_on(None if self.validation is None else self.validation.y, (sizes.validation_nodes,), plan.last)
         return training, None if t is None else Targets(t)
 
     def _pass_on(self, t: Tensor | None, shape: tuple[int, ...], last: int) -> Tensor | None:
@@ -82,6 +81,7 @@ def share_outline(
     if training is not None:
         nodes, features = training.X.shape
         double, soft = training.X.dtype == torch.float64, training.y.is_floating_point()
+        assert validation is None or (validation.weights is None and not validation.y.is_floating_point())
         validation_nodes, weighted = len(validation.y) if validation else 0, training.weights is not None
         numbers = torch.tensor([nodes, validation_nodes, features, num_classes, double, soft, weighted])
     *sizes, double, soft, weighted = chain.broadcast(numbers, 0).tolist()
@@ -90,5 +90,5 @@ def share_outline(
     rows = Rows(sizes[0])
     if weighted:
         own = None if training is None else training.weights
-        rows = Rows.weighing(chain.broadcast(like.new_empty(sizes[0]) if own is None else own, 0))
+        rows = Rows.of_weights(chain.broadcast(like.new_empty(sizes[0]) if own is None else own, 0))
     return Outline(Sizes(*sizes), like, bool(soft), rows)

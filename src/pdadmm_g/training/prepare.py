@@ -1,4 +1,4 @@
-"""From data to a problem: rows that train and validate, with every choice that is left to the data made."""
+"""From data to a problem: rows that train and validate, augmented as was asked for or as suits the data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False) -> Pro
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
     config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config)
-    fitted = augmentation(config)
-    features = fitted.fit(data, torch.cat(list(parts.values()))).to(config.device)
+    augment = augmentation(config)
+    features = augment.fit(data, torch.cat(list(parts.values()))).to(config.device)
     classes = data.y[data.train_mask].unique()
     rows = features.split([len(nodes) for nodes in parts.values()])
     examples = {
@@ -39,7 +39,7 @@ def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False) -> Pro
     }
     training, validation, scored = (examples.get(mask) for mask in MASKS)
     assert training is not None
-    return Problem(training, validation, classes.numpy(), config, fitted, scored)
+    return Problem(training, validation, classes.numpy(), config, augment, scored)
 
 
 def prepare_rows(features: Tensor, labels: NDArray[Any], config: ModelConfig) -> Problem:

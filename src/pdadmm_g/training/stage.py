@@ -49,7 +49,7 @@ class Stage:
     """
 
     worker: Worker
-    #: The objective that counts as large.
+    #: That of an objective that has not exploded.
     _scale: float
     _best: Best
 
@@ -90,7 +90,7 @@ class Stage:
     def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights]) -> Stage:
         """A stage that starts from these weights of the worker's layers."""
         stage = cls(member, number, plan)
-        stage.worker = stage._forward(weights)
+        stage.worker = stage._fresh_worker(weights)
         stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
         objective = stage._synchronize_epochs([stage._measure([])])[0]["objective"]
         stage._rate = math.inf  # nothing has moved yet, and that is not a term of the series
@@ -148,7 +148,7 @@ class Stage:
                 link.finish()
 
     def best_weights(self) -> list[Weights]:
-        """This worker's layers at the best validation epoch; without validation, after the last sound epoch."""
+        """This worker's layers at the best validation epoch; without validation or patience, after the last sound."""
         return self._best.weights
 
     def _conclude(
@@ -176,18 +176,18 @@ class Stage:
 
     # Setting up
 
-    def _forward(self, weights: list[Weights]) -> Worker:
+    def _fresh_worker(self, weights: list[Weights]) -> Worker:
         """The worker at rest: its state from a forward pass that travels down the chain once."""
-        f, q = self.algorithm.activation, quantization(self.config)
+        f, quantized = self.algorithm.activation, quantization(self.config)
         if not self.layers:
             return self._worker([], [None])
         before = None
         p = self.training.X if self.training is not None else None
         if self.layers[0] > 0:
-            before = q.boundary(self._receive_activations(self.sizes.nodes))  # keeps u: z is elsewhere
+            before = quantized.boundary(self._receive_activations(self.sizes.nodes))  # keeps u: z is elsewhere
             p = before.p
         assert p is not None
-        layers, after = forward_state(weights, p, f, q, last=self.is_last)
+        layers, after = forward_state(weights, p, f, quantized, last=self.is_last)
         if not self.is_last:
             self.chain.send(f(layers[-1].z), self.chain.rank + 1)
         if self.number == 1:
@@ -330,7 +330,7 @@ class Stage:
     def _select(self, epoch: int, record: Record) -> None:
         """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss.
 
-        Without validation the newest are the best.
+        Without validation, or without patience, the newest are the best.
         """
         if not self._selects:
             self._best = Best((0.0, 0.0), epoch, self.worker.weights())
@@ -385,8 +385,10 @@ def quantization(config: ModelConfig) -> Quantization:
 
 
 def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *, first_layer: int) -> None:
-    """The paper's integers cannot represent activations well below 1: all of them round to zero."""
+    """Levels may be too coarse: the paper's integers round all activations well below 1 to zero."""
     for layer, (output, boundary) in enumerate(zip(activations, boundaries, strict=False), start=first_layer):
+        if boundary.p_levels is None:
+            continue
         lost = float(torch.linalg.vector_norm(boundary.p - output))
         if lost > 0.5 * float(torch.linalg.vector_norm(output)):
             warnings.warn(

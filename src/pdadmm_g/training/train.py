@@ -76,9 +76,10 @@ def train(
     """
     config = config.resolved()
     team = team or Team()
+    assert team.rows.size == 1, "all rows are in one place"
     if team.rank == 0:
         _warn_condition(config)
-    training, validation, basis = in_row_space(simplified(aligned(training)), aligned(validation))
+    training, validation, basis = in_row_space(simplified(aligned(training)), simplified(aligned(validation)))
     outline = share_outline(team.chain, training, validation, num_classes, config.device)
     # The first worker may have chosen it by the data, which the others do not see.
     decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)

@@ -12,8 +12,9 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..engine.launch import EXIT_PEER_LOST, join
+from ..engine.launch import join
 from ..engine.team import PeerLostError, Team
+from ..engine.watchdog import EXIT_PEER_LOST
 from ..errors import InputError
 from .checkpoint import Checkpointing
 from .fit import fit, take_part
