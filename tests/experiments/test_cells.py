@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +126,9 @@ def test_processes_of_a_pool_write_one_file(graph: str, results: Results) -> Non
     assert [row["method"] for row in results.rows()] == names
     assert sorted(rows, key=lambda row: row["method"]) == results.rows()
     assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)
+
+
+def test_processes_of_cells_leave_the_interrupt_to_the_command(reproduce) -> None:
+    """A terminal interrupts all of them, and one that raised would print where it was."""
+    with cells.process_pool(1) as pool:
+        assert pool.apply(signal.getsignal, (signal.SIGINT,)) == signal.SIG_IGN
