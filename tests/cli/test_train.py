@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from helpers.commands import SMALL, assert_refused, save
+from helpers.commands import FIXED, SMALL, assert_refused, save
 from helpers.faults import torchrun
 from pdadmm_g.config import GROUPS, RunConfig
 from pdadmm_g.engine.worker import Worker
@@ -86,7 +86,7 @@ def test_pt_file(run, tmp_path: Path, tiny_graph: Data) -> None:
 
 def test_settings_from_a_file(run, graph_file: Path) -> None:
     Path("run.yaml").write_text(f"dataset: {graph_file}\nlayers: 2\nepochs: 3\nout: here\nrow_normalize: false\n")
-    assert run("train", "--config", "run.yaml", "--epochs", "2", "--row-normalize")[0] == 0
+    assert run("train", "--config", "run.yaml", "--epochs", "2", "--row-normalize", *FIXED)[0] == 0
     config = RunConfig.load("here/config.yaml")
     assert (config.layers, config.epochs, config.row_normalize) == (2, 2, True)
 
@@ -204,8 +204,8 @@ def test_a_file_under_the_data_root_is_found_and_found_again(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Signals) -> None:
     process = command(
-        "train", "--layers", "2", "--epochs", "100000", "--patience", "none", "--weight-decay", "0.1",
-        "--augment", "average", "--out", "run", cwd=tmp_path,
+        "train", "--dataset", "graph.npz", "--layers", "2", *FIXED, "--out", "run",
+        "--epochs", "100000", "--patience", "none", "--tolerance", "0", cwd=tmp_path,
     )  # fmt: skip
     metrics = tmp_path / "run/metrics.jsonl"
     deadline = time.monotonic() + 90
@@ -258,7 +258,8 @@ def test_a_numerical_failure_is_told_in_every_mode(run) -> None:
 
 @pytest.mark.parametrize(("method", "depth"), [("sgc", "1 layer"), ("sign", "2 layers")])
 def test_methods_of_a_fixed_depth_have_one_stage(run, method: str, depth: str) -> None:
-    _, _, err = run("train", "--dataset", "graph.npz", "--method", method, "--epochs", "2", "--layers", "5")
+    options = ["--epochs", "2", "--layers", "5", "--hops", "2", "--normalize", "unit"]
+    _, _, err = run("train", "--dataset", "graph.npz", "--method", method, *options)
     assert f"{depth} (stage 1/1), epoch 2/2" in err
 
 

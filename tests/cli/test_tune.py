@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands import SMALL
+from helpers.commands import FIXED, SMALL
 from helpers.interrupts import interrupt
 from pdadmm_g.cli import main
 from pdadmm_g.training.stage import Stage
@@ -22,7 +22,7 @@ def test_tune_in_a_script(run) -> None:
 def test_an_interrupted_search_ends_the_command_and_writes_nothing(reproduce, monkeypatch) -> None:
     monkeypatch.setattr(Stage, "_epoch", interrupt)
     with pytest.raises(SystemExit) as caught:
-        main(["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--weight-decay", "0.5"])
+        main(["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", *FIXED])
     assert caught.value.code == 130
     assert list(Path().iterdir()) == []
 
@@ -49,9 +49,7 @@ def test_a_search_that_could_not_be_written_is_not_begun(reproduce, capsys: pyte
 def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as caught:
-        main(
-            ["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--epochs", "5", "--weight-decay", "0.5"]
-        )
+        main(["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--epochs", "5", *FIXED[:-1], "0.5"])
     assert not caught.value.code
     out, err = capsys.readouterr()
     assert out == "best settings written to best.yaml; next: pdadmm-g train --config best.yaml\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, free_port, wait_for
 from pdadmm_g.cli import main
 from pdadmm_g.engine.launch import WorkerLostError, join, run_workers
@@ -98,9 +99,9 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.timeout(60)
-def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path) -> None:
+def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path, graph_file: Path) -> None:
     command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
-    command += ["--weight-decay", "0.1", "--augment", "average"]
+    command += ["--dataset", str(graph_file), "--tolerance", "0", *FIXED]
     process = subprocess.Popen(
         [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -11,7 +11,15 @@ from pdadmm_g.experiments import cells
 from pdadmm_g.experiments.cells import Cell, run_cell, run_cells
 from pdadmm_g.experiments.results import Results
 
-FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "weight_decay": 0.1}
+FAST = {
+    "layers": 2,
+    "hidden": 8,
+    "epochs": 5,
+    "augment": "average",
+    "hops": 2,
+    "normalize": "unit",
+    "weight_decay": 0.1,
+}
 
 
 @pytest.fixture
@@ -119,7 +127,10 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Res
 
 
 @pytest.mark.timeout(120)
-def test_processes_of_a_pool_write_one_file(graph: str, results: Results) -> None:
+def test_processes_of_a_pool_write_one_file(graph: str, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process stands for all of them, each takes seconds to start; several writers are in test_results.py."""
+    pool = cells.process_pool
+    monkeypatch.setattr(cells, "process_pool", lambda processes: pool(processes - 1))
     names = [f"method {number}" for number in range(4)]
     options = {"data_root": None, "processes": 2}
     rows = list(run_cells([Cell(name, graph, (FAST,), (0, 1)) for name in names], results, **options))

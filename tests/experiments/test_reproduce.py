@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.interrupts import interrupt
-from pdadmm_g.experiments import communication, depth
+from pdadmm_g.experiments import communication, convergence, depth
 from pdadmm_g.training.stage import Stage
 
 
@@ -24,6 +24,7 @@ def test_experiments_leave_rows_a_table_and_figures(
 ) -> None:
     short = {method: settings | {"epochs": 3} for method, settings in depth.METHODS.items()}
     monkeypatch.setattr(depth, "METHODS", short)
+    monkeypatch.setattr(convergence, "SETTINGS", convergence.SETTINGS | {"epochs": 5})
     cases = {case: communication.CASES[case] for case in ("nothing", "p and q at 8 bits")}
     monkeypatch.setattr(communication, "CASES", cases)
     code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
