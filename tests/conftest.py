@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+# Tests are imported one by one, so what they share is found like any other package.
+sys.path.append(str(Path(__file__).parent))
 # Read when Triton is first imported, which torch_geometric does: kernels run on the CPU, line by line.
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -13,12 +17,16 @@ import torch
 from hypothesis import settings
 from torch_geometric.data import Data
 
+from helpers.commands import save
+from helpers.faults import config
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.diagnostics import rho_bound
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
 from pdadmm_g.admm.targets import Targets
+from pdadmm_g.cli import main
 from pdadmm_g.engine.worker import Algorithm, Worker
+from pdadmm_g.runs.train_run import train_run
 
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")
@@ -91,6 +99,42 @@ def tiny_graph() -> Data:
     for mask, digits in (("train_mask", (0, 1, 2)), ("val_mask", (3, 4, 5)), ("test_mask", (6, 7, 8, 9))):
         data[mask] = torch.tensor([node % 10 in digits for node in range(20)])
     return data
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path, tiny_graph: Data) -> Path:
+    return save(tmp_path / "graph.npz", tiny_graph)
+
+
+@pytest.fixture
+def reproduce(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """Run an experiment in an empty folder; gives (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["reproduce", *arguments])
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The model of a run that nothing happened to."""
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    train_run(config(out))
+    return (out / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are told of a folder in here, by which those of this test are known."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 @pytest.fixture(scope="session")

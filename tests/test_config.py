@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+import os
+import typing
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
 from pdadmm_g.config import ModelConfig, RunConfig, settings_where
 
@@ -129,3 +135,70 @@ def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     free = ("workers", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
     assert settings_where(RunConfig, decides="nothing") == free
     assert settings_where(RunConfig, group="") == ("tensorboard",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layers: 3\nlayers: 4\n", "'layers' is there twice"),
+        ("eval-every: 3\neval_every: 4\n", "'eval_every' is there twice"),
+        ("stages: [&a [x, x], " + ", ".join(f"&{b} [{', '.join(['*' + a] * 9)}]" for a, b in
+         zip("abcdefghijklm", "bcdefghijklmn", strict=True)) + "]\n", "stages must be a whole number"),
+        ("layers: &a\n  - *a\n", "layers must be a whole number"),
+        ("[" * 5000, "not valid YAML"),
+        ("out: " + "9" * 5000, "not valid YAML"),
+        ("augment: " + "x" * 100_000, "augment must be one of"),
+        ("dataset: \"a\\0.npz\"\n", "dataset must not contain a null byte"),
+        ("a: b\n" * 900_000, "4500000 bytes are too many"),
+    ],
+    ids=["twice", "two spellings", "laughs", "endless", "deep", "digits", "long", "null", "large"],
+)  # fmt: skip
+def test_hostile_yaml(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        RunConfig.load(tmp_path / "run.yaml")
+    assert len(str(caught.value)) <= 520
+    assert "\n" not in str(caught.value)
+
+
+def test_files_without_end_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(InputError, match="not a regular file"):
+            RunConfig.load(path)
+
+
+#: Numbers that the settings' rules do not tie to other settings.
+FREE = {
+    "rho": st.floats(1e-300, 1e15),
+    "nu": st.floats(1e-300, 1e15),
+    "tolerance": st.floats(0, 1e15),
+    "teleport": st.floats(0, 1, exclude_max=True),
+    "weight_decay": st.none() | st.floats(0, 1e15),
+    "epochs": st.integers(1, 10**6),
+    "seed": st.integers(0, 2**62 - 1),
+    "activation": st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["activation"])),
+    "row_normalize": st.booleans(),
+    "patience": st.none() | st.integers(1, 10**6),
+    "dataset": st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
+}
+
+
+@settings(max_examples=50)
+@given(st.fixed_dictionaries({}, optional=FREE))
+def test_settings_survive_yaml(tmp_path_factory, values: dict) -> None:
+    path: Path = tmp_path_factory.mktemp("settings") / "run.yaml"
+    config = RunConfig(**values)
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert RunConfig.load(path) == config
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from([item.name for item in dataclasses.fields(RunConfig)]), VALUES, max_size=3))
+def test_any_settings(values: dict) -> None:
+    try:
+        config = RunConfig.from_settings(values)
+    except InputError as error:
+        return refused(error)
+    assert RunConfig.from_settings(dataclasses.asdict(config)) == config
+    return None

@@ -3,7 +3,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import io
+import json
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -247,3 +250,41 @@ def test_order_of_samples_does_not_matter() -> None:
 def test_scikit_learn_contract(estimator, check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else the check with array_api_dispatch is skipped
     check(estimator)
+
+
+# -------------------------------------------------------------------------------------------- models, runs, checkpoints
+
+
+def test_model_files_that_lie(tmp_path: Path, tiny_graph: Data) -> None:
+    path = tmp_path / "m.safetensors"
+    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, augment="average", weight_decay=0.1, normalize="centered")
+    clf.fit(tiny_graph).save(path)
+    content = path.read_bytes()
+    assert GAMLPClassifier.load(path).classes_.tolist() == [0, 1]
+    tensors = load_file(str(path))
+    head = struct.unpack("<Q", content[:8])[0]
+    about = json.loads(content[8 : 8 + head])["__metadata__"]["pdadmm_g"]
+
+    def write(change: dict, description: str = about) -> None:
+        kept = {name: value for name, value in (tensors | change).items() if value is not None}
+        save_file(kept, str(path), metadata={"pdadmm_g": description})
+
+    for change, message in (
+        ({"linears.0.bias": torch.full((4,), float("inf"))}, "linears.0.bias holds something else than finite"),
+        ({"extra.scale": torch.zeros(5)}, "column scales are not positive"),
+        ({"extra.mean": torch.zeros(3)}, "column means do not fit"),
+        ({"linears.1.bias": torch.zeros(3)}, "weights do not fit its description"),
+        ({"linears.0.weight": None}, "linears.0.weight' is missing"),
+    ):
+        write(change)
+        with pytest.raises(InputError, match=message):
+            GAMLPClassifier.load(path)
+    for old, new in (
+        ('"widths": [5, 4, 2]', f'"widths": [{10**12}, {10**12}, 2]'),
+        ('"classes": [0, 1]', '"classes": [1, 1]'),
+        ('"activation": "relu", "extra"', '"activation": "tanh", "extra"'),
+    ):
+        assert old in about
+        write({}, about.replace(old, new))
+        with pytest.raises(InputError, match="not a pdadmm-g model file: its"):
+            GAMLPClassifier.load(path)

@@ -87,15 +87,15 @@ def test_primal_residual_vanishes_and_the_rate_series_is_summable(
     worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
     start = lagrangian(worker)
     terms, gaps = [], []
-    for _ in range(1000):
+    for _ in range(300):
         terms.append(total_moves(worker, worker.epoch()))
         gaps.append(math.sqrt(sum(float(share.gap) for share in worker.shares())))
     c = [min(terms[: k + 1]) for k in range(len(terms))]
     assert all(a >= b for a, b in itertools.pairwise(c))
     # The terms add up to no more than the total descent, which is what makes c_k = o(1/k).
     assert sum(terms) <= start - lagrangian(worker) + 1e-9
-    assert 1000 * c[-1] < 0.1 * max(k * c_k for k, c_k in enumerate(c, start=1))
-    assert gaps[-1] < 0.05 * max(gaps)
+    assert 300 * c[-1] < 0.03 * max(k * c_k for k, c_k in enumerate(c, start=1))
+    assert gaps[-1] < 0.01 * max(gaps)
 
 
 @pytest.mark.parametrize("levels", [None, (-1.0, -0.1, 0.0, 0.3, 0.4, 1.0, 2.0, 5.0)], ids=["calibrated", "arbitrary"])
@@ -112,8 +112,9 @@ def test_quantized_variables_are_exactly_on_their_levels(make_chain, levels, q: 
 def test_converged_p_is_a_quantized_stationary_point(make_chain) -> None:
     """p is the nearest level to p - grad F / tau, F being the objective without the coupling term."""
     worker = make_chain(quantization=QUANTIZED, mu=0.05, layers=3)
-    for _ in range(3000):
-        before = [boundary.p.clone() for boundary in worker.boundaries[1:-1]]
+    for epoch in range(400):
+        if epoch == 200:
+            before = [boundary.p.clone() for boundary in worker.boundaries[1:-1]]
         worker.epoch()
     assert all(torch.equal(old, new.p) for old, new in zip(before, worker.boundaries[1:-1], strict=True))
     for layer, left in zip(worker.layers[1:], worker.boundaries[1:-1], strict=True):

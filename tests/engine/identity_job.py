@@ -49,8 +49,9 @@ def epoch_with_check(stage: Stage, number: int) -> torch.Tensor:
 
 def check_duals() -> None:
     """The copy of u to the right of each worker is the one to the left of the next, in every epoch."""
+    assert len(duals) == 8
     everyone = team.concat(torch.tensor([duals], dtype=torch.float64), [1] * team.size)
-    used = [min(active, 5)] * 6 + [active] * 6  # workers with layers, epoch by epoch
+    used = [min(active, 5)] * 4 + [active] * 4  # workers with layers, epoch by epoch
     for epoch, count in enumerate(used):
         assert torch.equal(everyone[: count - 1, epoch, 1], everyone[1:count, epoch, 0])
     duals.clear()
@@ -73,7 +74,7 @@ for name, settings in json.loads((folder / "cases.json").read_text()).items():
             training_rows(name) if first else None,
             Examples(data["X_val"], data["y_val"]) if first else None,
             4, ModelConfig.from_settings(settings), seed=0, team=team,
-            checkpointing=Checkpointing(folder / name / str(active), {}, every=12),
+            checkpointing=Checkpointing(folder / name / str(active), {}, every=8),
         )  # fmt: skip
         check_duals()
         if result is not None:

@@ -33,7 +33,7 @@ QUANTIZED = {
 }
 CASES = {
     f"{solver}-{name}": settings
-    | {"solver": solver, "layers": 10, "stages": [5, 10], "hidden": HIDDEN, "epochs": 6, "eval_every": 3}
+    | {"solver": solver, "layers": 10, "stages": [5, 10], "hidden": HIDDEN, "epochs": 4, "eval_every": 2}
     for solver in ("linearized", "exact")
     for name, (settings, _, _) in QUANTIZED.items()
     if solver == "linearized" or name not in ("pq5", "bf16", "bf16 products")
@@ -101,12 +101,12 @@ def _run_in_parallel(folder: Path) -> None:
 def test_every_variable_is_the_same_bit_for_bit(parallel_runs, tmp_path: Path, case: str) -> None:
     config = ModelConfig.from_settings(CASES[case])
     rows = WEIGHTED if case.endswith("-weighted") else TRAINING
-    serial = train(rows, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=12))
+    serial = train(rows, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=8))
     folder, histories = parallel_runs
-    reference = [load_file(str(path)) for path in sorted(tmp_path.glob("epoch-00000012/layer-*"))]
+    reference = [load_file(str(path)) for path in sorted(tmp_path.glob("epoch-00000008/layer-*"))]
     assert len(reference) == 10
     for workers in WORKERS:
-        files = sorted((folder / case / str(workers)).glob("epoch-00000012/layer-*"))
+        files = sorted((folder / case / str(workers)).glob("epoch-00000008/layer-*"))
         assert len(files) == 10
         for layer, (path, expected) in enumerate(zip(files, reference, strict=True), start=1):
             actual = load_file(str(path))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,15 @@ from pdadmm_g.experiments import cells
 from pdadmm_g.experiments.cells import Cell, run_cell, run_cells
 from pdadmm_g.experiments.results import Results
 
-FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "weight_decay": 0.1}
+FAST = {
+    "layers": 2,
+    "hidden": 8,
+    "epochs": 5,
+    "augment": "average",
+    "hops": 2,
+    "normalize": "unit",
+    "weight_decay": 0.1,
+}
 
 
 @pytest.fixture
@@ -118,10 +127,19 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Res
 
 
 @pytest.mark.timeout(120)
-def test_processes_of_a_pool_write_one_file(graph: str, results: Results) -> None:
+def test_processes_of_a_pool_write_one_file(graph: str, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process stands for all of them, each takes seconds to start; several writers are in test_results.py."""
+    pool = cells.process_pool
+    monkeypatch.setattr(cells, "process_pool", lambda processes: pool(processes - 1))
     names = [f"method {number}" for number in range(4)]
     options = {"data_root": None, "processes": 2}
     rows = list(run_cells([Cell(name, graph, (FAST,), (0, 1)) for name in names], results, **options))
     assert [row["method"] for row in results.rows()] == names
     assert sorted(rows, key=lambda row: row["method"]) == results.rows()
     assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)
+
+
+def test_processes_of_cells_leave_the_interrupt_to_the_command(reproduce) -> None:
+    """A terminal interrupts all of them, and one that raised would print where it was."""
+    with cells.process_pool(1) as pool:
+        assert pool.apply(signal.getsignal, (signal.SIGINT,)) == signal.SIG_IGN

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -42,6 +44,36 @@ def test_rows_from_several_writers_are_all_kept(results: Results) -> None:
     for writer in writers:
         writer.join()
     assert [(row["workers"], row["repeat"]) for row in results.rows()] == [(n, r) for n in range(4) for r in range(5)]
+
+
+@pytest.mark.timeout(60)
+def test_rows_from_several_processes_are_all_kept(results: Results) -> None:
+    """They know nothing of the machine: torch, which does, would take longer to import than all rows to write."""
+    script = (
+        "import sys, types\n"
+        "sys.modules['pdadmm_g.hardware'] = types.SimpleNamespace(provenance=lambda command: {'command': command})\n"
+        "from pathlib import Path\nfrom pdadmm_g.experiments.results import Results\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\n"
+        "for repeat in range(20):\n"
+        "    Results(Path(sys.argv[1]), 'test').put({'workers': int(sys.argv[2]), 'repeat': repeat})\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, results.folder, str(number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:  # at once, so that they meet
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate(timeout=50)
+        assert writer.returncode == 0
+    assert [(row["workers"], row["repeat"]) for row in results.rows()] == [(n, m) for n in range(3) for m in range(20)]
 
 
 def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:

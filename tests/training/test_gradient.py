@@ -12,7 +12,7 @@ from pdadmm_g.data.examples import Examples
 from pdadmm_g.errors import InputError
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
-from pdadmm_g.training import gradient as baselines
+from pdadmm_g.training import gradient
 from pdadmm_g.training.gradient import _grown, train_by_gradient
 from pdadmm_g.training.train import TrainingResult
 
@@ -91,7 +91,7 @@ def blown_up(at: int, epochs: int, **settings) -> TrainingResult:
 
     fixed = {"method": "gd", "layers": 2, "stages": (2,), "hidden": 8, "learning_rate": 0.1}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(baselines.OPTIMIZERS, "gd", Bomb)
+        patch.setitem(gradient.OPTIMIZERS, "gd", Bomb)
         config = ModelConfig(epochs=epochs, **fixed | settings)
         return train_by_gradient(TRAINING, VALIDATION, 3, config, seed=0)
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from pdadmm_g import cli
 from pdadmm_g.engine.link import Link
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.training import checkpoint
-from pdadmm_g.training import worker_process as child
+from pdadmm_g.training import checkpoint, worker_process
 
 rank, moment, epoch, name = os.environ["FAULT"].split(":")
 seen = 0
@@ -54,4 +53,4 @@ if os.environ["RANK"] == rank and os.environ.get("TORCHELASTIC_RESTART_COUNT", "
 if sys.argv[1] == "train":
     cli.main(sys.argv[1:])
 else:
-    child.main(Path(sys.argv[1]))
+    worker_process.main(Path(sys.argv[1]))

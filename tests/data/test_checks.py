@@ -1,27 +1,50 @@
-"""Whatever is put in: a sound result or an InputError of one line."""
+"""Graphs of any kind: checked as they should be, or an error of one line."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import typing
-from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch_geometric.data import Data
 
+from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
-from pdadmm_g.config import RunConfig
 from pdadmm_g.data.checks import as_mask, check_graph
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3)
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": ["a"] * 20}, "labels 'y' must be integers, not list"),
+        ({"y": np.array(["a"] * 20)}, "labels 'y' must be integers, not <U1"),
+        ({"y": {}}, "labels 'y' must be integers, not dict"),
+        ({"train_mask": "all"}, "train_mask must be booleans or a list of node indices, not str"),
+        ({"edge_index": torch.eye(2, 20).to_sparse()}, "edge_index must be dense"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.complex64)}, "edge_index must hold integers"),
+        ({"num_nodes": 7}, "'num_nodes' contradicts the 20 rows of 'x'"),
+    ],
 )
+def test_attributes_of_any_type(tiny_graph: Data, changes: dict, message: str) -> None:
+    for name, value in changes.items():
+        tiny_graph[name] = value
+    with pytest.raises(InputError, match=message):
+        check_graph(tiny_graph)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_infinity_in_half_precision_is_seen(tiny_graph: Data, layout: str) -> None:
+    tiny_graph.x = tiny_graph.x.half()
+    tiny_graph.x[3, 1] = float("inf")
+    tiny_graph.x = tiny_graph.x.to_sparse() if layout == "sparse" else tiny_graph.x
+    with pytest.raises(InputError, match="NaN or infinity, first in row 3"):
+        check_graph(tiny_graph)
+
+
 ARRAYS = arrays.arrays(
     st.one_of(
         arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.unsigned_integer_dtypes(), arrays.floating_dtypes(),
@@ -29,46 +52,6 @@ ARRAYS = arrays.arrays(
     ),
     arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6),
 )  # fmt: skip
-#: Numbers that the settings' rules do not tie to other settings.
-FREE = {
-    "rho": st.floats(1e-300, 1e15),
-    "nu": st.floats(1e-300, 1e15),
-    "tolerance": st.floats(0, 1e15),
-    "teleport": st.floats(0, 1, exclude_max=True),
-    "weight_decay": st.none() | st.floats(0, 1e15),
-    "epochs": st.integers(1, 10**6),
-    "seed": st.integers(0, 2**62 - 1),
-    "activation": st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["activation"])),
-    "row_normalize": st.booleans(),
-    "patience": st.none() | st.integers(1, 10**6),
-    "dataset": st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
-}
-
-
-def refused(error: InputError) -> None:
-    """It says something, in one short line."""
-    assert 0 < len(str(error)) <= 520
-    assert str(error).isprintable()
-
-
-@settings(max_examples=50)
-@given(st.fixed_dictionaries({}, optional=FREE))
-def test_settings_survive_yaml(tmp_path_factory, values: dict) -> None:
-    path: Path = tmp_path_factory.mktemp("settings") / "run.yaml"
-    config = RunConfig(**values)
-    path.write_text(config.to_yaml(), encoding="utf-8")
-    assert RunConfig.load(path) == config
-
-
-@settings(max_examples=100)
-@given(st.dictionaries(st.sampled_from([item.name for item in dataclasses.fields(RunConfig)]), VALUES, max_size=3))
-def test_any_settings(values: dict) -> None:
-    try:
-        config = RunConfig.from_settings(values)
-    except InputError as error:
-        return refused(error)
-    assert RunConfig.from_settings(dataclasses.asdict(config)) == config
-    return None
 
 
 @settings(max_examples=100)

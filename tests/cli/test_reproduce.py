@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from pdadmm_g.experiments import EXPERIMENTS, Request
+
+
+def test_the_recorded_command_asks_for_the_same_again(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+
+    def record(name: str, request: Request, on_row) -> str:
+        requests.append(request)
+        return ""
+
+    monkeypatch.setattr("pdadmm_g.experiments.reproduce", record)
+    options = ["--datasets", "my graph.npz,cora", "--seeds", "0,1", "--workers", "2", "--device", "cpu", "--quick"]
+    assert reproduce("depth", *options, "--out", "here", "--data-root", "raw", "--quiet")[0] == 0
+    command = requests[0].command
+    assert command == (
+        "pdadmm-g reproduce depth --datasets 'my graph.npz,cora' --seeds 0,1 --workers 2 --device cpu --quick"
+    )
+    # Where the files are is a matter of each machine.
+    assert reproduce(*shlex.split(command)[2:], "--out", "here", "--data-root", "raw")[0] == 0
+    assert requests[0] == requests[1]
+
+
+def test_all_experiments_record_a_command_each(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    monkeypatch.setattr("pdadmm_g.experiments.reproduce", lambda _, request, __: str(commands.append(request.command)))
+    assert reproduce("all", "--workers", "2")[0] == 0
+    assert commands == [f"pdadmm-g reproduce {name} --workers 2" for name in EXPERIMENTS]
+
+
+def test_help_names_every_experiment(reproduce) -> None:
+    text = re.sub(r"(?<=-)\n *", "", reproduce("--help")[1])  # lines break within a name, too
+    listed = " ".join(text.split()).split("EXPERIMENT is one of ")[1].split(".")[0]
+    assert listed.split(", ") == [*EXPERIMENTS, "all"]
+
+
+def test_unknown_experiment(reproduce) -> None:
+    code, _, err = reproduce("table-7")
+    assert code == 2
+    assert err.count("\n") == 1

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from helpers.commands import FIXED, SMALL, assert_refused, save
+from helpers.faults import torchrun
+from pdadmm_g.config import GROUPS, RunConfig
+from pdadmm_g.engine.worker import Worker
+
+
+def test_train_evaluate_predict(run, graph_file: Path, tiny_graph: Data) -> None:
+    code, out, _ = run("train", "--dataset", graph_file, "--out", "run", "--seed", "3", *SMALL, "--quantize", "p")
+    assert code == 0
+    assert "accuracy: train 1.000, validation 1.000, test 1.000" in out
+
+    assert sorted(path.name for path in Path("run").iterdir()) == [
+        "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
+    ]  # fmt: skip
+    config = RunConfig.load("run/config.yaml")
+    assert config == config.resolved()
+    assert (config.layers, config.seed, config.quantize, config.bits) == (3, 3, "p", 8)
+    summary = json.loads(Path("run/summary.json").read_text())
+    metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert summary["epochs"] == len(metrics)
+    assert summary["seconds"] == pytest.approx(sum(record["seconds"] for record in metrics))
+    assert summary["parameters"] == 5 * 8 + 8 + 8 * 8 + 8 + 8 * 2 + 2
+    assert summary["seed"] == 3
+    assert set(summary["versions"]) == {"pdadmm_g", "python", "torch"}
+    assert {"status", "train_accuracy", "val_accuracy", "test_accuracy"} <= set(summary)
+
+    code, out, _ = run("evaluate", "run")
+    assert code == 0
+    assert out.splitlines() == ["train accuracy: 1.000", "val accuracy: 1.000", "test accuracy: 1.000"]
+
+    code, _, _ = run("predict", "run", "--out", "preds.csv")
+    assert code == 0
+    rows = list(csv.DictReader(Path("preds.csv").read_text().splitlines()))
+    assert [int(row["label"]) for row in rows] == tiny_graph.y.tolist()
+    assert [int(row["node"]) for row in rows] == list(range(20))
+    assert all(0.5 < float(row["probability"]) <= 1 for row in rows)
+
+
+def test_same_configuration_same_model(run, graph_file: Path) -> None:
+    run("train", "--dataset", graph_file, "--out", "first", *SMALL)
+    code, _, _ = run("train", "--config", "first/config.yaml", "--out", "second")
+    assert code == 0
+    assert Path("first/model.safetensors").read_bytes() == Path("second/model.safetensors").read_bytes()
+
+
+def test_numerical_failure_has_its_own_exit_code(run, graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best model is kept, and the run counts as finished."""
+    epoch = Worker.epoch
+
+    def poisoned(worker: Worker) -> object:
+        if worker.epochs == 2:
+            worker.layers[0].z[0, 0] = float("nan")
+        return epoch(worker)
+
+    monkeypatch.setattr(Worker, "epoch", poisoned)
+    code, _, err = run("train", "--dataset", graph_file, "--out", "run", *SMALL)
+    assert code == 3
+    assert "error: NON_FINITE: " in err
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "NON_FINITE"
+    assert run("evaluate", "run")[0] == 0
+
+
+def test_pt_file(run, tmp_path: Path, tiny_graph: Data) -> None:
+    torch.save(tiny_graph, tmp_path / "graph.pt")
+    assert run("train", "--dataset", "graph.pt", *SMALL)[0] == 0
+    assert Path("runs/graph-0/summary.json").exists()
+
+
+def test_settings_from_a_file(run, graph_file: Path) -> None:
+    Path("run.yaml").write_text(f"dataset: {graph_file}\nlayers: 2\nepochs: 3\nout: here\nrow_normalize: false\n")
+    assert run("train", "--config", "run.yaml", "--epochs", "2", "--row-normalize", *FIXED)[0] == 0
+    config = RunConfig.load("here/config.yaml")
+    assert (config.layers, config.epochs, config.row_normalize) == (2, 2, True)
+
+
+def test_finished_runs_are_not_overwritten(run, graph_file: Path) -> None:
+    arguments = ["train", "--dataset", graph_file, "--out", "run", *SMALL]
+    run(*arguments)
+    before = Path("run/model.safetensors").read_bytes()
+    code, _, err = run(*arguments, "--seed", "9")
+    assert code == 2
+    assert err == "error: run: already holds a finished run; choose another --out or add --overwrite\n"
+    assert Path("run/model.safetensors").read_bytes() == before
+    Path("run/report.html").write_text("about the old run")
+    assert run(*arguments, "--seed", "9", "--overwrite")[0] == 0
+    assert Path("run/model.safetensors").read_bytes() != before
+    assert not Path("run/report.html").exists()
+
+
+def test_overwrite_with_bad_input_loses_nothing(run, graph_file: Path, tmp_path: Path, tiny_graph: Data) -> None:
+    run("train", "--dataset", graph_file, "--out", "run", *SMALL)
+    broken = save(tmp_path / "broken.npz", tiny_graph, x=np.full((20, 5), np.nan))
+    code, _, _ = run("train", "--dataset", broken, "--out", "run", "--overwrite", *SMALL)
+    assert code == 2
+    assert run("evaluate", "run")[0] == 0
+
+
+def test_plain_lines_show_progress_when_not_on_a_terminal(run, graph_file: Path) -> None:
+    _, _, err = run("train", "--dataset", graph_file, *SMALL)
+    assert "3 layers (stage 2/2), epoch 5/5: objective" in err
+
+
+BAD_GRAPHS = {
+    "edge_out_of_range": ({"edge_index": [[0], [20]]}, "edge_index names node 20"),
+    "edge_negative": ({"edge_index": [[-1], [0]]}, "edge_index names node -1"),
+    "nan": ({"x": np.where(np.arange(100).reshape(20, 5) == 52, np.nan, 0.0)}, "first in row 10"),
+    "infinity": ({"x": np.where(np.arange(100).reshape(20, 5) == 99, np.inf, 0.0)}, "first in row 19"),
+    "labels_missing": ({"y": None}, "labels 'y' are missing"),
+    "labels_fractional": ({"y": np.linspace(0, 1, 20)}, "labels must be integers"),
+    "labels_text": ({"y": np.array(["a"] * 20)}, "'y' must be an array of numbers, not text"),
+    "empty_mask": ({"train_mask": np.zeros(20, dtype=bool)}, "train_mask is empty"),
+    "class_without_nodes": ({"train_mask": np.array([0, 1])}, "class 1 has no training node"),
+    "features_missing": ({"x": None}, "features 'x' are missing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_GRAPHS)
+def test_bad_graphs(run, tmp_path: Path, tiny_graph: Data, name: str) -> None:
+    changes, message = BAD_GRAPHS[name]
+    path = save(tmp_path / f"{name}.npz", tiny_graph, **changes)
+    assert_refused(*run("train", "--dataset", path, "--out", "run", *SMALL), f"{name}.npz", message)
+    assert not Path("run").exists()
+
+
+BAD_OPTIONS = {
+    "unknown_data_set": (["--dataset", "korra"], "unknown data set 'korra'"),
+    "missing_file": (["--dataset", "none.npz"], "none.npz: no such file"),
+    "missing_root": (["--dataset", "cora", "--data-root", "nowhere"], "nowhere: no such folder"),
+    "rho": (["--rho", "0"], "rho must be positive, got 0"),
+    "nu": (["--nu", "-1"], "nu must be positive"),
+    "levels_unsorted": (
+        ["--quantize", "p", "--levels", "0,2,1"],
+        "levels must be sorted and distinct in single precision, got 0,2,1",
+    ),
+    "levels_too_few": (["--levels", "0"], "levels needs at least two values"),
+    "levels_text": (["--levels", "0,one"], "levels must be"),
+    "layers": (["--layers", "1"], "layers must be at least 2"),
+    "stages": (["--stages", "5,2,10"], "stages must be increasing"),
+    "activation": (["--activation", "swish"], "activation must be one of"),
+    "device": (["--device", "abacus"], "device 'abacus' is not available"),
+    "config_missing": (["--config", "none.yaml"], "none.yaml: cannot read the configuration"),
+    "unknown_option": (["--roh", "1"], "No such option"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_options(run, name: str) -> None:
+    options, message = BAD_OPTIONS[name]
+    assert_refused(*run("train", "--out", "run", *options), message)
+    assert not Path("run").exists()
+
+
+@pytest.mark.filterwarnings("default")
+def test_overlapping_masks_are_a_warning(run, tmp_path: Path, tiny_graph: Data) -> None:
+    path = save(tmp_path / "overlap.npz", tiny_graph, val_mask=tiny_graph.train_mask.numpy())
+    code, _, err = run("train", "--dataset", path, *SMALL)
+    assert code == 0
+    assert err.count("share 6 nodes") == 1
+    assert err.startswith("warning: ")
+
+
+def command(*arguments: str, **options) -> subprocess.Popen[str]:
+    # Started in the background of a shell, the suite itself may ignore interrupts; the command must not inherit that.
+    return subprocess.Popen(
+        [sys.executable, "-m", "pdadmm_g", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options,
+    )  # fmt: skip
+
+
+def test_a_file_under_the_data_root_is_found_and_found_again(
+    run, tmp_path: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raw").mkdir()
+    save(tmp_path / "raw/mine.npz", tiny_graph)
+    code, _, err = run(
+        "train", "--dataset", "mine.npz", "--data-root", "raw", "--layers", "2", "--epochs", "3",
+        "--augment", "average", "--weight-decay", "0.1", "--out", "run",
+    )  # fmt: skip
+    assert code == 0, err
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("evaluate", "../run")[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Signals) -> None:
+    process = command(
+        "train", "--dataset", "graph.npz", "--layers", "2", *FIXED, "--out", "run",
+        "--epochs", "100000", "--patience", "none", "--tolerance", "0", cwd=tmp_path,
+    )  # fmt: skip
+    metrics = tmp_path / "run/metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        assert time.monotonic() < deadline, "training did not start"
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "INTERRUPTED" in out
+    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] == "INTERRUPTED"
+    assert run("evaluate", str(tmp_path / "run"))[0] == 0
+
+
+def test_train_and_use_in_a_script(run) -> None:
+    train = ["train", "--dataset", "graph.npz", "--out", "run", "--overwrite", *SMALL]
+    code, out, err = run(*train, "--json")
+    assert code == 0
+    assert out.count("\n") == 1
+    summary = json.loads(out)
+    assert summary == json.loads(Path("run/summary.json").read_text()) | {"out": "run"}
+    assert "epoch 5/5" in err
+    assert run(*train, "--quiet") == (0, "", "")
+    code, out, err = run(*train, "--quiet", "--json")
+    assert (json.loads(out)["status"], err) == (summary["status"], "")
+
+    assert json.loads(run("evaluate", "run", "--json")[1]) == {
+        "train_accuracy": 1.0, "val_accuracy": 1.0, "test_accuracy": 1.0,
+    }  # fmt: skip
+    assert run("evaluate", "run", "-q") == (0, "", "")
+    assert json.loads(run("predict", "run", "--out", "p.csv", "--json")[1]) == {"predictions": 20, "file": "p.csv"}
+
+
+def test_errors_are_printed_in_every_mode(run) -> None:
+    for mode in ("--quiet", "--json"):
+        assert run("train", "--rho", "0", mode) == (2, "", "error: rho must be positive, got 0.0\n")
+
+
+def test_a_numerical_failure_is_told_in_every_mode(run) -> None:
+    train = ["train", "--dataset", "graph.npz", *SMALL, "--method", "gd", "--learning-rate", "1e15", "--out"]
+    code, out, err = run(*train, "quiet", "--quiet")
+    assert (code, out) == (3, "")
+    assert err.startswith("error: NON_FINITE: epoch 2, the loss. NaN or infinity appeared")
+    assert err.count("\n") == 1
+    code, out, _ = run(*train, "json", "--json")
+    assert (code, json.loads(out)["status"]) == (3, "NON_FINITE")
+    assert Path("json/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("method", "depth"), [("sgc", "1 layer"), ("sign", "2 layers")])
+def test_methods_of_a_fixed_depth_have_one_stage(run, method: str, depth: str) -> None:
+    options = ["--epochs", "2", "--layers", "5", "--hops", "2", "--normalize", "unit"]
+    _, _, err = run("train", "--dataset", "graph.npz", "--method", method, *options)
+    assert f"{depth} (stage 1/1), epoch 2/2" in err
+
+
+def test_help_of_train_shows_every_setting_once_in_its_section(run) -> None:
+    out = run("train", "--help")[1]
+    for item in dataclasses.fields(RunConfig):
+        flag = "--" + item.name.replace("_", "-")
+        assert sum(line.split()[0] == flag for line in out.splitlines() if line.startswith("  --")) == 1, flag
+    titles = [line[:-1] for line in out.splitlines() if line[:1].isalpha() and line.endswith(":")]
+    assert titles == [*GROUPS, "Other options"]
+    assert "YAML file for the best settings [default: best.yaml]" in " ".join(run("tune", "--help")[1].split())
+
+
+@pytest.mark.timeout(60)
+def test_bad_input_under_torchrun_ends_everyone(tmp_path: Path) -> None:
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", "--dataset", "korra", "--out", "run",
+        cwd=tmp_path,
+    )  # fmt: skip
+    output = agent.communicate(timeout=55)[0]
+    assert agent.returncode != 0
+    assert output.count("error: unknown data set 'korra'") == 1
+    assert "PEER_LOST" not in output
+    assert re.search(r"exitcode\s*: 2\b", output)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,171 @@
+"""A worker that dies or hangs ends the job in time, leaves no process and no broken checkpoint, and can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import FIXED
+from helpers.faults import FAULTY, config, descendants, free_port, wait_for
+from pdadmm_g.cli import main
+from pdadmm_g.engine.launch import join, run_workers
+from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint, local_workers
+
+pytestmark = pytest.mark.usefixtures("own_temporary_folder")
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("moment", ["compute", "transfer", "checkpoint"])
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_killed_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes, victim: int, moment: str
+) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+    # Epoch 17 is in the second stage, after the checkpoint of epoch 15; the checkpoint of epoch 20 is cut in half.
+    monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
+    message = rf"worker {victim} \(layers? [\d-]+\), last seen in epoch \d+, was killed by SIGKILL"
+    with pytest.raises(WorkerLostError, match=message):
+        train_run(config(out, workers=3))
+    assert descendants(tmp_path) == []
+    assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
+    saved = checkpoint.latest(out / "checkpoints")
+    assert saved is not None
+    assert saved.meta.total_epochs == 15
+
+    # Alone or with fewer workers, the run goes on to the same model, byte for byte.
+    monkeypatch.undo()
+    summary = train_run(config(out, workers=2 if (victim, moment) == (1, "transfer") else 1), resume=True)
+    assert summary["epochs"] == 24
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in metrics] == list(range(1, 25))
+    assert not (out / "checkpoints").exists()
+
+
+@pytest.mark.timeout(60)
+def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+    monkeypatch.setenv("FAULT", "1:compute:6:SIGSTOP")
+    Path(tmp_path / "run.yaml").write_text(config(tmp_path / "run", workers=2, timeout=3.0).to_yaml())
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--config", str(tmp_path / "run.yaml")])
+    assert caught.value.code == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: PEER_LOST: worker 1 (layer")
+    assert re.search(r"last seen in epoch \d+, has not answered for 3 s", error)
+    assert descendants(tmp_path) == []
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_worker_that_hangs_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int) -> None:
+    script = tmp_path / "stopping.py"
+    script.write_text(
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
+        "worker_process.main(Path(sys.argv[1]))\n"
+        f"if os.environ['RANK'] == '{victim}':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=rf"worker {victim} .* has not answered for 3 s"):
+        train_run(config(tmp_path / "run", workers=2, timeout=3.0))
+    assert descendants(tmp_path) == []
+
+
+@pytest.mark.timeout(60)
+def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "raising.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
+        "from pdadmm_g.engine.worker import Worker\n"
+        "def epoch(self):\n    raise MemoryError('no room left')\n"
+        "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\nworker_process.main(Path(sys.argv[1]))\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
+        train_run(config(tmp_path / "run", workers=2))
+    assert descendants(tmp_path) == []
+
+
+@pytest.mark.timeout(60)
+def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path, graph_file: Path) -> None:
+    command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
+    command += ["--dataset", str(graph_file), "--tolerance", "0", *FIXED]
+    process = subprocess.Popen(
+        [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not descendants(tmp_path), 10)
+
+
+# ------------------------------------------------------------------------------------------------------- resuming
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> None:
+    """While they start they could not ignore it, and one that it killed would count as lost."""
+    sessions = []
+    script = "import json, os; print(json.dumps({'session': os.getsid(0)}), flush=True)"
+    run_workers(
+        [sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path,
+        on_note=lambda _, event: sessions.append(event["session"]),
+    )  # fmt: skip
+    assert len(sessions) == 2
+    assert os.getsid(0) not in sessions
+
+
+@pytest.mark.timeout(60)
+def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own workers in an attempt of torchrun's that is not the first have a first attempt of their own."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 20.0)
+    train_run(config(tmp_path / "run", workers=2))
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+
+
+@pytest.mark.timeout(60)
+def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"config": {}}))
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    worker = subprocess.Popen(
+        [*local_workers.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert worker.stdin is not None
+        worker.stdin.close()
+        assert worker.wait(timeout=45) == 4
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+# ------------------------------------------------------------------------------------------------------- torchrun
+
+
+def test_nothing_beats_after_the_team_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    before = threading.active_count()
+    team = join("cpu", 60.0, watch=True)
+    assert threading.active_count() > before
+    team.leave()
+    assert threading.active_count() == before

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.interrupts import interrupt
+from pdadmm_g.engine.team import Team
+from pdadmm_g.experiments import speedup
+from pdadmm_g.experiments.results import Results
+
+
+def test_speedup(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = reproduce("speedup-layers", "--quick", "--workers", "2")
+    assert code == 0
+    assert [line.split()[0] for line in err.splitlines()] == ["1/2", "2/2"]
+    assert out.startswith("| seconds per epoch | layers | runs | 1 worker | 2 workers |")
+    assert "| pdADMM-G | 8 | 1 | " in out
+    results = Results(Path("results/speedup-layers-quick"), "test")
+    assert [row["workers"] for row in results.rows()] == [1, 2]
+    # What is there is not measured again; what failed is.
+    monkeypatch.setattr(speedup, "run_workers", interrupt)
+    assert reproduce("speedup-layers", "--quick", "--workers", "2")[1] == out
+    results.put(results.rows()[1] | {"error": "lost"})
+    assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
+
+
+def test_speedups_are_over_one_worker_of_the_same_run() -> None:
+    def row(method: str, workers: int, repeat: int, seconds: float) -> dict:
+        return {"method": method, "depth": 16, "workers": workers, "repeat": repeat, "seconds": seconds}
+
+    rows = [row("pdADMM-G", 1, 0, 4.0), row("pdADMM-G", 2, 0, 2.0), row("pdADMM-G", 1, 1, 9.0),
+            row("pdADMM-G", 2, 1, 3.0), row(speedup.ADAM, 1, 0, 6.0), row(speedup.GPIPE, 2, 0, 4.0)]  # fmt: skip
+    table = speedup.render([*rows, row("pdADMM-G-Q", 2, 0, 1.0), {"method": "pdADMM-G-Q", "error": "lost"}])
+    assert "| pdADMM-G | 16 | 2 | 6.5 | 2.5 (2.5 x, 2.0 to 3.0) |" in table
+    # Nothing is pipelined on one worker: that is Adam. Of pdADMM-G-Q there is no such run.
+    assert "| Adam, GPipe | 16 | 1 | - | 4 (1.5 x) |" in table
+    assert "| pdADMM-G-Q | 16 | 1 | - | 1 |" in table
+    assert table.endswith("\n\npdADMM-G-Q: lost\n")
+
+
+class StoppedTeam(Team):
+    def stop_requested(self) -> bool:
+        return True
+
+
+def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
+    reproduce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers measure with what was left undone; the first one says so and the command ends."""
+    size = {"nodes": 20, "features": 5, "hidden": 4, "epochs": 1, "warm_up": 1}
+    order = {"size": size, "cases": [(2, "pdADMM-G")]}
+
+    def run_workers(*_: object, on_note, **__: object) -> None:
+        for row in speedup.measured(StoppedTeam(), order):
+            on_note(0, row)
+
+    monkeypatch.setattr(speedup, "run_workers", run_workers)
+    assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
+    assert list(Path("results/speedup-layers-quick").iterdir()) == []

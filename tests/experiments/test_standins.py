@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdadmm_g.experiments import standins
+
+
+def test_stand_ins_are_class_informative_and_leave_the_source_alone(tmp_path: Path, monkeypatch) -> None:
+    raw = tmp_path / "data" / "flickr" / "raw"
+    raw.mkdir(parents=True)
+    labels = {str(node): node % 3 for node in range(90)}
+    (raw / "class_map.json").write_text(json.dumps(labels))
+    monkeypatch.setitem(standins.STANDINS, "flickr", ("flickr", 20, 8.0))
+    root = standins.make("flickr", tmp_path / "data", tmp_path / "made")
+    features = np.load(root / "flickr" / "raw" / "feats.npy")
+    assert features.shape == (90, 20)
+    centres = np.stack([features[label::3].mean(0) for label in range(3)])
+    nearest = ((features[:, None] - centres) ** 2).sum(-1).argmin(1)
+    assert (nearest == np.arange(90) % 3).mean() > 0.95
+    assert sorted(path.name for path in raw.iterdir()) == ["class_map.json"]
+
+
+@pytest.mark.parametrize("name", list(standins.STANDINS))
+@pytest.mark.parametrize("raw_is_a_link", [False, True])
+def test_stand_ins_never_touch_real_features(tmp_path: Path, name: str, raw_is_a_link: bool) -> None:
+    folder = tmp_path / "data" / standins.STANDINS[name][0]
+    raw = tmp_path / "elsewhere" if raw_is_a_link else folder / "raw"
+    raw.mkdir(parents=True)
+    if raw_is_a_link:
+        folder.mkdir(parents=True)
+        (folder / "raw").symlink_to("../../elsewhere")
+    (raw / "class_map.json").write_text(json.dumps({str(node): node % 2 for node in range(6)}))
+    (raw / "node-label.csv.gz").write_bytes(gzip.compress(b"0\n1\n" * 3))
+    (raw / standins.FEATURES[name]).write_text("real features")
+    before = {path.name: path.read_bytes() for path in raw.iterdir()}
+    for _ in range(2):
+        made = standins.make(name, tmp_path / "data", tmp_path / "made") / folder.name / "raw"
+        assert {path.name: path.read_bytes() for path in raw.iterdir()} == before
+    assert {path.name for path in made.iterdir()} == set(before)
+    assert (made / standins.FEATURES[name]).read_bytes() != b"real features"

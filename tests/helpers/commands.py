@@ -1,0 +1,27 @@
+"""Small settings and graphs for commands, and what a refusal looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch_geometric.data import Data
+
+#: Features and weight decay, so that nothing is searched for.
+FIXED = ["--augment", "average", "--hops", "2", "--normalize", "unit", "--weight-decay", "0.1"]
+SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", *FIXED]
+
+
+def save(path: Path, data: Data, **changes: object) -> Path:
+    arrays = {name: np.asarray(value) for name, value in (data.to_dict() | changes).items() if value is not None}
+    np.savez(path, **arrays)
+    return path
+
+
+def assert_refused(code: int, out: str, err: str, *messages: str) -> None:
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for message in messages:
+        assert message in err

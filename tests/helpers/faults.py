@@ -1,0 +1,73 @@
+"""A small run, ways to end it, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g.config import RunConfig
+from pdadmm_g.runs.train_run import train_run
+
+#: Nothing is left to the data, so that all of the time is training.
+SETTINGS = {
+    "augment": "average",
+    "hops": 2,
+    "normalize": "centered",
+    "weight_decay": 0.1,
+    "rho": 5.0,
+    "layers": 6,
+    "stages": (3, 6),
+    "hidden": 10,
+    "epochs": 12,
+    "quantize": "pq",
+    "checkpoint_every": 5,
+}
+FAULTY = Path(__file__).with_name("faulty_worker.py")
+
+
+def config(out: Path, **changes: object) -> RunConfig:
+    return RunConfig(**SETTINGS | {"out": str(out), "timeout": 20.0} | changes)
+
+
+def descendants(tmp_path: Path) -> list[str]:
+    """Worker processes of this test that are still alive."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if f"{tmp_path}/pdadmm-g-" in line]
+
+
+def wait_for(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.1)
+
+
+def interrupted_run(out: Path, epoch: int = 7, *, overwrite: bool = False, **changes: object) -> None:
+    """A run that ended without a word while it noted this epoch."""
+
+    def interrupt(record) -> None:
+        if record["epoch"] == epoch:
+            raise RuntimeError("stop here")
+
+    with pytest.raises(RuntimeError, match="stop here"):
+        train_run(config(out, **changes), on_epoch=interrupt, overwrite=overwrite)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def torchrun(*arguments: str, **options) -> subprocess.Popen[str]:
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} | options.pop("env", {})
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options,
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""The files of a run, made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+EVIL = "</script><img src=x onerror=document.title='owned'>&<!--"
+SUMMARY = {
+    "status": "EARLY_STOPPED", "advice": "Fine.", "test_accuracy": 0.75, "val_accuracy": 0.7, "train_accuracy": 1.0,
+    "dataset": "digits", "seed": 0, "method": "pdadmm-g", "layers": 5, "parameters": 1234, "epochs": 40, "seconds": 0.4,
+    "bytes_sent": 4000, "versions": {"torch": "2"},
+    "confusion": {"nodes": "test", "classes": ["cat", EVIL], "counts": [[3, 1], [0, 0]]},
+}  # fmt: skip
+ALL_FIGURES = ["accuracy", "loss", "objective", "residuals", "rho", "workers", "plan", "classes", "confusion"]
+
+
+def record(epoch: int, stage: int, workers: int, **changes: Any) -> dict[str, Any]:
+    evaluated = epoch % 2 == 0
+    layers = [1] * workers if stage == 1 else [*[2] * (workers - 1), 5 - 2 * (workers - 1)]
+    return {
+        "stage": stage, "epoch": epoch, "objective": 100 / epoch, "risk": 50 / epoch,
+        "primal_residual": 1 / epoch, "dual_residual": 2 / epoch, "rho": 5.0,
+        "train_loss": 1 / epoch if evaluated else None, "train_accuracy": 1 - 0.5 / epoch if evaluated else None,
+        "val_loss": 1 / epoch if evaluated else None, "val_accuracy": 0.8 - 0.5 / epoch if evaluated else None,
+        "seconds": 0.01, "bytes_sent": 100,
+        "workers": [
+            {"layers": count, "compute_seconds": 0.006, "wait_seconds": 0.003, "pack_seconds": 0.001,
+             "bytes_p": 50 * (rank > 0), "bytes_q": 50 * (rank + 1 < workers)}
+            for rank, count in enumerate(layers)
+        ],
+    } | changes  # fmt: skip
+
+
+def write_run(
+    path: Path, *, epochs: int = 40, workers: int = 2, summary: dict[str, Any] | None = SUMMARY, tail: str = "",
+    config: str = "method: pdadmm-g\ndataset: digits\nlayers: 5\nstages: [2, 5]\nrho: 5.0\n",
+) -> Path:  # fmt: skip
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(config)
+    records = [record(epoch, 1 if epoch <= epochs // 2 else 2, workers) for epoch in range(1, epochs + 1)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in records) + tail)
+    if summary is not None:
+        (path / "summary.json").write_text(json.dumps(summary))
+    return path

@@ -1,0 +1,168 @@
+"""Runs that were interrupted, runs under torchrun, and what a run writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_geometric.data import Data
+
+from helpers.faults import FAULTY, config, free_port, torchrun
+from pdadmm_g import InputError
+from pdadmm_g.config import RunConfig
+from pdadmm_g.report.collect import read_run
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint
+
+# ------------------------------------------------------------------------------------------------------- resuming
+
+
+def test_interrupted_run_goes_on(tmp_path: Path, undisturbed: bytes) -> None:
+    """It has a model, which is not replaced unasked, and its checkpoint."""
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        if record["epoch"] == 8:
+            raise KeyboardInterrupt
+
+    assert train_run(config(out), on_epoch=interrupt)["status"] == "INTERRUPTED"
+    with pytest.raises(InputError, match=r"holds a run that did not finish; go on with --resume, or .* --overwrite$"):
+        train_run(config(out))
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert not (out / "checkpoints").exists()
+
+
+def test_interrupted_run_without_a_checkpoint_keeps_its_model(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        if record["epoch"] == 8:
+            raise KeyboardInterrupt
+
+    train_run(config(out, checkpoint_every=None), on_epoch=interrupt)
+    model = (out / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="already holds a finished run"):
+        train_run(config(out, checkpoint_every=None), resume=True)
+    assert (out / "model.safetensors").read_bytes() == model
+
+
+def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
+    """So that what restarts a job with --resume, whenever it was ended, gets it done."""
+    out = tmp_path / "run"
+
+    def interrupt(record) -> None:
+        raise KeyboardInterrupt
+
+    train_run(config(out), on_epoch=interrupt)
+    assert checkpoint.latest(out / "checkpoints") is None
+    with pytest.warns(UserWarning, match="holds no checkpoint to resume from"):
+        train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
+def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
+    with pytest.warns(UserWarning, match="no checkpoint to resume from"):
+        train_run(config(tmp_path / "run"), resume=True)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+
+
+# ------------------------------------------------------------------------------------------------------- torchrun
+
+
+@pytest.mark.timeout(120)
+def test_two_machines_under_torchrun(tmp_path: Path, undisturbed: bytes) -> None:
+    """Two torchrun agents on loopback, two workers each."""
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out).to_yaml())
+    port = str(free_port())
+    agents = [
+        torchrun(
+            "--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1",
+            "--master-port", port, "-m", "pdadmm_g", "train", "--config", str(tmp_path / "run.yaml"),
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    outputs = [agent.communicate(timeout=110)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert len(json.loads((out / "summary.json").read_text())["workers"]) == 4
+
+
+@pytest.mark.timeout(120)
+def test_torchrun_restarts_and_resumes_by_itself(tmp_path: Path, undisturbed: bytes) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out).to_yaml())
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", str(FAULTY), "train", "--config",
+        str(tmp_path / "run.yaml"), env={"FAULT": "1:compute:17:SIGKILL"},
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 0, output
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
+# ------------------------------------------------------------------------------------------------------------- pickle
+
+
+@pytest.mark.timeout(120)
+def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
+    """Training in two workers, checkpoint, resume in one, save and load, with every way to unpickle made to fail."""
+    np.savez(tmp_path / "g.npz", **{name: value.numpy() for name, value in tiny_graph.to_dict().items()})
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pickle, _pickle\n"
+        "def refuse(*_, **__):\n    raise AssertionError('something was unpickled')\n"
+        "class Refuse:\n    __init__ = refuse\n"
+        "def forbid():\n"
+        "    pickle.load = pickle.loads = _pickle.load = _pickle.loads = refuse\n"
+        "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
+    )
+    (tmp_path / "worker.py").write_text(
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
+        "import sitecustomize\nsitecustomize.forbid()\nworker_process.main(Path(sys.argv[1]))\n"
+    )
+    (tmp_path / "job.py").write_text(
+        "import dataclasses, sys\nfrom pdadmm_g.training import local_workers\n"
+        "from pdadmm_g.config import RunConfig\n"
+        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.train_run import train_run\n"
+        "import sitecustomize\nsitecustomize.forbid()\n"
+        "local_workers.WORKER = [sys.executable, 'worker.py']\n"
+        "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
+        "                   weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2)\n"
+        "def stop(record):\n    if record['epoch'] == 5:\n        raise StopIteration\n"
+        "try:\n    train_run(config, on_epoch=stop)\n    raise SystemExit('did not stop')\n"
+        "except StopIteration:\n    pass\n"
+        "assert train_run(dataclasses.replace(config, workers=1), resume=True)['epochs'] == 6\n"
+        "RunFolder('run').classifier()\nprint('done')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    result = subprocess.run(
+        [sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "done\n", result.stderr
+
+
+# -------------------------------------------------------------------------------------- what training writes for it
+
+
+SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 4, "augment": "average", "weight_decay": 0.1}
+
+
+def test_every_method_finishes_its_run(tmp_path: Path, graph_file: Path) -> None:
+    for method in ("pdadmm-g", "adam"):
+        out = tmp_path / method
+        config = RunConfig(dataset=str(graph_file), out=str(out), method=method, **SMALL)
+        summary = train_run(config)
+        assert json.loads((out / "summary.json").read_text()) == summary
+        assert [worker["layers"] for worker in summary["workers"]] == ([3] if method == "pdadmm-g" else [])
+        counts = np.array(summary["confusion"]["counts"])
+        assert counts.sum() == 8
+        assert np.trace(counts) == pytest.approx(8 * summary["test_accuracy"])
+        assert '"classes": [ 0, 1 ]' in (out / "summary.json").read_text()
+        assert read_run(out, method)["confusion"]["classes"] == ["0", "1"]

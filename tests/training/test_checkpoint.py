@@ -1,0 +1,253 @@
+"""A run goes on from its checkpoint to the same model, and only from one that is sound and its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch_geometric.data import Data
+
+from helpers.faults import config, interrupted_run
+from pdadmm_g import InputError
+from pdadmm_g.config import RunConfig
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint
+
+
+def test_resume_refuses_other_settings(tmp_path: Path) -> None:
+    interrupted_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
+        train_run(config(tmp_path / "run", rho=0.5), resume=True)
+
+
+def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: bytes) -> None:
+    """The workers may have written a checkpoint when whoever notes the epochs is killed before noting even one."""
+    out = tmp_path / "run"
+    interrupted_run(out)
+    for path in out.glob("*.*"):
+        path.unlink()
+    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
+        train_run(config(out, rho=0.5), resume=True)
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in metrics] == list(range(1, 25))
+
+
+def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undecided = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": None}
+    # Two of each are enough to choose from.
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
+    monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
+    train_run(config(tmp_path / "whole", **undecided))
+    interrupted_run(tmp_path / "run", **undecided)
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("chosen again")
+
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice._linear_score", again)
+    monkeypatch.setattr("pdadmm_g.training.weight_decay.train", again)
+    train_run(config(tmp_path / "run", **undecided), resume=True)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert models[0] == models[1]
+
+
+def test_other_data_of_the_same_shape_are_refused(tmp_path: Path, tiny_graph) -> None:
+    path = str(tmp_path / "graph.pt")
+    torch.save(tiny_graph, path)
+    interrupted_run(tmp_path / "run", dataset=path, hidden=4)
+    tiny_graph.x[3, 1] += 1
+    torch.save(tiny_graph, path)
+    with pytest.raises(InputError, match="was written for other data than"):
+        train_run(config(tmp_path / "run", dataset=path, hidden=4), resume=True)
+
+
+def test_checkpoints_in_stages_that_are_no_multiple_of_eval_every(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records come at 4, 8, 10 and 14, 18, 20: a checkpoint at the first of them after every fourth epoch."""
+    written = []
+    commit = checkpoint.Checkpointing._commit
+
+    def note(self, meta, history) -> None:
+        commit(self, meta, history)
+        written.append(len(history))
+
+    monkeypatch.setattr(checkpoint.Checkpointing, "_commit", note)
+    train_run(config(tmp_path / "run", epochs=10, eval_every=4, checkpoint_every=4))
+    assert written == [4, 8, 14, 18, 20]
+
+
+def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere somebody else's layer was written, but not here: the checkpoint before it stays."""
+    write = checkpoint.write_layer
+
+    def elsewhere(folder: Path, epoch: int, index: int, tensors: dict) -> None:
+        if epoch < 10 or index != 1:
+            write(folder, epoch, index, tensors)
+
+    monkeypatch.setattr(checkpoint, "write_layer", elsewhere)
+    with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
+        train_run(config(tmp_path / "run"))
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
+    with pytest.raises(InputError, match="no checkpoint here"):
+        checkpoint.to_go_on_from(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_resume_with_more_workers(tmp_path: Path, undisturbed: bytes) -> None:
+    interrupted_run(tmp_path / "run")
+    summary = train_run(config(tmp_path / "run", workers=2), resume=True)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
+    assert len(summary["workers"]) == 2
+    assert all(worker["compute_seconds"] > 0 for worker in summary["workers"])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path, workers: int) -> None:
+    """The limit on the size of files stands for the disk: the second stage has a layer that no longer fits."""
+    out, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    wide = config(out, workers=workers, layers=3, stages=(2, 3), hidden=150, epochs=8, quantize="none")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
+    try:
+        with pytest.raises(InputError, match=r"layer-00\d.safetensors: cannot write: .*File too large.*--resume$"):
+            train_run(wide)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
+    assert train_run(dataclasses.replace(wide, workers=1), resume=True)["epochs"] == 16
+
+
+def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
+    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    interrupted_run(out, epoch=12)
+    history = out / "checkpoints/history.jsonl"
+    before = history.read_bytes()
+    assert before.count(b"\n") == 10
+    history.write_bytes(before + b'{"stage": 1, "epoch": 11, "obj')
+    written = []
+
+    def keep(*_: object, **__: object) -> None:
+        """Called where the checkpoints of a finished run, or older ones, are removed."""
+        written.append(history.read_bytes())
+
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", keep)
+    train_run(config(out), resume=True)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert written[-1].startswith(before)
+    assert [json.loads(line)["epoch"] for line in written[-1].splitlines()] == list(range(1, 21))
+
+
+def test_broken_checkpoint_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "epoch-00000005"
+    folder.mkdir()
+    assert checkpoint.latest(tmp_path) is None
+    (folder / "meta.json").write_text("{")
+    with pytest.raises(InputError, match="meta.json: cannot read the checkpoint"):
+        checkpoint.latest(tmp_path)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, tiny_graph: Data) -> RunConfig:
+    """A run that was stopped after the checkpoint of its second epoch."""
+    torch.save(tiny_graph, tmp_path / "g.pt")
+    config = RunConfig(
+        dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=4, augment="average",
+        weight_decay=0.1, quantize="p", checkpoint_every=1, normalize="unit",
+    )  # fmt: skip
+
+    def stop(record: dict) -> None:
+        if record["epoch"] == 3:
+            raise StopIteration
+
+    with pytest.raises(StopIteration):
+        train_run(config, on_epoch=stop)
+    return config
+
+
+def refused(config: RunConfig, message: str) -> None:
+    before = sorted(Path(config.out).rglob("*"))
+    with pytest.raises(InputError, match=message):
+        train_run(config, resume=True)
+    assert sorted(Path(config.out).rglob("*")) == before
+
+
+def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
+    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
+    layer = folder / "layer-001.safetensors"
+    sound = load_file(str(layer))
+    for change, message in (
+        ({"W": None, "weight": sound["W"]}, "has nothing for W, this run needs"),
+        ({"z": sound["z"][:, :2].contiguous()}, r"has \(6, 2\) for z, this run needs \(6, 4\)"),
+        ({"u": torch.full_like(sound["u"], float("nan"))}, "u holds something else than finite float32 numbers"),
+        ({"W": sound["W"].double()}, "W holds something else than finite float32 numbers"),
+        ({"levels": None}, "no sound levels"),
+    ):
+        tensors = {name: value for name, value in (sound | change).items() if value is not None}
+        save_file(tensors, str(layer))
+        refused(stopped, message)
+    save_file(sound, str(layer))
+    meta = json.loads((folder / "meta.json").read_text())
+    for change, message in (
+        ({"total_epochs": 10**30}, "total_epochs is not a count"),
+        ({"rho": None}, "rho is missing or not a number"),
+        ({"rho": 10**400}, "rho is missing or not a number"),
+        ({"data": "another digest"}, "was written for other data"),
+        ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
+        ({"chosen": {"weight_decay": 0.1}}, "chosen does not name augment, hops, normalize, weight_decay"),
+        ({"sizes": [6, 6, 5, 9]}, "was written for"),
+        ({"schedule": {"window": 0}}, "another penalty schedule"),
+        ({"stage": 5}, "is of stage 5"),
+    ):
+        (folder / "meta.json").write_text(json.dumps(meta | change))
+        refused(stopped, message)
+    (folder / "meta.json").write_text(json.dumps(meta | {"settings": {"layrs": 2}}))
+    refused(stopped, "its settings are of another version")
+    (folder / "meta.json").write_text(json.dumps(meta))
+    history = folder.parent / "history.jsonl"
+    sound_lines = history.read_text()
+    for broken, message in (
+        ("[]\n" * 2, "no record of epoch 1"),
+        (sound_lines.replace('"seconds"', '"minutes"'), "no record of epoch 1"),
+        (
+            re.sub(r'"objective": [^,]*', lambda found: '"objective": NaN'.ljust(len(found[0])), sound_lines),
+            "no record of epoch 1",
+        ),
+        (sound_lines.replace('"epoch": 2', '"epoch": 3'), "no record of epoch 2"),
+        (sound_lines.splitlines(keepends=True)[0], "the history of 1 epochs, not of 2"),
+        (sound_lines[:-9], "history.jsonl: cannot read the checkpoint"),
+        ("", "the history of 0 epochs, not of 2"),
+    ):
+        history.write_text(broken)
+        refused(stopped, message)
+    history.unlink()
+    refused(stopped, "history.jsonl: cannot read the checkpoint: No such file")
+    history.write_text(sound_lines)
+    assert train_run(stopped, resume=True)["epochs"] == 4
+
+
+def test_folders_in_place_of_files_are_no_checkpoint(stopped: RunConfig) -> None:
+    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
+    for path in (folder / "meta.json", folder.parent / "history.jsonl"):
+        path.unlink()
+        path.mkdir()
+    with pytest.warns(UserWarning, match="holds no checkpoint"):
+        assert train_run(dataclasses.replace(stopped, checkpoint_every=None), resume=True)["epochs"] == 4
+
+
+@pytest.mark.timeout(60)
+def test_worker_that_refuses_a_checkpoint_is_an_input_error(stopped: RunConfig) -> None:
+    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
+    (folder / "layer-002.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="layer-002.safetensors: cannot read the checkpoint"):
+        train_run(dataclasses.replace(stopped, workers=2), resume=True)

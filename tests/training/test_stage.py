@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from helpers.blobs import TRAINING, VALIDATION, fit
+from pdadmm_g import Status
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
+from pdadmm_g.engine.worker import Worker
+from pdadmm_g.training.train import train
+
+
+def test_reported_validation_accuracy_is_the_networks_own() -> None:
+    result = fit(patience=None)
+    with torch.no_grad():
+        logits = result.model(VALIDATION.X)
+    assert result.history[-1]["val_accuracy"] == pytest.approx((logits.argmax(1) == VALIDATION.y).double().mean())
+    loss = torch.nn.functional.cross_entropy(logits, VALIDATION.y)
+    assert result.history[-1]["val_loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_best_weights_are_restored() -> None:
+    result = fit(patience=15)
+    last_stage = [record for record in result.history if record["stage"] == 2]
+    best = max((record["val_accuracy"], -record["val_loss"]) for record in last_stage)
+    with torch.no_grad():
+        logits = result.model(VALIDATION.X)
+    accuracy = float((logits.argmax(1) == VALIDATION.y).double().mean())
+    loss = float(torch.nn.functional.cross_entropy(logits, VALIDATION.y))
+    # Not worse than any epoch of the stage; better where the stage before had already been better.
+    assert (accuracy, -loss + 1e-6) >= best
+
+
+def test_evaluation_can_be_rare() -> None:
+    history = fit(eval_every=4, epochs=10, patience=None).history
+    evaluated = [record["epoch"] for record in history if record["val_accuracy"] is not None]
+    assert evaluated == [4, 8, 10, 14, 18, 20]
+
+
+def test_patience_waits_for_evaluations() -> None:
+    result = fit(eval_every=6, patience=2, epochs=12)
+    evaluated = [entry["epoch"] for entry in result.history if entry["val_accuracy"] is not None]
+    assert len(evaluated) >= 2
+    assert result.history[-1]["epoch"] == evaluated[-1]
+    assert result.history[-1]["train_accuracy"] > 0.9
+
+
+def test_without_validation_all_epochs_are_used() -> None:
+    result = fit(validation=None, patience=2)
+    assert len(result.history) == 30
+    assert result.history[-1]["val_accuracy"] is None
+
+
+def test_seconds_of_an_epoch_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which an epoch takes one second and a forward pass a thousand."""
+    clock, epoch, forward_pass = [0.0], Worker.epoch, Worker.forward
+
+    def timed(step, seconds: float):
+        def run(*arguments):
+            clock[0] += seconds
+            return step(*arguments)
+
+        return run
+
+    monkeypatch.setattr(Worker, "epoch", timed(epoch, 1.0))
+    monkeypatch.setattr(Worker, "forward", timed(forward_pass, 1000.0))
+    monkeypatch.setattr("pdadmm_g.training.stage.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    assert [record["seconds"] for record in fit(patience=None).history] == [1.0] * 30
+    assert clock[0] > 1000
+
+
+def test_a_stage_that_only_harms_hands_over_what_it_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = Worker.epoch
+
+    def harmful(worker: Worker) -> object:
+        moves = epoch(worker)
+        if len(worker.layers) == 4:
+            worker.layers[-1].W.neg_()
+        return moves
+
+    monkeypatch.setattr(Worker, "epoch", harmful)
+    result = fit(epochs=10, patience=10)
+    first, second = ([r["val_accuracy"] for r in result.history if r["stage"] == stage] for stage in (1, 2))
+    assert second[0] < max(first)
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy == pytest.approx(max(*first, *second))
+    assert torch.equal(result.model.linears[1].weight, torch.eye(8))
+
+
+def test_status_max_epochs() -> None:
+    assert fit(patience=None).status is Status.MAX_EPOCHS
+
+
+def test_status_early_stopped() -> None:
+    result = fit(patience=3, epochs=200)
+    assert result.status is Status.EARLY_STOPPED
+    assert len(result.history) < 400
+
+
+def test_convergence_between_two_evaluations_keeps_what_was_trained() -> None:
+    """All epochs up to the next evaluation have run: they are in the history, and the last one is judged."""
+    result = fit(tolerance=1e-1, epochs=2000, patience=2000, stages=(4,), eval_every=50)
+    assert result.status is Status.CONVERGED
+    assert len(result.history) % 50 == 0
+    assert result.history[-1]["val_accuracy"] is not None
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy == max(record["val_accuracy"] or 0 for record in result.history)
+
+
+def test_status_converged() -> None:
+    result = fit(tolerance=1e-2, epochs=2000, patience=None, stages=(4,))
+    assert result.status is Status.CONVERGED
+    record = result.history[-1]
+    assert record["primal_residual"] <= 1e-2 * record["output_norm"]
+    assert record["dual_residual"] <= 1e-2 * record["rho"] * record["output_norm"]
+    assert len(result.history) < 2000
+
+
+def test_rest_before_the_first_wave_is_not_convergence() -> None:
+    """In the first epoch only z_L moves: p and q stand still because nothing has reached them yet."""
+    result = fit(tolerance=1e-3, nu=0.1, rho=0.5, epochs=100, patience=None)
+    assert len(result.history) > 10
+    assert result.history[-1]["train_accuracy"] > 0.9
+
+
+def test_levels_that_cannot_move_are_not_convergence() -> None:
+    """Everything rounds to zero and stands still; that is no reason to call it solved at once."""
+    with pytest.warns(UserWarning, match="levels lose more than half"):
+        result = fit(quantize="p", levels=(0.0, 1e6), stages=(4,), epochs=3, patience=None)
+    assert result.status is Status.MAX_EPOCHS
+
+
+@pytest.mark.parametrize("validation", [VALIDATION, None])
+def test_status_diverged_keeps_the_best_model(monkeypatch: pytest.MonkeyPatch, validation: Examples | None) -> None:
+    """No setting was found that diverges by itself, so u gets a push."""
+    epoch = Worker.epoch
+
+    def pushed(worker: Worker) -> object:
+        if worker.epochs == 11:
+            for boundary in worker.boundaries[1:-1]:
+                boundary.u += 1e6
+        return epoch(worker)
+
+    monkeypatch.setattr(Worker, "epoch", pushed)
+    result = fit(validation)
+    assert result.status is Status.DIVERGED
+    assert len(result.history) == 12
+    assert max(float(parameter.detach().abs().max()) for parameter in result.model.parameters()) < 1e3
+    with torch.no_grad():
+        accuracy = float((result.model(TRAINING.X).argmax(1) == TRAINING.y).double().mean())
+    assert accuracy > 0.9
+
+
+def test_status_non_finite_is_seen_at_once_and_keeps_the_best_model() -> None:
+    def poison(record) -> None:
+        if record["epoch"] == 5:
+            TRAINING_BROKEN.X[0, 0] = float("nan")
+
+    TRAINING_BROKEN = Examples(TRAINING.X.clone(), TRAINING.y)
+    config = ModelConfig(layers=4, stages=(2, 4), hidden=8, epochs=15)
+    result = train(TRAINING_BROKEN, VALIDATION, 3, config, seed=0, on_epoch=poison)
+    assert result.status is Status.NON_FINITE
+    assert len(result.history) == 6
+    assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(record["val_accuracy"] for record in result.history[:5])
+
+
+def test_non_finite_without_validation_falls_back_to_finite_weights() -> None:
+    broken = Examples(TRAINING.X.clone(), TRAINING.y)
+    broken.X[3, 1] = float("inf")
+    result = train(broken, None, 3, ModelConfig(layers=3, hidden=8), seed=0)
+    assert result.status is Status.NON_FINITE
+    assert all(torch.isfinite(parameter).all() for parameter in result.model.parameters())
+
+
+def test_interrupt_keeps_the_best_model_so_far() -> None:
+    seen = []
+
+    def interrupt(record) -> None:
+        seen.append(record)
+        if record["epoch"] == 10:
+            raise KeyboardInterrupt
+
+    result = fit(on_epoch=interrupt)
+    assert result.status is Status.INTERRUPTED
+    assert len(result.history) == len(seen) == 10
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(record["val_accuracy"] for record in seen)
+
+
+def test_papers_levels_warn_when_activations_are_small() -> None:
+    faint = Examples(TRAINING.X / 100, TRAINING.y)
+    with pytest.warns(UserWarning, match="output of layer 1: use calibrated ones"):
+        train(faint, None, 3, ModelConfig(layers=3, epochs=1, quantize="p", levels="paper"), seed=0)
