@@ -90,7 +90,8 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
         "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
         "from pdadmm_g.engine.worker import Worker\n"
         "def epoch(self):\n    raise MemoryError('no room left')\n"
-        "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\nworker_process.main(Path(sys.argv[1]))\n"
+        "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
+        "worker_process.main(Path(sys.argv[1]))\n"
     )
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
@@ -105,9 +106,11 @@ def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path, gr
     process = subprocess.Popen(
         [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
-    process.kill()
-    process.wait()
+    try:
+        wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
+    finally:
+        process.kill()
+        process.wait()
     wait_for(lambda: not descendants(tmp_path), 10)
 
 
@@ -121,7 +124,7 @@ def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> 
     script = "import json, os; print(json.dumps({'session': os.getsid(0)}), flush=True)"
     run_workers(
         [sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path,
-        on_note=lambda _, event: sessions.append(event["session"]),
+        on_note=lambda _, note: sessions.append(note["session"]),
     )  # fmt: skip
     assert len(sessions) == 2
     assert os.getsid(0) not in sessions
