@@ -1,6 +1,6 @@
 """What TF32 and bfloat16 products cost in accuracy: the objective of a large chain, test accuracy on real data.
 
-    python benchmarks/precision.py --device cuda --data-root raw --out results/performance/precision.json
+    python benchmarks/precision.py --device cuda --data-root raw --out results/performance/precision-h200.json
 
 TF32 exists on a GPU only.
 """

@@ -1,6 +1,6 @@
 """A run as validated, frozen records <-> YAML.
 
-Pure data: imports nothing heavy and nothing of ours but the error, so that ``pdadmm-g --help`` is instant and every
+Pure data: imports nothing heavy, so that ``pdadmm-g --help`` is instant and every
 other module may read it. Each field carries its own line of help, which the command line shows.
 """
 

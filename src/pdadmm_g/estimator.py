@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from .config import ModelConfig, settings_where
 from .data.augmentation import GraphAugment
 from .data.augmentation_choice import augmentation
-from .data.checks import as_mask, as_tensor, check_edges, check_graph
+from .data.checks import as_mask, as_tensor, check_graph, require_edges
 from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
@@ -321,7 +321,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.augmentation_ is not None and self.augmentation_.mode != "none":
-            check_edges(data)
+            require_edges(data)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
         chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))

@@ -116,3 +116,17 @@ def test_rows_take_the_order_of_the_table() -> None:
     rows = [{"dataset": name, "method": method} for name in ("x", "cora", "pubmed") for method in ("b", "a")]
     order = [(row["dataset"], row["method"]) for row in arranged(rows, dataset=("pubmed", "cora"), method="ab")]
     assert order == [(name, method) for name in ("pubmed", "cora", "x") for method in "ab"]
+
+
+def test_any_text_in_a_row_is_read_again(tmp_path: Path) -> None:
+    """Some characters end a line for Python, and none of them ends one of the file."""
+    results = Results(tmp_path, "command")
+    results.put({"dataset": "d", "method": "m", "error": "boom\u2028x\u0085y"})
+    assert results.rows()[0]["error"] == "boom\u2028x\u0085y"
+
+
+@pytest.mark.parametrize("line", ['{"dataset": null}', "[1]", '{"mean": 1}', "[" * 100_000, "{"])
+def test_what_is_not_a_row_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "results.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="line 1"):
+        Results(tmp_path, "").rows()

@@ -1,4 +1,4 @@
-"""Commands that use a finished run: evaluate, predict."""
+"""What evaluate and predict share: the options that name a finished run and a data set."""
 
 from __future__ import annotations
 

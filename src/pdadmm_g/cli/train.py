@@ -1,4 +1,4 @@
-"""Commands that train: train, tune, demo."""
+"""Training a model into a run folder."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.launch import join
     from ..engine.team import PeerLostError
     from ..engine.watchdog import WorkerLostError
+    from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
 
     team = join(config.device, config.timeout, watch=True) if under_torchrun else None
     try:

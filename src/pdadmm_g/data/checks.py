@@ -67,7 +67,7 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
     _warn_overlap(data)
 
 
-def check_edges(data: Data) -> None:
+def require_edges(data: Data) -> None:
     """A graph that lost its edges must not pass for one without."""
     if data.edge_index is None:
         raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")

@@ -19,7 +19,7 @@ import torch
 
 from ..config import GRAPH, ModelConfig, settings_where
 from ..data.datasets import load_dataset
-from ..data.examples import Examples
+from ..data.examples import Examples, aligned
 from ..hardware import compute_threads
 from ..model import GAMLP
 from ..training.fit import fit
@@ -88,7 +88,7 @@ def finished(results: Results, cell: Cell) -> Row | None:
 def begun(results: Results, cell: Cell) -> Row | None:
     """The row of a cell, also with some of its seeds or of its search; None if there is none, or of other settings."""
     row = results.find(dataset=cell.dataset, method=cell.method)
-    return row if row is not None and row["candidates"] == plain(cell.candidates) else None
+    return row if row is not None and row.get("candidates") == plain(cell.candidates) else None
 
 
 def _run_group(cells: Iterable[Cell], *, results: Results, data_root: str | None, device: str) -> list[Row]:
@@ -177,7 +177,10 @@ def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Prob
     key = (dataset, data_root, *(getattr(config, name) for name in names))
     if key not in _cache:
         _cache.clear()
-        _cache[key] = prepare_graph(load_dataset(dataset, data_root), config, test=True)
+        prepared = prepare_graph(load_dataset(dataset, data_root), config, test=True, culprit=dataset)
+        training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
+        assert training is not None
+        _cache[key] = dataclasses.replace(prepared, training=training, validation=validation, test=test)
     known = _cache[key]
     chosen = {name: getattr(known.config, name) for name in names}
     return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))
@@ -186,7 +189,7 @@ def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Prob
 @torch.no_grad()
 def accuracy(model: GAMLP, examples: Examples | None) -> float:
     """Share of the rows whose label the model finds; NaN without rows."""
-    return float((model(examples.X).argmax(1) == examples.y).double().mean()) if examples else math.nan
+    return examples.targets.accuracy(model(examples.X)) if examples else math.nan
 
 
 @torch.no_grad()

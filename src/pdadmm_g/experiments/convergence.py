@@ -47,10 +47,11 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def rises(objective: Sequence[float]) -> tuple[int, float]:
+def rises(objective: Sequence[float | None]) -> tuple[int, float]:
     """How often the objective rose, and its largest rise relative to the objective."""
-    steps = [(after - before) / abs(before) for before, after in pairwise(objective)]
-    return sum(step > 0 for step in steps), max(max(steps), 0.0)
+    finite = [value for value in objective if value is not None]
+    steps = [(after - before) / abs(before) for before, after in pairwise(finite)]
+    return sum(step > 0 for step in steps), max([0.0, *steps])
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -62,11 +63,16 @@ def render(rows: Sequence[Row]) -> str:
     for row in arranged(rows, dataset=DATASETS, method=list(METHODS)):
         objective, count = row["objective"], len(row["objective"])
         number, largest = rises(objective)
-        lines.append(
-            f"| {row['dataset']} | {row['method']} | {objective[0]:.4g} to {objective[-1]:.4g} | {number} | "
-            f"{largest:.1e} | {row['primal_residual'][-1]:.2e} | {count * row['c_k'][-1]:.2e} |"
-        )
+        rate = None if row["c_k"][-1] is None else count * row["c_k"][-1]
+        figures = [f"{_show(objective[0], '.4g')} to {_show(objective[-1], '.4g')}", str(number), f"{largest:.1e}"]
+        figures += [_show(row["primal_residual"][-1], ".2e"), _show(rate, ".2e")]
+        lines.append(f"| {row['dataset']} | {row['method']} | {' | '.join(figures)} |")
     return "\n".join(lines) + "\n"
+
+
+def _show(value: float | None, form: str) -> str:
+    """A number, or a dash for one that was not finite."""
+    return "-" if value is None else format(value, form)
 
 
 def figure(rows: Sequence[Row], path: Path) -> None:

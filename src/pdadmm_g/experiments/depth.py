@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..config import ModelConfig
+from ..hardware import compute_threads
 from ..model import GAMLP
 from ..training.fit import fit
 from ..training.growth import initial_layer, widths
@@ -63,11 +64,12 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "rho = ")  # outside the theory's condition, and on purpose
         result = fit(problem, seed=seed, start=start).uninterrupted()
-    return {
-        "seed": seed, "test_accuracy": accuracy(result.model, problem.test),
-        "val_accuracy": accuracy(result.model, problem.validation), "status": result.status.name,
-        "epochs": len(result.history), "seconds": round(result.seconds, 3),
-    }  # fmt: skip
+    with compute_threads(config.threads):
+        return {
+            "seed": seed, "test_accuracy": accuracy(result.model, problem.test),
+            "val_accuracy": accuracy(result.model, problem.validation), "status": result.status.name,
+            "epochs": len(result.history), "seconds": round(result.seconds, 3),
+        }  # fmt: skip
 
 
 def same_start(X: torch.Tensor, config: ModelConfig, classes: int, seed: int) -> GAMLP:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..decoding import parsed
 from ..errors import InputError
 from ..files import write_atomically, writing
 
@@ -44,16 +45,17 @@ class Results:
         if not self.path.exists():
             return []
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self.path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: cannot read the results: {error}") from None
         rows = []
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line)
+                row = parsed(line)
             except ValueError as error:
                 raise InputError(f"{self.path}: cannot read the results: line {number}: {error}") from None
-            if not isinstance(row, dict) or not _key(row):
+            key = _key(row) if isinstance(row, dict) else {}
+            if not key or not all(isinstance(value, (str, int)) for value in key.values()):
                 raise InputError(f"{self.path}: cannot read the results: line {number} is not a row")
             rows.append(row)
         return rows
@@ -71,7 +73,7 @@ class Results:
 
         before = {name: row[name] for name in ORIGIN if name in row}
         row = plain({name: value for name, value in row.items() if name not in ORIGIN}) | provenance(self.command)
-        if before and any(before[name] != row[name] for name in ("hardware", "versions")):
+        if before and any(before.get(name) != row[name] for name in ("hardware", "versions")):
             row["earlier"] = [*row.get("earlier", []), before]
         with self._locked():
             kept = [other for other in self.rows() if _key(other) != _key(row)]

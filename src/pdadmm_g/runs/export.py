@@ -226,7 +226,7 @@ class _OnnxGraph:
         return name
 
     def normalize(self, program: Program) -> None:
-        """:func:`pdadmm_g.graph.normalized`."""
+        """:func:`pdadmm_g.data.augmentation.normalized`."""
         if program.normalize != "none":
             self._unit_length(program.blocks)
         if program.normalize == "centered":

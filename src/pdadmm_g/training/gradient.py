@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..admm.risks import RISKS
 from ..admm.targets import Targets
 from ..config import ModelConfig
-from ..data.examples import Examples, aligned
+from ..data.examples import Examples
 from ..engine.plan import Plan
 from ..model import GAMLP
 from ..status import Status
@@ -55,7 +55,7 @@ def train_by_gradient(
     model (Wu et al., 2019), "sign" a network of two layers with dropout (Frasca et al., 2020), both with Adam. The loss
     is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
     """
-    config, validation = config.resolved(), aligned(validation)
+    config = config.resolved()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
     model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)

@@ -83,7 +83,7 @@ def train_in_workers(
     on_epoch: Callable[[Record], None] | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> TrainingResult:
-    """:func:`~pdadmm_g.training.train` in as many processes as the configuration says.
+    """:func:`~pdadmm_g.training.train.train` in as many processes as the configuration says.
 
     The processes are started afresh (not forked), so that this works in a notebook and needs no guard in scripts.
     They get the data from a temporary folder.

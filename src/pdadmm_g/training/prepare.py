@@ -13,19 +13,19 @@ from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.augmentation_choice import augmentation, choose_augmentation
-from ..data.checks import MASKS, check_edges, check_training
+from ..data.checks import MASKS, check_training, require_edges
 from ..data.examples import Examples
 from .problem import Problem
 
 
-def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False) -> Problem:
+def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False, culprit: str = "data") -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
-    With ``test``, its test nodes are augmented too.
+    With ``test``, its test nodes are augmented too. Errors name the ``culprit``.
     """
-    check_training(data)
+    check_training(data, culprit=culprit)
     if config.augment != "none":
-        check_edges(data)
+        require_edges(data)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
     config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config)
