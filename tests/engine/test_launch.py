@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -141,7 +142,8 @@ def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypa
 
 @pytest.mark.timeout(60)
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(json.dumps({"config": {}}))
+    job = local_workers.Job(settings={}, seed=0, classes=2, checkpointing=None)
+    (tmp_path / local_workers.JOB).write_text(json.dumps(dataclasses.asdict(job)))
     environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     worker = subprocess.Popen(
