@@ -9,11 +9,14 @@ from pathlib import Path
 
 # Tests are imported one by one, so what they share is found like any other package.
 sys.path.append(str(Path(__file__).parent))
-# Read when Triton is first imported, which torch_geometric does: kernels run on the CPU, line by line.
-os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+
+# Read when Triton is first imported, which torch_geometric does: without a GPU kernels run on the CPU, line by line.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 import pytest
-import torch
 from hypothesis import settings
 from torch_geometric.data import Data
 
@@ -59,27 +62,31 @@ def make_chain() -> Callable[..., Worker]:
         rows: torch.Tensor | None = None,
         row_weights: torch.Tensor | None = None,
         soft: bool = False,
+        device: str = "cpu",
+        compile: bool | None = None,
     ) -> Worker:
         """``rows`` of the problem are taken, some perhaps several times; ``soft`` targets are probabilities."""
 
         generator = torch.Generator().manual_seed(seed)
 
         def randn(*shape: int) -> torch.Tensor:
-            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device, dtype)
 
         widths = [features, *[hidden] * (layers - 1), classes]
         weights = [
-            Weights(randn(b, a) / a**0.5, randn(b) / 10, torch.eye(b, a, dtype=dtype))
+            Weights(randn(b, a) / a**0.5, randn(b) / 10, torch.eye(b, a, dtype=dtype, device=device))
             for a, b in itertools.pairwise(widths)
         ]
         X = randn(nodes, features)
-        y = torch.randint(classes, (nodes,), generator=generator)
+        y = torch.randint(classes, (nodes,), generator=generator).to(device)
         if soft:
             y = torch.softmax(randn(nodes, classes), dim=1)
         if rows is not None:
             X, y = X[rows], y[rows]
         f = ACTIVATIONS[activation]
-        algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision)
+        algorithm = Algorithm(
+            activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision, compile=compile
+        )
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
         rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
         return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, targets=Targets(y, row_weights))

@@ -1,4 +1,4 @@
-"""The Triton kernels against the phases that they replace, run by Triton's interpreter: no GPU is needed."""
+"""The Triton kernels against the phases that they replace: on a GPU, or where there is none by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pdadmm_g.engine import phases
 kernels = pytest.importorskip("pdadmm_g.engine.kernels", exc_type=ImportError)
 
 NODES, WIDTH = 150, 70  # neither a multiple of a block or tile
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +22,33 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def compare(name: str, tensors: list[torch.Tensor | None], tolerance: float = 1e-5, **settings: object) -> None:
+def full(*shape: int, value: float) -> torch.Tensor:
+    return torch.full(shape, value, device=DEVICE)
+
+
+def weights_of(kind: str) -> torch.Tensor | None:
+    """Weights of the rows as the worker passes them. Those of every other row are not one after the other in memory."""
+    spread = torch.linspace(0.1, 5.0, 2 * NODES, device=DEVICE)
+    return {"none": None, "all": spread[:NODES, None], "every other": spread[::2, None]}[kind]
+
+
+weighted = pytest.mark.parametrize("weights", ["none", "all", "every other"])
+
+
+def compare(
+    name: str,
+    tensors: list[torch.Tensor | None],
+    tolerance: float = 1e-5,
+    *,
+    weights: str = "none",
+    **settings: object,
+) -> None:
     """What the kernel writes and returns is what the phase does."""
     phase = getattr(phases, name)
-    tensors = [*tensors, None]  # rows without weights
+    tensors = [*tensors, weights_of(weights)]
     expected = [None if x is None else x.clone() for x in tensors]
     kernel = kernels.kernel_for(phase, tuple(tensors), settings)
     assert kernel is not None
@@ -36,26 +57,30 @@ def compare(name: str, tensors: list[torch.Tensor | None], tolerance: float = 1e
     torch.testing.assert_close(returned, wanted, rtol=tolerance, atol=1e-3, equal_nan=True)
 
 
+@weighted
 @pytest.mark.parametrize("keeps_u", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "leaky-relu", "identity"])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_gradient(keeps_u: bool, activation: str, kind: torch.dtype) -> None:
+def test_gradient(keeps_u: bool, activation: str, kind: torch.dtype, weights: str) -> None:
     rW, p, q, other = (random(1, NODES, WIDTH, seed=seed) for seed in range(4))
     u, z = (other, None) if keeps_u else (None, other)
     tolerance = 1e-5 if kind is torch.float32 else 1e-2  # the interpreter cuts bits off instead of rounding
-    compare("gradient", [rW.to(kind), p, q, u, z], tolerance, f=ACTIVATIONS[activation], nu=0.7, rho=3.0)
+    settings = {"f": ACTIVATIONS[activation], "nu": 0.7, "rho": 3.0}
+    compare("gradient", [rW.to(kind), p, q, u, z], tolerance, weights=weights, **settings)
 
 
+@weighted
 @pytest.mark.parametrize("copy", ["none", "rounded", "transposed"])
-def test_move_and_sum(copy: str) -> None:
+def test_move_and_sum(copy: str, weights: str) -> None:
     x, direction = random(1, NODES, WIDTH, seed=0), random(1, NODES, WIDTH, seed=1)
     copies = {
         "none": None,
-        "rounded": torch.empty(1, NODES, WIDTH, dtype=torch.bfloat16),
-        "transposed": torch.empty(1, WIDTH, 160)[..., :NODES].mT,
+        "rounded": torch.empty(1, NODES, WIDTH, dtype=torch.bfloat16, device=DEVICE),
+        "transposed": torch.empty(1, WIDTH, 160, device=DEVICE)[..., :NODES].mT,
     }
     tolerance = 1e-2 if copy == "rounded" else 1e-5
-    compare("move_and_sum", [x, direction, copies[copy]], tolerance, length=torch.full((1, 1, 1), 0.3))
+    length = full(1, 1, 1, value=0.3)
+    compare("move_and_sum", [x, direction, copies[copy]], tolerance, weights=weights, length=length)
 
 
 def test_a_step_of_length_one() -> None:
@@ -68,30 +93,65 @@ def z_q_u_tensors(keeps_u: bool) -> list[torch.Tensor | None]:
     return [z, r, product, q, u if keeps_u else None, p]
 
 
+def z_q_u_settings(activation: str, decrement: torch.Tensor) -> dict[str, object]:
+    settings = {"f": ACTIVATIONS[activation], "nu": 0.7, "rho": 3.0, "levels": None}
+    return settings | {"length": full(1, 1, 1, value=0.2), "decrement": decrement}
+
+
+@weighted
 @pytest.mark.parametrize("keeps_u", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "leaky-relu", "identity"])
-def test_z_q_u(keeps_u: bool, activation: str) -> None:
-    settings = {"length": torch.full((1, 1, 1), 0.2), "decrement": random(1, 1, WIDTH, seed=9), "nu": 0.7, "rho": 3.0}
-    compare("z_q_u", z_q_u_tensors(keeps_u), f=ACTIVATIONS[activation], levels=None, **settings)
+def test_z_q_u(keeps_u: bool, activation: str, weights: str) -> None:
+    settings = z_q_u_settings(activation, random(1, 1, WIDTH, seed=9))
+    compare("z_q_u", z_q_u_tensors(keeps_u), weights=weights, **settings)
 
 
+@pytest.mark.parametrize("weights", ["none", "all"])
 @pytest.mark.parametrize("place", range(6))
-def test_z_q_u_does_not_hide_nan(place: int) -> None:
+def test_z_q_u_does_not_hide_nan(place: int, weights: str) -> None:
     tensors = z_q_u_tensors(keeps_u=True)
     tensors[place][0, 3, 5] = torch.nan
-    settings = {"length": torch.full((1, 1, 1), 0.2), "decrement": torch.zeros(1, 1, WIDTH), "nu": 0.7, "rho": 3.0}
-    compare("z_q_u", tensors, f=ACTIVATIONS["relu"], levels=None, **settings)
+    compare("z_q_u", tensors, weights=weights, **z_q_u_settings("relu", full(1, 1, WIDTH, value=0.0)))
+
+
+@pytest.mark.parametrize("width", [1, 7, 256, 300])
+def test_each_value_counts_with_the_weight_of_its_row(width: int) -> None:
+    """Whole numbers, of which every sum is exact: rows shorter and longer than a block, and just as long."""
+    counts = torch.arange(NODES, device=DEVICE).remainder(7).add(1.0)
+    x, zeros = full(1, NODES, width, value=1.0), full(1, NODES, width, value=0.0)
+    settings = {"f": ACTIVATIONS["identity"], "nu": 1.0, "rho": 1.0}
+    norm = kernels.gradient(x.clone(), zeros, zeros, zeros, None, counts[:, None], **settings)
+    assert norm.item() == width * counts.sum()
+    sums = kernels.move_and_sum(x, zeros, None, counts[:, None], length=1.0)
+    assert sums.equal(counts.sum().expand(1, 1, width))
+
+
+def test_weights_of_one_change_nothing() -> None:
+    ones = full(NODES, 1, value=1.0)
+    rW, p, q, u = (random(1, NODES, WIDTH, seed=seed) for seed in range(4))
+    cases = [
+        (kernels.gradient, [rW, p, q, u, None], {"f": ACTIVATIONS["relu"], "nu": 0.7, "rho": 3.0}),
+        (kernels.move_and_sum, [p, q, None], {"length": 0.3}),
+        (kernels.z_q_u, z_q_u_tensors(keeps_u=True), z_q_u_settings("relu", full(1, 1, WIDTH, value=0.1))),
+    ]
+    for kernel, tensors, settings in cases:
+        copies = [None if x is None else x.clone() for x in tensors]
+        returned, wanted = kernel(*copies, ones, **settings), kernel(*tensors, None, **settings)
+        torch.testing.assert_close(copies, tensors, rtol=1e-6, atol=1e-6)
+        # A GPU does not round a square that it adds to a sum at once.
+        torch.testing.assert_close(returned, wanted, rtol=1e-6, atol=1e-4)
 
 
 def test_what_has_no_kernel() -> None:
-    x, weights = torch.ones(1, 4, 3), torch.ones(4, 1)
+    x, weights = full(1, 4, 3, value=1.0), full(4, 1, value=1.0)
     settings = {"f": ACTIVATIONS["relu"], "nu": 1.0, "rho": 5.0}
 
     def has_kernel(phase, *tensors: torch.Tensor | None, **other: object) -> bool:
         return kernels.kernel_for(phase, tensors, settings | other) is not None
 
     assert has_kernel(phases.gradient, x, x, x, x, None, None)
-    assert not has_kernel(phases.gradient, x, x, x, x, None, weights)
+    assert has_kernel(phases.gradient, x, x, x, x, None, weights)
+    assert not has_kernel(phases.gradient, x, x, x, x, None, weights.double())
     assert not has_kernel(phases.gradient, *[x.double()] * 4, None, None)
     assert not has_kernel(phases.gradient, *[x.expand(2, 4, 3)] * 4, None, None)
     assert not has_kernel(phases.gradient, x, x, x, x, None, None, f=ACTIVATIONS["tanh"])

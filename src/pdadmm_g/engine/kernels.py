@@ -2,7 +2,8 @@
 """Triton kernels for the phases that ``torch.compile`` leaves well below the memory bandwidth of a GPU.
 
 Each has the arguments and results of the phase of its name, of one large layer in single precision with a piecewise
-linear activation. :func:`kernel_for` says whether a phase has one.
+linear activation. Where rows have no weights, a kernel is compiled as if there were none (its flag WEIGHTED), and has
+no memory to read them from. :func:`kernel_for` says whether a phase has one.
 """
 
 from __future__ import annotations
@@ -45,13 +46,12 @@ def kernel_for(
 ) -> Callable[..., Any] | None:
     """The kernel that takes the place of ``phase``, None if there is none for these tensors and settings.
 
-    All kernels are for one large layer without levels, and for rows without weights, which come last.
+    All kernels are for one large layer without levels.
     """
-    *state, weights = tensors
-    known = [x for x in state if x is not None]
+    known = [x for x in tensors if x is not None]
     fits = len(known[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in known)
     slope = 0.0 if "f" not in settings else _slope(settings["f"])
-    plain = weights is None and slope is not None and settings.get("levels") is None
+    plain = slope is not None and settings.get("levels") is None
     return KERNELS.get(phase) if fits and plain else None
 
 
@@ -66,6 +66,25 @@ def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
     return length if isinstance(length, Tensor) else like.new_tensor(length)
 
 
+def _in_order(weights: Tensor | None) -> Tensor | None:
+    """The weights of the rows one after the other; they may be those of every n-th row of more."""
+    return None if weights is None else weights.contiguous()
+
+
+@triton.jit
+def _of_rows(weights_, program, width, inside, BLOCK: tl.constexpr):
+    """The weight of the row that each value of a block of ``BLOCK`` values is in."""
+    start = program.to(tl.int64) * BLOCK
+    # Counted from the row of the first value, rows fit into 32 bits, whose division is several times faster.
+    row = start // width + ((start % width).to(tl.int32) + tl.arange(0, BLOCK)) // width
+    return tl.load(weights_ + row, mask=inside, other=0.0)
+
+
+@triton.jit
+def _sum(x, weight, WEIGHTED: tl.constexpr):
+    return tl.sum(x * weight) if WEIGHTED else tl.sum(x)
+
+
 @_replaces(phases.gradient)
 def gradient(
     rW: Tensor,
@@ -73,7 +92,7 @@ def gradient(
     q: Tensor,
     u: Tensor | None,
     z: Tensor | None,
-    weights: None,
+    weights: Tensor | None,
     *,
     f: Activation,
     nu: float,
@@ -83,12 +102,18 @@ def gradient(
     programs = triton.cdiv(p.numel(), BLOCK)
     sums = p.new_empty(programs)
     other = z if u is None else u
-    _gradient[(programs,)](rW, p, q, other, sums, p.numel(), _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK)
+    _gradient[(programs,)](
+        rW, p, q, other, sums, p.numel(), _slope(f), nu, rho, _in_order(weights), p.shape[-1],
+        KEEPS_U=u is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
+    )  # fmt: skip
     return sums.sum().view(1)
 
 
 @triton.jit
-def _gradient(rW_, p_, q_, other_, sums_, total, slope, nu, rho, KEEPS_U: tl.constexpr, BLOCK: tl.constexpr):
+def _gradient(
+    rW_, p_, q_, other_, sums_, total, slope, nu, rho, weights_, width,
+    KEEPS_U: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     program = tl.program_id(0)
     i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
@@ -96,16 +121,19 @@ def _gradient(rW_, p_, q_, other_, sums_, total, slope, nu, rho, KEEPS_U: tl.con
     p = tl.load(p_ + i, mask=inside, other=0.0)
     q = tl.load(q_ + i, mask=inside, other=0.0)
     other = tl.load(other_ + i, mask=inside, other=0.0)
+    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
     u = other if KEEPS_U else nu * (q - tl.where(other > 0, other, slope * other))
     # Rounded, where the products are, before its norm is taken.
     g = (u + rho * (p - q) + nu * rW).to(rW_.dtype.element_ty)
     tl.store(rW_ + i, g, mask=inside)
     g = g.to(tl.float32)
-    tl.store(sums_ + program, tl.sum(g * g))
+    tl.store(sums_ + program, _sum(g * g, weight, WEIGHTED))
 
 
 @_replaces(phases.move_and_sum)
-def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, weights: None, *, length: Tensor | float) -> Tensor:
+def move_and_sum(
+    x: Tensor, direction: Tensor, copy: Tensor | None, weights: Tensor | None, *, length: Tensor | float
+) -> Tensor:
     """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
     rows, width = x.shape[-2:]
     grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
@@ -113,15 +141,16 @@ def move_and_sum(x: Tensor, direction: Tensor, copy: Tensor | None, weights: Non
     strides = (0, 0) if copy is None else copy.stride()[-2:]
     _move_and_sum[grid](
         x, direction, x if copy is None else copy, _on_device(length, x), sums, rows, width, *strides,
-        COPIES=copy is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
+        _in_order(weights),
+        COPIES=copy is not None, WEIGHTED=weights is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
     )  # fmt: skip
     return sums.sum(0).view(1, 1, width)
 
 
 @triton.jit
 def _move_and_sum(
-    x_, direction_, copy_, length_, sums_, rows, width, copy_row, copy_column,
-    COPIES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
+    x_, direction_, copy_, length_, sums_, rows, width, copy_row, copy_column, weights_,
+    COPIES: tl.constexpr, WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
     strip = tl.program_id(0)
     column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
@@ -136,6 +165,8 @@ def _move_and_sum(
         tl.store(x_ + place, x, mask=inside)
         if COPIES:
             tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
+        if WEIGHTED:
+            x *= tl.load(weights_ + row, mask=row < rows, other=0.0)
         summed += x
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
 
@@ -148,7 +179,7 @@ def z_q_u(
     q: Tensor,
     u: Tensor | None,
     p: Tensor,
-    weights: None,
+    weights: Tensor | None,
     *,
     length: Tensor | float,
     decrement: Tensor,
@@ -162,15 +193,16 @@ def z_q_u(
     sums = z.new_empty(7, programs)
     _z_q_u[(programs,)](
         z, r, product, q, q if u is None else u, p, _on_device(length, z), decrement, sums, z.numel(), z.shape[-1],
-        programs, _slope(f), nu, rho, KEEPS_U=u is not None, BLOCK=BLOCK,
+        programs, _slope(f), nu, rho, _in_order(weights),
+        KEEPS_U=u is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
     )  # fmt: skip
     return StepSums(*sums.sum(1, keepdim=True))
 
 
 @triton.jit
 def _z_q_u(
-    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho,
-    KEEPS_U: tl.constexpr, BLOCK: tl.constexpr,
+    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho, weights_,
+    KEEPS_U: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -181,6 +213,7 @@ def _z_q_u(
     q = tl.load(q_ + i, mask=inside, other=0.0)
     p = tl.load(p_ + i, mask=inside, other=0.0)
     decrement = tl.load(decrement_ + i % width, mask=inside, other=0.0)
+    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
     u = tl.load(u_ + i, mask=inside, other=0.0) if KEEPS_U else nu * (q - tl.where(z > 0, z, slope * z))
 
     # The z-step: the best point of each branch, then the better branch (LeakyReLU.argmin_z).
@@ -204,10 +237,10 @@ def _z_q_u(
 
     sums = sums_ + program
     share = nu / 2 * (q_new - fz) * (q_new - fz) + u_new * gap + rho / 2 * gap * gap
-    tl.store(sums, tl.sum((z_new - z) * (z_new - z)))
-    tl.store(sums + programs, tl.sum(r_new * r_new))
-    tl.store(sums + 2 * programs, tl.sum((q_new - q) * (q_new - q)))
-    tl.store(sums + 3 * programs, tl.sum(share))
-    tl.store(sums + 4 * programs, tl.sum(gap * gap))
-    tl.store(sums + 5 * programs, tl.sum(q_new * q_new))
+    tl.store(sums, _sum((z_new - z) * (z_new - z), weight, WEIGHTED))
+    tl.store(sums + programs, _sum(r_new * r_new, weight, WEIGHTED))
+    tl.store(sums + 2 * programs, _sum((q_new - q) * (q_new - q), weight, WEIGHTED))
+    tl.store(sums + 3 * programs, _sum(share, weight, WEIGHTED))
+    tl.store(sums + 4 * programs, _sum(gap * gap, weight, WEIGHTED))
+    tl.store(sums + 5 * programs, _sum(q_new * q_new, weight, WEIGHTED))
     tl.store(sums + 6 * programs, tl.sum(q))
