@@ -1,0 +1,109 @@
+"""On a GPU an epoch is the same epoch: kernels, compiled phases and recorded epochs against those of a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from helpers.blobs import TRAINING, VALIDATION
+from pdadmm_g.admm.state import SMALL, Quantization
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
+from pdadmm_g.engine.cuda_graph import RecordedEpoch
+from pdadmm_g.engine.precision import tensor_cores
+from pdadmm_g.training.train import train
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    pytest.mark.timeout(300),  # the first of them compile
+]
+QUANTIZATIONS = {"plain": Quantization(), "pq5": Quantization(p=True, q=True, bits=5)}
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The kernels that have been given weights, and "recorded" once an epoch is."""
+    kernels = pytest.importorskip("pdadmm_g.engine.kernels", exc_type=ImportError)
+    seen: set[str] = set()
+    for phase, kernel in kernels.KERNELS.items():
+
+        def noted(*tensors, kernel=kernel, **settings):
+            seen.update([kernel.__name__] if tensors[-1] is not None else [])
+            return kernel(*tensors, **settings)
+
+        monkeypatch.setitem(kernels.KERNELS, phase, noted)
+    record = RecordedEpoch._record
+    monkeypatch.setattr(RecordedEpoch, "_record", lambda *args: (seen.add("recorded"), record(*args))[1])
+    return seen
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_large_layers_of_rows_with_weights_and_probabilities(
+    make_chain, used: set[str], solver: str, quantization: str, precision: str
+) -> None:
+    """Such weights move W by a tenth and more, rounding by less than a hundredth of that."""
+    nodes, hidden = 4501, 256
+    assert nodes * hidden > SMALL, "TF32 has an order of memory of its own from here on"
+    results = []
+    for device in ("cpu", "cuda"):
+        with tensor_cores(precision if device == "cuda" else "fp32"):
+            worker = make_chain(
+                nodes=nodes, features=256, hidden=hidden, classes=5, layers=3, solver=solver, nu=1.0, mu=1000.0,
+                quantization=QUANTIZATIONS[quantization], dtype=torch.float32, soft=True, device=device,
+                row_weights=torch.logspace(-1, 1, nodes).to(device), keep_u=device == "cpu",
+                precision=precision if device == "cuda" else "fp32", compile=device == "cuda",
+            )  # fmt: skip
+            objectives = []
+            for _ in range(8):
+                worker.epoch()
+                objectives.append(float(worker.risk()) + sum(float(own.objective) for own in worker.measured))
+        results.append((objectives, [layer.W.cpu() for layer in worker.layers]))
+    (expected, Ws), (objectives, ours) = results
+    tolerance = 1e-3 if precision == "fp32" else 2e-2
+    assert objectives == pytest.approx(expected, rel=tolerance / 10)
+    for W, W_cpu in zip(ours, Ws, strict=True):
+        assert (W - W_cpu).norm() <= tolerance * W_cpu.norm()
+    plain = quantization == "plain"
+    assert used >= {"gradient", "move_and_sum", *(["z_q_u"] if plain else [])}
+    assert ("recorded" in used) == (plain and solver == "linearized")
+
+
+@pytest.mark.parametrize("quantize", ["none", "pq"])
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_training_with_weights_and_probabilities(used: set[str], solver: str, quantize: str) -> None:
+    """In double precision, in which a CPU and a GPU differ by nothing that could be mistaken for a weight."""
+    soft = (torch.eye(3, dtype=torch.float64)[TRAINING.y] + 0.2) / 1.6
+    training = Examples(TRAINING.X.double(), soft, torch.linspace(0.5, 3.0, len(soft), dtype=torch.float64))
+    validation = VALIDATION._replace(X=VALIDATION.X.double())
+    histories = []
+    for device in ("cpu", "cuda"):
+        config = ModelConfig(
+            layers=4, stages=(2, 4), hidden=8, epochs=12, weight_decay=0.05, patience=None, solver=solver,
+            quantize=quantize, device=device,
+        )  # fmt: skip
+        examples = (
+            Examples(*(None if part is None else part.to(device) for part in rows)) for rows in (training, validation)
+        )
+        histories.append(train(*examples, 3, config, seed=0).history)
+    for cpu, gpu in zip(*histories, strict=True):
+        for name in ("objective", "risk", "primal_residual", "train_loss", "train_accuracy", "val_loss"):
+            assert gpu[name] == pytest.approx(cpu[name], rel=1e-6, abs=1e-12), name
+    assert ("recorded" in used) == (quantize == "none" and solver == "linearized")
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+@pytest.mark.parametrize("solver", ["linearized", "exact"])
+def test_weights_of_one_are_no_weights(make_chain, solver: str, quantization: str) -> None:
+    results = []
+    for weights in (None, torch.ones(300, device="cuda")):
+        worker = make_chain(
+            nodes=300, features=64, hidden=64, layers=3, solver=solver, nu=1.0, mu=50.0, dtype=torch.float32,
+            quantization=QUANTIZATIONS[quantization], soft=True, device="cuda", row_weights=weights, compile=True,
+        )  # fmt: skip
+        for _ in range(6):
+            worker.epoch()
+        results.append([layer.W for layer in worker.layers])
+    for plain, weighted in zip(*results, strict=True):
+        assert (weighted - plain).norm() <= 1e-3 * plain.norm()
