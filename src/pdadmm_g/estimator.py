@@ -85,7 +85,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = "pdadmm-g",
+        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign"] = "pdadmm-g",
         augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
         hops: int | None = None,
         teleport: float = 0.05,

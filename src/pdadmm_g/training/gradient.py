@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..admm.risks import RISKS
 from ..admm.targets import Targets
-from ..config import ModelConfig
+from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan
 from ..model import GAMLP
@@ -20,22 +20,12 @@ from .growth import widths
 from .records import Record, gradient_record
 from .train import TrainingResult
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "gd": torch.optim.SGD,
-    "adadelta": torch.optim.Adadelta,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-    "sgc": torch.optim.Adam,
-    "sign": torch.optim.Adam,
-}
-#: Depth of the methods that do not grow to ``layers``.
-FIXED_DEPTH = {"sgc": 1, "sign": 2}
-
 
 def stages_of(config: ModelConfig) -> tuple[int, ...]:
     """The depths through which the network of a resolved ``config`` grows."""
     assert config.stages is not None
-    return (FIXED_DEPTH[config.method],) if config.method in FIXED_DEPTH else config.stages
+    depth = METHODS[config.method].depth
+    return config.stages if depth is None else (depth,)
 
 
 def train_by_gradient(
@@ -52,8 +42,9 @@ def train_by_gradient(
 
     The network is the one that pdADMM-G would train, and it grows in the same stages: from PyTorch's random
     initialisation (or from ``start``, then in one stage), deepened by identity layers, the head kept. "sgc" is a linear
-    model (Wu et al., 2019), "sign" a network of two layers with dropout (Frasca et al., 2020), both with Adam. The loss
-    is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
+    model (Wu et al., 2019), "s2gc" too (Zhu & Koniusz, 2021), "sign" a network of two layers with dropout (Frasca et
+    al., 2020), all with Adam. The loss is the mean over the nodes, plus half the weight decay, also per node, times the
+    squared weights.
     """
     config = config.resolved()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
@@ -98,8 +89,9 @@ def _run_stage(
     assert config.learning_rate is not None
     assert config.weight_decay is not None
     decay = config.weight_decay / training.targets.rows().number
-    optimizer = OPTIMIZERS[config.method](model.parameters(), lr=config.learning_rate, weight_decay=decay)
-    dropout = 0.5 if config.method == "sign" else 0.0
+    method = METHODS[config.method]
+    assert method.optimizer is not None
+    optimizer = getattr(torch.optim, method.optimizer)(model.parameters(), lr=config.learning_rate, weight_decay=decay)
     selects = config.patience is not None and validation is not None
     best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
     status = Status.MAX_EPOCHS
@@ -108,7 +100,7 @@ def _run_stage(
             before = None if selects else _copy(model)
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = _mean_risk(config.risk, _forward(model, training.X, dropout), training.targets)
+            loss = _mean_risk(config.risk, _forward(model, training.X, method.dropout), training.targets)
             loss.backward()
             optimizer.step()
             if training.X.is_cuda:
