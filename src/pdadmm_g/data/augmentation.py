@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -44,9 +45,16 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
     values = np.repeat(scale, degrees_plus_one)
     values *= scale[A.indices]
     starts, columns, weights = (torch.from_numpy(part).to(edge_index.device) for part in (A.indptr, A.indices, values))
+    with _quiet():
+        return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's remarks on sparse matrices."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
-        return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
+        yield
 
 
 class GraphAugment(BaseTransform):
@@ -189,8 +197,10 @@ def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -
     """All nodes with their features, which ``augment`` makes, and the renormalised adjacency."""
     A = renormalized_adjacency(data.edge_index, data.num_nodes, augment.dtype)
     X = augment.features(data)
-    if int(X.count_nonzero()) < DENSE * X.numel():
-        X = X.to_sparse_csr()
+    # On a GPU it is no faster, and the gradient would not be the same twice.
+    if torch.device(device).type == "cpu" and int(X.count_nonzero()) < DENSE * X.numel():
+        with _quiet():
+            X = X.to_sparse_csr()
     return Graph(X.to(device), A.to(device))
 
 
