@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
-from pdadmm_g.config import ModelConfig, RunConfig, settings_where
+from pdadmm_g.config import METHODS, ModelConfig, RunConfig, settings_where
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,10 @@ def test_default_stages(layers: int, stages: tuple[int, ...]) -> None:
     assert ModelConfig(layers=layers).resolved().stages == stages
 
 
+def test_every_method_has_its_record() -> None:
+    assert typing.get_args(typing.get_type_hints(ModelConfig)["method"]) == tuple(METHODS)
+
+
 def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     config = RunConfig(dataset="graphs/mine.npz", seed=3).resolved()
     assert (config.hops, config.bits, config.out) == (None, None, "runs/mine-3")
@@ -124,6 +128,7 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     adam = ModelConfig(method="adam").resolved()
     assert (adam.stages, adam.learning_rate, adam.weight_decay) == ((2, 5, 10), 1e-3, 0.0)
     assert ModelConfig(method="sgc").resolved().augment == "power"
+    assert ModelConfig(method="s2gc").resolved().augment == "average"
     assert ModelConfig(quantize="p").resolved().bits == 8
     assert ModelConfig(quantize="p", levels="paper").resolved().bits is None
 

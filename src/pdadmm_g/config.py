@@ -28,8 +28,41 @@ Config = TypeVar("Config", bound="ModelConfig")
 
 #: Depths at which greedy growth pauses to train, unless stages are given.
 GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
-#: Default learning rates that differ from 0.001.
-LEARNING_RATES = {"gd": 0.1, "sgc": 0.01, "sign": 0.01}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What is fixed of a method, and what is usual for it where a setting is not given."""
+
+    #: Name in ``torch.optim``; None for pdADMM-G, which has none.
+    optimizer: str | None = "Adam"
+    learning_rate: float | None = 0.001
+    #: None where it is left to the data.
+    weight_decay: float | None = 0.0
+    #: Layers of the network, None for one that grows to ``layers``.
+    depth: int | None = None
+    #: Share of the inputs of each layer that a step of training leaves out.
+    dropout: float = 0.0
+    augment: str = "auto"
+    normalize: str = "auto"
+    #: Does the network itself look at the neighbours of a node, so that it takes the whole graph?
+    needs_graph: bool = False
+
+
+METHODS = {
+    "pdadmm-g": Method(optimizer=None, learning_rate=None, weight_decay=None),
+    "gd": Method(optimizer="SGD", learning_rate=0.1),
+    "adadelta": Method(optimizer="Adadelta"),
+    "adagrad": Method(optimizer="Adagrad"),
+    "adam": Method(),
+    "sgc": Method(learning_rate=0.01, depth=1, augment="power"),
+    "s2gc": Method(learning_rate=0.01, depth=1, augment="average"),
+    "sign": Method(learning_rate=0.01, depth=2, dropout=0.5),
+    # 0.0005 for each of the 140 training nodes of Cora, as published.
+    "gcn": Method(
+        learning_rate=0.01, weight_decay=0.07, depth=2, dropout=0.5, augment="none", normalize="none", needs_graph=True
+    ),
+}
 
 
 #: What a value must satisfy: the words for it, and the test.
@@ -87,9 +120,10 @@ def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
 class ModelConfig:
     """Everything that shapes the trained model, whatever the data set."""
 
-    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = option(
-        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer, a linear model, 2 layers with dropout",
-        TRAINING,
+    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn"] = option(
+        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer (gd, adadelta, adagrad, adam), a "
+        "linear model on the second power of the graph (sgc) or the average of 16 (s2gc), 2 layers with dropout "
+        "(sign), 2 graph convolutions (gcn)", TRAINING,
     )  # fmt: skip
     augment: Literal["auto", "none", "hops", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, their average, the power A^K "
@@ -130,12 +164,12 @@ class ModelConfig:
     nu: float = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING, rules=POSITIVE)
     weight_decay: float | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
-        "[default: what suits the first stage best on the validation nodes; 0 for other methods]", TRAINING,
-        rules=NOT_NEGATIVE, by_data=True,
+        "[default: what suits the first stage best on the validation nodes; 0.07 for gcn, 0 for other methods]",
+        TRAINING, rules=NOT_NEGATIVE, by_data=True,
     )  # fmt: skip
     learning_rate: float | None = option(
-        None, "step of the other methods [default: 0.1 for gd, 0.01 for sgc and sign, 0.001 for the rest]", TRAINING,
-        rules=POSITIVE, method="gradient",
+        None, "step of the other methods [default: 0.1 for gd, 0.001 for adadelta, adagrad, adam, 0.01 for the rest]",
+        TRAINING, rules=POSITIVE, method="gradient",
     )  # fmt: skip
     penalty: Literal["constant", "stall", "balance"] = option(
         "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals",
@@ -222,7 +256,12 @@ class ModelConfig:
     @property
     def by_gradient(self) -> bool:
         """Is the method one of those to compare with, which use backpropagation?"""
-        return self.method != "pdadmm-g"
+        return METHODS[self.method].optimizer is not None
+
+    @property
+    def needs_graph(self) -> bool:
+        """Does its network take the whole graph, in training and to predict?"""
+        return METHODS[self.method].needs_graph
 
     @classmethod
     def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
@@ -234,16 +273,17 @@ class ModelConfig:
         """The same with every default that depends on another field filled in; what depends on the data stays."""
         growth = (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
         bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
-        augment = "power" if self.method == "sgc" and self.augment == "auto" else self.augment
+        usual = METHODS[self.method]
+        augment = usual.augment if self.augment == "auto" else self.augment
         settings: dict[str, Any] = {
             "stages": self.stages or growth,
             "bits": bits,
             "augment": augment,
+            "normalize": usual.normalize if self.normalize == "auto" else self.normalize,
             "hops": self.hops or {"auto": None, "none": 1, "hops": 4, "average": 16, "power": 2}[augment],
+            "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
+            "learning_rate": self.learning_rate or usual.learning_rate,
         }
-        if self.by_gradient:
-            settings["weight_decay"] = self.weight_decay or 0.0
-            settings["learning_rate"] = self.learning_rate or LEARNING_RATES.get(self.method, 1e-3)
         return dataclasses.replace(self, **settings)
 
 

@@ -19,14 +19,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from .config import ModelConfig, settings_where
-from .data.augmentation import GraphAugment
+from .data.augmentation import GraphAugment, whole_graph
 from .data.augmentation_choice import augmentation
 from .data.checks import as_mask, as_tensor, check_graph, require_edges
 from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
-from .model import GAMLP
+from .model import GAMLP, GCN
 from .status import Status
 from .training.checkpoint import Checkpointing
 from .training.fit import fit
@@ -60,7 +60,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, and ``random_state``.
 
     Attributes:
-        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
+            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
         history_: One dict per epoch, with the keys of ``metrics.jsonl``.
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
@@ -85,7 +86,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "sign"] = "pdadmm-g",
+        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn"] = "pdadmm-g",
         augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
         hops: int | None = None,
         teleport: float = 0.05,
@@ -253,6 +254,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.config_ = self._config()
             if "auto" in (self.config_.augment, self.config_.normalize):
                 raise ValueError("it does not say which augmentation it was trained with")
+            if isinstance(model, GCN) != self.config_.needs_graph or (self.config_.needs_graph and not about.graph):
+                raise ValueError("its network is not that of its method")
             self.augmentation_ = augmentation(self.config_) if about.graph else None
             if self.augmentation_ is not None and self.config_.normalize == "centered":
                 self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
@@ -304,29 +307,41 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         device = checked_device(self.device)
         model = self.model_.to(device)
         try:
+            if isinstance(model, GCN):
+                data, augment = self._checked(X), self.augmentation_
+                assert augment is not None
+                logits: Tensor = model(*whole_graph(data, augment, device)).cpu()
+                return logits if nodes is None else logits[_node_index(nodes, data.num_nodes)]
             return torch.cat([model(rows.to(device)).cpu() for rows in self._feature_chunks(X, nodes)])
         finally:
             model.cpu()
 
     def _feature_chunks(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None) -> Iterator[Tensor]:
         """The model's input for ``nodes`` (all by default), a chunk of nodes at a time."""
-        if not isinstance(X, Data):
-            if self.augmentation_ is not None:
-                raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
+        if not isinstance(X, Data) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
             yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
             return
-        data = check_graph(X)
-        if data.x.shape[1] != self.n_features_in_:
-            raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
-        if self.augmentation_ is not None and self.augmentation_.mode != "none":
-            require_edges(data)
+        data = self._checked(X)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
         chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))
         for part in index.split(chunk):
             yield fitted.features(data, part)
+
+    def _checked(self, X: Data | ArrayLike) -> Data:
+        """A graph that the model can be asked about."""
+        if not isinstance(X, Data):
+            raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
+        data = check_graph(X)
+        if data.x.shape[1] != self.n_features_in_:
+            raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
+        if self.config_.needs_graph:
+            require_edges(data, f"method {self.config_.method} needs it")
+        elif self.augmentation_ is not None and self.augmentation_.mode != "none":
+            require_edges(data)
+        return data
 
 
 def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:

@@ -256,7 +256,7 @@ def test_a_numerical_failure_is_told_in_every_mode(run) -> None:
     assert Path("json/model.safetensors").exists()
 
 
-@pytest.mark.parametrize(("method", "depth"), [("sgc", "1 layer"), ("sign", "2 layers")])
+@pytest.mark.parametrize(("method", "depth"), [("sgc", "1 layer"), ("s2gc", "1 layer"), ("sign", "2 layers")])
 def test_methods_of_a_fixed_depth_have_one_stage(run, method: str, depth: str) -> None:
     options = ["--epochs", "2", "--layers", "5", "--hops", "2", "--normalize", "unit"]
     _, _, err = run("train", "--dataset", "graph.npz", "--method", method, *options)
@@ -285,3 +285,18 @@ def test_bad_input_under_torchrun_ends_everyone(tmp_path: Path) -> None:
     assert "PEER_LOST" not in output
     assert re.search(r"exitcode\s*: 2\b", output)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_convolutional_network(run, graph_file: Path) -> None:
+    code, _, err = run("train", "--dataset", graph_file, "--method", "gcn", "--epochs", "40", "--out", "run")
+    assert code == 0
+    assert "2 layers" in err
+    code, out, _ = run("evaluate", "run", "--json")
+    assert code == 0
+    assert json.loads(out)["test_accuracy"] == json.loads(Path("run/summary.json").read_text())["test_accuracy"]
+    assert run("predict", "run", "--out", "preds.csv")[0] == 0
+    assert len(Path("preds.csv").read_text().splitlines()) == 21
+    assert run("report", "run")[0] == 0
+    code, _, err = run("export", "run", "--format", "onnx")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "cannot be exported" in err

@@ -12,7 +12,6 @@ from pdadmm_g.data.examples import Examples
 from pdadmm_g.errors import InputError
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
-from pdadmm_g.training import gradient
 from pdadmm_g.training.gradient import _grown, train_by_gradient
 from pdadmm_g.training.train import TrainingResult
 
@@ -28,14 +27,14 @@ TRAINING, VALIDATION = blobs(60, 0), blobs(90, 1)
 
 @pytest.mark.parametrize(
     ("method", "rate"),
-    [("gd", 0.3), ("adadelta", 1.0), ("adagrad", 0.05), ("adam", 0.01), ("sgc", 0.1), ("sign", 0.05)],
+    [("gd", 0.3), ("adadelta", 1.0), ("adagrad", 0.05), ("adam", 0.01), ("sgc", 0.1), ("s2gc", 0.1), ("sign", 0.05)],
 )
 def test_every_method_learns(method: str, rate: float) -> None:
     config = ModelConfig(method=method, layers=3, hidden=16, epochs=80, learning_rate=rate)
     result = train_by_gradient(TRAINING, VALIDATION, 3, config, seed=0)
     with torch.no_grad():
         assert (result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean() > 0.95
-    assert len(result.model.linears) == {"sgc": 1, "sign": 2}.get(method, 3)
+    assert len(result.model.linears) == {"sgc": 1, "s2gc": 1, "sign": 2}.get(method, 3)
     assert not result.status.is_failure
 
 
@@ -91,7 +90,7 @@ def blown_up(at: int, epochs: int, **settings) -> TrainingResult:
 
     fixed = {"method": "gd", "layers": 2, "stages": (2,), "hidden": 8, "learning_rate": 0.1}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(gradient.OPTIMIZERS, "gd", Bomb)
+        patch.setattr(torch.optim, "SGD", Bomb)
         config = ModelConfig(epochs=epochs, **fixed | settings)
         return train_by_gradient(TRAINING, VALIDATION, 3, config, seed=0)
 
@@ -121,11 +120,21 @@ def test_from_the_estimator(tiny_graph: Data) -> None:
     assert clf.history_[-1]["stage"] == 2
 
 
+def test_s2gc_is_sgc_on_the_average_of_powers(tiny_graph: Data) -> None:
+    settings = {"epochs": 20, "normalize": "unit", "random_state": 0}
+    s2gc = GAMLPClassifier(method="s2gc", **settings).fit(tiny_graph)
+    sgc = GAMLPClassifier(method="sgc", augment="average", **settings).fit(tiny_graph)
+    assert (s2gc.config_.augment, s2gc.config_.hops) == ("average", 16)
+    for a, b in zip(s2gc.model_.parameters(), sgc.model_.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize(
     ("settings", "culprit"),
     [
         ({"method": "adam", "quantize": "p"}, "quantize has no effect with method adam"),
         ({"method": "sgc", "workers": 2}, "workers has no effect with method sgc"),
+        ({"method": "gcn", "workers": 2}, "workers has no effect with method gcn"),
         ({"learning_rate": 0.1}, "learning_rate has no effect with pdadmm-g"),
         ({"method": "adam", "learning_rate": 0.0}, "learning_rate must be positive"),
     ],

@@ -67,10 +67,10 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
     _warn_overlap(data)
 
 
-def require_edges(data: Data) -> None:
+def require_edges(data: Data, remedy: str = "to leave the graph out, use augment='none'") -> None:
     """A graph that lost its edges must not pass for one without."""
     if data.edge_index is None:
-        raise InputError("data: 'edge_index' is missing; to leave the graph out, use augment='none'")
+        raise InputError(f"data: 'edge_index' is missing; {remedy}")
 
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:

@@ -13,7 +13,7 @@ from ..admm.targets import Targets
 class Examples(NamedTuple):
     """Rows with what they should become."""
 
-    #: Augmented features (rows, features).
+    #: Augmented features (rows, features); for a network that takes the whole graph, the numbers of its nodes (rows,).
     X: Tensor
     #: Class indices (rows,), or probabilities (rows, classes); those of rows that validate are indices.
     y: Tensor
@@ -24,6 +24,15 @@ class Examples(NamedTuple):
     def targets(self) -> Targets:
         """What the rows should become, for the algorithm."""
         return Targets(self.y, self.weights)
+
+
+class Graph(NamedTuple):
+    """A whole graph, as a network takes it that looks at neighbours itself."""
+
+    #: Features of all nodes (nodes, features), sparse where most are zero.
+    X: Tensor
+    #: The renormalised adjacency, sparse.
+    A: Tensor
 
 
 def aligned(examples: Examples | None) -> Examples | None:

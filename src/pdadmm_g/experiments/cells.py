@@ -9,19 +9,19 @@ import multiprocessing
 import signal
 import statistics
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing.pool import Pool
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..config import GRAPH, ModelConfig, settings_where
 from ..data.datasets import load_dataset
 from ..data.examples import Examples, aligned
 from ..hardware import compute_threads
-from ..model import GAMLP
 from ..training.fit import fit
 from ..training.prepare import prepare_graph
 from ..training.problem import Problem
@@ -146,12 +146,13 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
     problem = problem_of(dataset, data_root, config).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
-    with compute_threads(config.threads):
+    with compute_threads(config.threads), torch.no_grad():
+        predict = problem.predictor(result.model)
         scores = {
-            "train_accuracy": accuracy(result.model, problem.training),
-            "val_accuracy": accuracy(result.model, problem.validation),
-            "val_loss": _loss(result.model, problem.validation),
-            "test_accuracy": accuracy(result.model, problem.test),
+            "train_accuracy": accuracy(predict, problem.training),
+            "val_accuracy": accuracy(predict, problem.validation),
+            "val_loss": _loss(predict, problem.validation),
+            "test_accuracy": accuracy(predict, problem.test),
         }
     return {
         "seed": seed,
@@ -174,7 +175,7 @@ _cache: dict[Any, Problem] = {}
 def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Problem:
     """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
     names = (*settings_where(config, group=GRAPH), "device")
-    key = (dataset, data_root, *(getattr(config, name) for name in names))
+    key = (dataset, data_root, config.needs_graph, *(getattr(config, name) for name in names))
     if key not in _cache:
         _cache.clear()
         prepared = prepare_graph(load_dataset(dataset, data_root), config, test=True, culprit=dataset)
@@ -187,11 +188,11 @@ def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Prob
 
 
 @torch.no_grad()
-def accuracy(model: GAMLP, examples: Examples | None) -> float:
-    """Share of the rows whose label the model finds; NaN without rows."""
-    return examples.targets.accuracy(model(examples.X)) if examples else math.nan
+def accuracy(predict: Callable[[Tensor], Tensor], examples: Examples | None) -> float:
+    """Share of the rows whose label a network finds, or whatever gives their logits; NaN without rows."""
+    return examples.targets.accuracy(predict(examples.X)) if examples else math.nan
 
 
 @torch.no_grad()
-def _loss(model: GAMLP, examples: Examples | None) -> float:
-    return float(torch.nn.functional.cross_entropy(model(examples.X), examples.y)) if examples else math.nan
+def _loss(predict: Callable[[Tensor], Tensor], examples: Examples | None) -> float:
+    return float(torch.nn.functional.cross_entropy(predict(examples.X), examples.y)) if examples else math.nan

@@ -9,12 +9,11 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..config import RunConfig, read_yaml
+from ..config import METHODS, RunConfig, read_yaml
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
 from ..status import Status
-from ..training.gradient import FIXED_DEPTH
 from ..training.records import WORKER_FIGURES, Record
 
 #: Most points of a curve, and most bars of a worker's timeline.
@@ -236,10 +235,11 @@ def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any
     if not isinstance(depths, list) or not depths:
         depths = [config.get("layers")]
     depths = [_count(depth) for depth in depths]
+    fixed = METHODS.get(str(config.get("method")))
     for stage, group in groupby(records, key=lambda record: record["stage"]):
         first = next(group)
         layers = [_count(worker.get("layers")) for worker in _workers(first)]
-        planned = FIXED_DEPTH.get(str(config.get("method")), depths[min(stage, len(depths)) - 1])
+        planned = (fixed.depth if fixed else None) or depths[min(stage, len(depths)) - 1]
         stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
     return stages
 

@@ -28,7 +28,7 @@ from ..config import GRAPH, settings_where
 from ..data.augmentation import GraphAugment, normalized
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..model import GAMLP
+from ..model import GAMLP, GCN
 
 #: Formats with the ending of their files.
 FORMATS = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -93,6 +93,8 @@ def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: 
     if format == "torch-export" and Path(path).suffix != ".pt2":
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
     check_is_fitted(classifier, "model_")
+    if isinstance(classifier.model_, GCN):
+        raise InputError("a graph convolutional network needs the whole graph for each node, and cannot be exported")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]
     reference = Program(classifier, _rounded(classifier.model_) if int8 else None).eval()
     with torch.no_grad(), _new_file(Path(path)) as file:

@@ -16,6 +16,7 @@ What happens behind it:
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``weight_decay``    how much of it, where that is left to the data
 ``gradient``        the methods to compare with, by backpropagation
+``gcn``             one of them, which takes the whole graph
 ``local_workers``   several processes on this machine
 ``worker_process``  the program of one of them
 """

@@ -9,6 +9,7 @@ from ..engine.team import Team
 from ..hardware import compute_threads
 from ..model import GAMLP
 from .checkpoint import Checkpointing
+from .gcn import train_gcn
 from .gradient import train_by_gradient
 from .local_workers import train_in_workers
 from .problem import Problem
@@ -27,15 +28,18 @@ def fit(
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network that a method by gradients starts from.
+    ``start`` is the network that a method by gradients starts from, unless it takes the whole graph.
     """
-    assert start is None or problem.config.by_gradient
+    assert start is None or (problem.config.by_gradient and not problem.config.needs_graph)
     problem = problem.decided(seed)
     config = problem.config
     if config.workers > 1 and team is None:
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):
+        if config.needs_graph:
+            assert problem.graph is not None
+            return train_gcn(*arguments, graph=problem.graph, seed=seed, on_epoch=on_epoch)
         if config.by_gradient:
             return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
         result = train(*arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team)

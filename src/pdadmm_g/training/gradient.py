@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..admm.risks import RISKS
 from ..admm.targets import Targets
-from ..config import ModelConfig
+from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan
 from ..model import GAMLP
@@ -20,22 +20,12 @@ from .growth import widths
 from .records import Record, gradient_record
 from .train import TrainingResult
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "gd": torch.optim.SGD,
-    "adadelta": torch.optim.Adadelta,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-    "sgc": torch.optim.Adam,
-    "sign": torch.optim.Adam,
-}
-#: Depth of the methods that do not grow to ``layers``.
-FIXED_DEPTH = {"sgc": 1, "sign": 2}
-
 
 def stages_of(config: ModelConfig) -> tuple[int, ...]:
     """The depths through which the network of a resolved ``config`` grows."""
     assert config.stages is not None
-    return (FIXED_DEPTH[config.method],) if config.method in FIXED_DEPTH else config.stages
+    depth = METHODS[config.method].depth
+    return config.stages if depth is None else (depth,)
 
 
 def train_by_gradient(
@@ -52,8 +42,9 @@ def train_by_gradient(
 
     The network is the one that pdADMM-G would train, and it grows in the same stages: from PyTorch's random
     initialisation (or from ``start``, then in one stage), deepened by identity layers, the head kept. "sgc" is a linear
-    model (Wu et al., 2019), "sign" a network of two layers with dropout (Frasca et al., 2020), both with Adam. The loss
-    is the mean over the nodes, plus half the weight decay, also per node, times the squared weights.
+    model (Wu et al., 2019), "s2gc" too (Zhu & Koniusz, 2021), "sign" a network of two layers with dropout (Frasca et
+    al., 2020), all with Adam. The loss is the mean over the nodes, plus half the weight decay, also per node, times the
+    squared weights.
     """
     config = config.resolved()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
@@ -64,11 +55,48 @@ def train_by_gradient(
     status = Status.MAX_EPOCHS
     for stage, depth in enumerate(stages, start=1):
         model = _grown(model, depth)
-        status = _run_stage(model, stage, training, validation, config, history, on_epoch)
+        learner = Learner(model, METHODS[config.method].dropout)
+        status = run_stage(learner, stage, training, validation, config, history, on_epoch)
         if status.is_failure or status is Status.INTERRUPTED:
             break
+    return result_of(model, history, status)
+
+
+def result_of(model: GAMLP, history: list[Record], status: Status) -> TrainingResult:
+    """What training by gradients hands over."""
     message = f"epoch {len(history)}, the loss" if status.is_failure else ""
     return TrainingResult(model, history, status, Plan((len(model.linears),)), message)
+
+
+class Learner:
+    """A network in training that is told its rows one by one; others override how they are told theirs."""
+
+    def __init__(self, model: GAMLP, dropout: float) -> None:
+        self.model = model
+        self.dropout = dropout
+
+    def loss(self, training: Examples, risk: str) -> Tensor:
+        """What a step lowers, beside the weight decay."""
+        return mean_risk(risk, self.model(training.X, dropout=self.dropout), training.targets)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """What gives the logits of rows, without dropout."""
+        return self.model
+
+    def decayed(self) -> list[nn.Parameter]:
+        """The parameters that weight decay is for."""
+        return list(self.model.parameters())
+
+    def optimizer(self, config: ModelConfig, rows: float) -> torch.optim.Optimizer:
+        """The optimizer of the method, with the weight decay spread over so many rows."""
+        name = METHODS[config.method].optimizer
+        assert name is not None
+        assert config.weight_decay is not None
+        decayed = self.decayed()
+        others = [parameter for parameter in self.model.parameters() if parameter not in set(decayed)]
+        groups = [{"params": decayed, "weight_decay": config.weight_decay / rows}, {"params": others}]
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, name)(groups, lr=config.learning_rate)
+        return optimizer
 
 
 def _grown(model: GAMLP, depth: int) -> GAMLP:
@@ -82,8 +110,8 @@ def _grown(model: GAMLP, depth: int) -> GAMLP:
     return GAMLP.from_parameters(pairs, model.activation)
 
 
-def _run_stage(
-    model: GAMLP,
+def run_stage(
+    learner: Learner,
     stage: int,
     training: Examples,
     validation: Examples | None,
@@ -91,15 +119,12 @@ def _run_stage(
     history: list[Record],
     on_epoch: Callable[[Record], None] | None,
 ) -> Status:
-    """Train ``model`` in place; with validation and patience it ends with its best weights on validation.
+    """Train the network in place; with validation and patience it ends with its best weights on validation.
 
     Otherwise it ends with the last ones, or after a failure with the last from which the loss was finite.
     """
-    assert config.learning_rate is not None
-    assert config.weight_decay is not None
-    decay = config.weight_decay / training.targets.rows().number
-    optimizer = OPTIMIZERS[config.method](model.parameters(), lr=config.learning_rate, weight_decay=decay)
-    dropout = 0.5 if config.method == "sign" else 0.0
+    model = learner.model
+    optimizer = learner.optimizer(config, training.targets.rows().number)
     selects = config.patience is not None and validation is not None
     best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
     status = Status.MAX_EPOCHS
@@ -108,7 +133,7 @@ def _run_stage(
             before = None if selects else _copy(model)
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = _mean_risk(config.risk, _forward(model, training.X, dropout), training.targets)
+            loss = learner.loss(training, config.risk)
             loss.backward()
             optimizer.step()
             if training.X.is_cuda:
@@ -116,7 +141,7 @@ def _run_stage(
             record = {"stage": stage, "stage_epoch": epoch, "epoch": len(history) + 1}
             record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
             if epoch % config.eval_every == 0 or epoch == config.epochs:
-                record |= _evaluate(model, training, validation, config.risk)
+                record |= _evaluate(learner, training, validation, config.risk)
             history.append(record)
             if on_epoch is not None:
                 on_epoch(record)
@@ -144,7 +169,7 @@ def _is_sound(record: Record) -> bool:
     return all(math.isfinite(record[name]) for name in ("objective", "train_loss") if record[name] is not None)
 
 
-def _mean_risk(name: str, logits: Tensor, y: Targets) -> Tensor:
+def mean_risk(name: str, logits: Tensor, y: Targets) -> Tensor:
     """A risk of :mod:`pdadmm_g.admm.risks`, averaged over the rows as is usual with learning rates."""
     if y.weights is None and name == "cross-entropy":
         return nn.functional.cross_entropy(logits, y.t)
@@ -153,25 +178,17 @@ def _mean_risk(name: str, logits: Tensor, y: Targets) -> Tensor:
     return RISKS[name](logits, y) / y.rows().number
 
 
-def _forward(model: GAMLP, x: Tensor, dropout: float) -> Tensor:
-    *hidden, last = model.linears
-    x = nn.functional.dropout(x, dropout)
-    for linear in hidden:
-        x = nn.functional.dropout(model.f(linear(x)), dropout)
-    logits: Tensor = last(x)
-    return logits
-
-
 def _copy(model: GAMLP) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 @torch.no_grad()
-def _evaluate(model: GAMLP, training: Examples, validation: Examples | None, risk: str) -> Record:
+def _evaluate(learner: Learner, training: Examples, validation: Examples | None, risk: str) -> Record:
     result: Record = {}
+    predict = learner.predictor()
     for name, examples in (("train", training), ("val", validation)):
         if examples is not None:
-            logits, y = model(examples.X), examples.targets
-            result[f"{name}_loss"] = float(_mean_risk(risk, logits, y))
+            logits, y = predict(examples.X), examples.targets
+            result[f"{name}_loss"] = float(mean_risk(risk, logits, y))
             result[f"{name}_accuracy"] = y.accuracy(logits)
     return result

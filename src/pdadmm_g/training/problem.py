@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.examples import Examples
+from ..data.examples import Examples, Graph
 from ..hardware import compute_threads
+from ..model import GAMLP, GCN
 from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -30,9 +33,18 @@ class Problem:
     augmentation: GraphAugment | None = None
     #: Rows to score the network on, where they were asked for.
     test: Examples | None = None
+    #: The graph that the rows are nodes of, where the network takes all of it.
+    graph: Graph | None = None
 
     def decided(self, seed: int) -> Problem:
         """The same with the weight decay chosen, if it was left to the data."""
         with compute_threads(self.config.threads):
             config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
         return dataclasses.replace(self, config=config)
+
+    def predictor(self, model: GAMLP) -> Callable[[Tensor], Tensor]:
+        """What gives the logits of rows of this problem, by a network that was trained on it."""
+        if not isinstance(model, GCN):
+            return model
+        assert self.graph is not None
+        return model(*self.graph).__getitem__
