@@ -81,7 +81,7 @@ def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tupl
         yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
 
 
-def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None) -> tuple[float, float]:
+def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:
     """Validation accuracy and minus log loss of the best of a few logistic regressions."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
