@@ -36,13 +36,13 @@ def prepare_graph(
     With ``test``, its test nodes are augmented too. Errors name the ``culprit``. Weights are of all nodes, or of the
     training nodes.
     """
-    data, training_rows = _training_rows(data, config, sample_weight, culprit)
+    data, trained = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.augment != "none":
         require_edges(data)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
-    _, y, weights, labels = training_rows
+    _, y, weights, labels = trained
     config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config, weights)
     augment = augmentation(config)
     features = augment.fit(data, torch.cat(list(parts.values()))).to(config.device)
@@ -57,7 +57,9 @@ def prepare_graph(
     return Problem(_examples(training.X, y, weights, config), validation, labels, config, augment, scored)
 
 
-def _training_rows(data: Data, config: ModelConfig, sample_weight: Any, culprit: str) -> tuple[Data, Weighed]:
+def training_rows(
+    data: Data, config: ModelConfig, sample_weight: Any = None, *, culprit: str = "data"
+) -> tuple[Data, Weighed]:
     """The graph with the training nodes that weigh something, and what these should become."""
     require_training_nodes(data, culprit=culprit)
     nodes, weights = data.train_mask.nonzero().view(-1), None
