@@ -25,7 +25,8 @@ import torch
 from record import write
 from torch_geometric.data import Data
 
-from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency
+from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.data.propagation import renormalized_adjacency
 
 
 def edges_of(args: argparse.Namespace) -> tuple[torch.Tensor, int, int]:

@@ -53,6 +53,9 @@ from pdadmm_g.config import METHODS, ModelConfig, RunConfig, settings_where
         ({"bits": 4}, "bits has no effect without quantize"),
         ({"method": "adam", "checkpoint_every": 2}, "checkpoint_every has no effect with method adam"),
         ({"workers": 2, "plan": "9,2"}, "plan must give each of 2 workers at least one of 10 layers, got 9,2"),
+        ({"class_weight": "heavy"}, "class_weight must be 'balanced' or map classes to weights, got heavy"),
+        ({"class_weight": {"a": -1}}, "class_weight of class a must not be negative, got -1"),
+        ({"class_weight": {10**400: 1}}, "class_weight must map labels to weights, got the label"),
         ({"checkpoint_every": 5, "eval_every": 2}, "checkpoint_every must be a multiple of eval_every = 2"),
     ],
 )
@@ -184,6 +187,8 @@ FREE = {
     "seed": st.integers(0, 2**62 - 1),
     "activation": st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["activation"])),
     "row_normalize": st.booleans(),
+    "class_weight": st.sampled_from([None, "balanced"])
+    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.floats(0, 1e15)),
     "patience": st.none() | st.integers(1, 10**6),
     "dataset": st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
 }

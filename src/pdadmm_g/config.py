@@ -13,7 +13,7 @@ import reprlib
 import struct
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -166,6 +166,10 @@ class ModelConfig:
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
         "[default: what suits the first stage best on the validation nodes; 0.07 for gcn, 0 for other methods]",
         TRAINING, rules=NOT_NEGATIVE, by_data=True,
+    )  # fmt: skip
+    class_weight: Mapping[str, float] | Literal["balanced"] | None = option(
+        None, "what the rows of each class weigh: balanced, so that all classes count alike, or in Python and YAML a "
+        "mapping from class to weight, 1 for those not named [default: 1 for all]", TRAINING,
     )  # fmt: skip
     learning_rate: float | None = option(
         None, "step of the other methods [default: 0.1 for gd, 0.001 for adadelta, adagrad, adam, 0.01 for the rest]",
@@ -368,6 +372,8 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         items = value.split(",") if isinstance(value, str) else value
         _require(isinstance(items, (list, tuple)), name, "must be a comma-separated list", value)
         return tuple(coerce(name, item, arguments[0]) for item in items)
+    if origin is Mapping:
+        return _class_weights(name, value)
     if kind is bool:
         _require(isinstance(value, bool), name, "must be true or false", value)
         return value
@@ -375,6 +381,30 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         _require(isinstance(value, (str, int, float)) and not isinstance(value, bool), name, "must be text", value)
         return str(value)
     return _number(name, value, kind)
+
+
+def label_name(label: Any) -> str:
+    """A label as text, by which settings name it, as JSON and YAML keep that. Equal labels have one name: 1 and 1.0."""
+    label = label.item() if hasattr(label, "item") else label
+    number = float(label) if isinstance(label, numbers.Real) else math.nan
+    return str(int(label)) if number.is_integer() else str(label)
+
+
+def _class_weights(name: str, value: Any) -> dict[str, float]:
+    """Weights by the names of the labels, in the order of these."""
+    _require(isinstance(value, Mapping), name, "must be 'balanced' or map classes to weights", value)
+    result: dict[str, float] = {}
+    for label, weight in value.items():
+        try:
+            key = label_name(label)
+        except (RuntimeError, TypeError, ValueError, OverflowError):  # tensors; numbers of thousands of digits
+            raise InputError(f"{name} must map labels to weights, got the label {_show(label)}") from None
+        number = _number(f"{name} of class {_show(key)}", weight, float)
+        for rule, holds in NOT_NEGATIVE:
+            _require(holds(number), f"{name} of class {_show(key)}", rule, number)
+        _require(key not in result, name, f"names class {_show(key)} twice", value)
+        result[key] = float(number)
+    return dict(sorted(result.items()))
 
 
 def _number(name: str, value: Any, kind: type) -> int | float:

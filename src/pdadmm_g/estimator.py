@@ -14,14 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig, settings_where
+from .config import ModelConfig, label_name, settings_where
 from .data.augmentation import GraphAugment, whole_graph
 from .data.augmentation_choice import augmentation
-from .data.checks import as_mask, as_tensor, check_graph, require_edges
+from .data.checks import (
+    as_mask,
+    as_tensor,
+    check_graph,
+    check_probabilities,
+    hard_labels,
+    is_soft,
+    missing_label,
+    require_edges,
+)
 from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
@@ -56,6 +65,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     ``fit(data)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y`` and a ``train_mask``; with a
     ``val_mask`` the best epoch is kept. ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it
     first (``StandardScaler``), as for any MLP.
+
+    Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the
+    classes are 0, 1, 2, ...; rows that validate or are scored count as of their most probable class, and a row of NaN
+    is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
+    of its weight.
 
     The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, and ``random_state``.
 
@@ -101,6 +115,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         rho: float = 5.0,
         nu: float = 1.0,
         weight_decay: float | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         learning_rate: float | None = None,
         penalty: Literal["constant", "stall", "balance"] = "constant",
         quantize: Literal["none", "p", "pq"] = "none",
@@ -135,6 +150,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.rho = rho
         self.nu = nu
         self.weight_decay = weight_decay
+        self.class_weight = class_weight
         self.learning_rate = learning_rate
         self.penalty = penalty
         self.quantize = quantize
@@ -155,21 +171,30 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Data | ArrayLike, y: ArrayLike | None = None, *, on_epoch: Callable[[Record], None] | None = None
+        self,
+        X: Data | ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | Tensor | None = None,
+        *,
+        on_epoch: Callable[[Record], None] | None = None,
     ) -> GAMLPClassifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
             X: A graph with labels and masks, or a feature matrix.
-            y: The labels of the feature matrix.
+            y: The labels of the feature matrix, or (rows, classes) their probabilities.
+            sample_weight: What each row weighs: one with weight 2 counts as two equal rows, one with weight 0 is left
+                out. For a graph, a weight for every node, of which those of the training nodes count, or for every
+                training node.
             on_epoch: Called with the record of each epoch as it ends.
         """
-        return self._fit(X, y, on_epoch=on_epoch)
+        return self._fit(X, y, sample_weight, on_epoch=on_epoch)
 
     def _fit(
         self,
         X: Data | ArrayLike,
         y: ArrayLike | None,
+        sample_weight: ArrayLike | Tensor | None = None,
         *,
         on_epoch: Callable[[Record], None] | None = None,
         checkpointing: Checkpointing | None = None,
@@ -185,7 +210,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
-        problem = self._problem(X, y, config).decided(int(seed))
+        problem = self._problem(X, y, sample_weight, config).decided(int(seed))
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
         self.model_ = result.model.cpu().eval()
@@ -212,7 +237,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy. For a graph, ``y`` is the mask (or indices) of the nodes to score, by default its test mask."""
         if not isinstance(X, Data):
-            return float(super().score(X, y, sample_weight))
+            soft = _probabilities(y)
+            return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
         data = check_graph(X)
         if data.y is None:
             raise InputError("data: labels 'y' are missing")
@@ -222,10 +248,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
             raise InputError("mask is empty: no node to score")
-        if bool((data.y[nodes] < 0).any()):
-            raise InputError(f"data: node {int(nodes[data.y[nodes] < 0][0])} has no label (y = -1) to score against")
-        predicted = self.predict(data, nodes)
-        return float(accuracy_score(data.y[nodes].numpy(), predicted, sample_weight=sample_weight))
+        labels = hard_labels(data)[nodes]
+        if bool((labels < 0).any()):
+            first = int(nodes[labels < 0][0])
+            raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
+        return float(accuracy_score(labels.numpy(), self.predict(data, nodes), sample_weight=sample_weight))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
@@ -250,6 +277,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             self.classes_ = np.asarray(about.classes)
             if self.classes_.ndim != 1 or len(set(about.classes)) != len(self.classes_):
                 raise ValueError("its classes are not a list of different labels")
+            if isinstance(self.class_weight, dict):
+                labels = {label_name(label): label for label in about.classes}
+                self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
             self.n_features_in_, self.status_ = about.n_features_in, Status[about.status]
             self.config_ = self._config()
             if "auto" in (self.config_.augment, self.config_.normalize):
@@ -290,16 +320,23 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         del settings["random_state"]
         return ModelConfig.from_settings(settings).resolved()
 
-    def _problem(self, X: Data | ArrayLike, y: ArrayLike | None, config: ModelConfig) -> Problem:
+    def _problem(
+        self, X: Data | ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | Tensor | None, config: ModelConfig
+    ) -> Problem:
         """What is to be trained. Sets ``n_features_in_``."""
         if isinstance(X, Data):
             data = check_graph(X)
-            problem = prepare_graph(data, config)
+            problem = prepare_graph(data, config, sample_weight=sample_weight)
             self.n_features_in_ = data.x.shape[1]
             return problem
-        features, labels = validate_data(self, X, y, dtype=np.float32)
-        check_classification_targets(labels)
-        return prepare_rows(as_tensor(features, "X must be numbers"), labels, config)
+        labels: Any = _probabilities(y)
+        if labels is None:
+            features, labels = validate_data(self, X, y, dtype=np.float32)
+            check_classification_targets(labels)
+        else:
+            features = validate_data(self, X, dtype=np.float32)
+            check_consistent_length(features, labels)
+        return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
 
     @torch.no_grad()
     def _logits(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
@@ -342,6 +379,18 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         elif self.augmentation_ is not None and self.augmentation_.mode != "none":
             require_edges(data)
         return data
+
+
+def _probabilities(y: Any) -> Tensor | None:
+    """Labels of a feature matrix that are probabilities, a column a class; None if they are anything else."""
+    try:
+        array = np.asarray(y)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array.ndim != 2 or array.dtype.kind != "f":
+        return None
+    given = as_tensor(array, "y must be numbers")
+    return check_probabilities(given, "y") if is_soft(given) else None
 
 
 def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
-from pdadmm_g.data import augmentation
-from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency
+from pdadmm_g.data import propagation
+from pdadmm_g.data.augmentation import GraphAugment, candidate_features
+from pdadmm_g.data.propagation import renormalized_adjacency
 from pdadmm_g.errors import InputError
 
 
@@ -137,7 +138,7 @@ def test_candidates_are_what_the_augmentations_give() -> None:
     data = path_of_four()
     nodes = torch.tensor([2, 0])
     like = GraphAugment(teleport=0.1)
-    candidates = list(augmentation.candidate_features(data, nodes, (1, 2, 5), like))
+    candidates = list(candidate_features(data, nodes, (1, 2, 5), like))
     assert [(mode, hops) for mode, hops, _ in candidates] == [
         ("none", 1), ("average", 1), ("average", 2), ("average", 5), ("hops", 4),
     ]  # fmt: skip
@@ -147,7 +148,7 @@ def test_candidates_are_what_the_augmentations_give() -> None:
 
 @pytest.mark.parametrize("mode", ["hops", "average"])
 def test_features_stream_from_file_to_file(tmp_path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setattr(augmentation, "BLOCK_BYTES", 100)  # one column at a time
+    monkeypatch.setattr(propagation, "BLOCK_BYTES", 100)  # one column at a time
     data = path_of_four()
     np.save(tmp_path / "x.npy", data.x.numpy())
     expected = GraphAugment(mode, 3).features(data)
@@ -214,7 +215,7 @@ def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.Monke
     data = Data(x=torch.randn(50, 13, generator=generator), edge_index=torch.randint(50, (2, 200), generator=generator))
     whole = GraphAugment().features(data)
     nodes = torch.tensor([7, 3, 3, 49])
-    monkeypatch.setattr(augmentation, "BLOCK_BYTES", 50 * 4 * 3)  # three columns at a time
+    monkeypatch.setattr(propagation, "BLOCK_BYTES", 50 * 4 * 3)  # three columns at a time
     torch.testing.assert_close(GraphAugment().features(data), whole)
     torch.testing.assert_close(GraphAugment().features(data, nodes), whole[nodes])
 
@@ -232,7 +233,7 @@ def test_memory_stays_near_output(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes, width = 2000, 64
     generator = torch.Generator().manual_seed(0)
     data = Data(x=torch.randn(nodes, width), edge_index=torch.randint(nodes, (2, 8000), generator=generator))
-    monkeypatch.setattr(augmentation, "BLOCK_BYTES", nodes * 4 * 8)
+    monkeypatch.setattr(propagation, "BLOCK_BYTES", nodes * 4 * 8)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

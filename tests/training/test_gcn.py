@@ -10,8 +10,9 @@ from torch_geometric.nn import GCNConv
 
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation import GraphAugment, renormalized_adjacency, whole_graph
+from pdadmm_g.data.augmentation import GraphAugment, whole_graph
 from pdadmm_g.data.examples import Examples, Graph
+from pdadmm_g.data.propagation import renormalized_adjacency
 from pdadmm_g.experiments import cells
 from pdadmm_g.model import GCN, _dropped
 from pdadmm_g.runs.export import export

@@ -25,17 +25,19 @@ def evaluate(run: str, dataset: str | None, data_root: str | None, output: Outpu
     pdadmm-g evaluate runs/cora-0 --dataset other.npz
     pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
     """
+    from ..data.checks import hard_labels
     from ..runs.scoring import accuracies
 
     classifier, data = load_run(run, dataset, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
-    unseen = sorted(set(data.y[data.y >= 0].tolist()) - set(classifier.classes_.tolist()))
+    labels = hard_labels(data)
+    unseen = sorted(set(labels[labels >= 0].tolist()) - set(classifier.classes_.tolist()))
     if unseen:
         warnings.warn(f"the model was trained without the labels {unseen[:5]}, and cannot predict them", stacklevel=1)
     results = accuracies(classifier, data)
     if not any(accuracy is not None for accuracy in results.values()):
-        results["accuracy"] = classifier.score(data, data.y >= 0)
+        results["accuracy"] = classifier.score(data, labels >= 0)
     for name, accuracy in results.items():
         output.say(f"{name.replace('_', ' ')}: {percent(accuracy)}")
     output.result(results)

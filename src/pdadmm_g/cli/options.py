@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal
 
@@ -79,5 +79,9 @@ def _metavar(kind: Any) -> str:
     if origin is tuple:
         return f"{_metavar(arguments[0])},..."
     if origin in (types.UnionType, typing.Union):
-        return "|".join(_metavar(option) for option in arguments if option is not type(None))
+        # A mapping is for files and Python: there is no way to write it here.
+        written = [
+            option for option in arguments if option is not type(None) and typing.get_origin(option) is not Mapping
+        ]
+        return "|".join(map(_metavar, written))
     return {int: "N", float: "X", str: "TEXT"}[kind]

@@ -6,4 +6,5 @@
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
 ``examples``             the rows that train or validate
+``weights``              what each of them weighs
 """

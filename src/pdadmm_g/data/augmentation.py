@@ -5,56 +5,28 @@ r"""Feature augmentation by multi-hop operators of the graph.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Literal
 
-import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from ..errors import InputError
+from .components import feature_rows, principal_directions
+from .copies import Copies, Source
 from .examples import Graph
-
-#: Bytes that one dense block of feature columns may take during propagation, and the fewest blocks and columns: three
-#: such blocks are held beside input and output, and a product with fewer columns spends its time on the indices.
-BLOCK_BYTES, BLOCKS, COLUMNS = 256 * 2**20, 8, 16
-#: Features of a whole graph with a smaller share of entries that are not zero are multiplied as a sparse matrix: words
-#: in a text are few of all words (1.3 % on Cora, where a step takes a twentieth of the time).
-DENSE = 0.1
-
-
-def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    r""":math:`\tilde A` as a sparse CSR tensor, :math:`A` being the undirected simple graph under ``edge_index``.
-
-    Edges are symmetrised, duplicates count once, and given self-loops are dropped, since :math:`A + I` brings its own.
-    """
-    # 32-bit indices where they suffice: half the memory.
-    kind = np.int32 if 2 * edge_index.shape[1] + num_nodes < 2**31 else np.int64
-    row, col = edge_index.cpu().numpy().astype(kind)
-    ones = np.ones(len(row), dtype=bool)
-    A = scipy.sparse.coo_array((ones, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
-    A = A + A.T + scipy.sparse.eye_array(num_nodes, dtype=bool, format="csr")
-    A.sort_indices()
-    degrees_plus_one = np.diff(A.indptr)
-    scale = torch.from_numpy(1 / np.sqrt(degrees_plus_one)).to(dtype).numpy()
-    values = np.repeat(scale, degrees_plus_one)
-    values *= scale[A.indices]
-    starts, columns, weights = (torch.from_numpy(part).to(edge_index.device) for part in (A.indptr, A.indices, values))
-    with _quiet():
-        return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's remarks on sparse matrices."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
-        yield
+from .propagation import (
+    DENSE,
+    Operator,
+    column_blocks,
+    inverse_row_sums,
+    normalized,
+    quiet,
+    renormalized_adjacency,
+    to_unit_length,
+)
 
 
 class GraphAugment(BaseTransform):
@@ -84,6 +56,9 @@ class GraphAugment(BaseTransform):
         teleport: The share alpha.
         row_normalize: Divide each row of H by the sum of its absolute values first.
         normalize: What is done to the rows of X.
+        components: H is first projected on so many principal directions, those in which its rows are longest after
+            two steps over the graph that the transform first sees; centred columns are then not divided by anything.
+            None for the features as they are.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -97,6 +72,7 @@ class GraphAugment(BaseTransform):
         teleport: float = 0.05,
         row_normalize: bool = True,
         normalize: Literal["none", "unit", "centered"] = "unit",
+        components: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if mode not in ("none", "hops", "average", "power") or hops < 1:
@@ -108,29 +84,59 @@ class GraphAugment(BaseTransform):
         self.teleport = teleport
         self.row_normalize = row_normalize
         self.normalize = normalize
+        self.components = components
         self.dtype = dtype
         #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
         self.mean: Tensor | None = None
         self.scale: Tensor | None = None
+        #: The principal directions (features, components), likewise; None where all features are taken.
+        self.basis: Tensor | None = None
+
+    @property
+    def operator(self) -> Operator:
+        """What it does with the graph."""
+        return Operator(self.mode, self.hops, self.teleport)
 
     @property
     def blocks(self) -> int:
-        """How many blocks of the input's width the output has."""
-        return self.hops if self.mode == "hops" else 1
+        """How many blocks the output has, each of the width of what is propagated."""
+        return self.operator.blocks
+
+    def width(self, features: int) -> int:
+        """How many columns the output has for so many features."""
+        return self.blocks * min(features, self.components or features)
+
+    def _is_fitted(self, features: int) -> bool:
+        projects = self.components is not None and self.components < features
+        return (self.mean is not None or self.normalize != "centered") and (self.basis is not None or not projects)
 
     def forward(self, data: Data) -> Data:
         data.x = self.features(data)
         return data
 
-    def fit(self, data: Data, nodes: Tensor | None = None) -> Tensor:
-        """Learn the column means from this graph, if they are needed; the augmented rows of ``nodes``."""
+    def fit(self, data: Data, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
+        """Learn directions and column means from this graph, if they are needed; the augmented rows of ``nodes``.
+
+        Several augmentations of one graph may share a :meth:`source`.
+        """
+        source = source if source is not None or self.components is None else self.source(data)
         if self.normalize != "centered":
-            return self.features(data, nodes)
+            return self._normalized(self.propagated(data, nodes, source=source))
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
-        rows = self.propagated(data, torch.cat([nodes, sample]))
+        rows = self.propagated(data, torch.cat([nodes, sample]), source=source)
         self._learn(rows[len(nodes) :])
         return self._normalized(rows[: len(nodes)])
+
+    def source(self, data: Data) -> Source:
+        """What is propagated, all in memory: the features in their principal directions, which are learned first."""
+        A = self.adjacency(data)
+        H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
+        if self.components is not None and self.components < H.shape[1]:
+            if self.basis is None:
+                self.basis = principal_directions(H, None if A is None else A.cpu(), self.components)
+            H = H @ self.basis
+        return Source(H.to_dense().to(data.x.device), A)
 
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
@@ -140,11 +146,12 @@ class GraphAugment(BaseTransform):
 
     def _learn(self, rows: Tensor) -> None:
         rows = rows.clone()
-        _to_unit_length(rows, self.blocks)
+        to_unit_length(rows, self.blocks)
         mean = rows.mean(0)
         deviation = torch.linalg.vector_norm(rows.sub_(mean), dim=0) / len(rows) ** 0.5
         self.mean = mean.cpu()
-        self.scale = (deviation.where(deviation > 1e-12, 1.0) ** 0.25).cpu()
+        scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
+        self.scale = (scale if self.basis is None else torch.ones_like(scale)).cpu()
 
     def features(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
@@ -153,9 +160,9 @@ class GraphAugment(BaseTransform):
         stream from disk to disk, and a graph that does not fit in memory can be augmented (not ``"centered"`` unless
         the transform is fitted).
         """
-        if self.normalize == "centered" and self.mean is None:
+        if not self._is_fitted(data.x.shape[1]):
             if out is not None:
-                raise InputError("fit the transform before it writes centred features into 'out'")
+                raise InputError("fit the transform before it writes what it has to learn first into 'out'")
             return self.fit(data, nodes)
         return self._normalized(self.propagated(data, nodes, out=out))
 
@@ -164,30 +171,58 @@ class GraphAugment(BaseTransform):
         mean, scale = (None if learned is None else learned.to(rows.device) for learned in (self.mean, self.scale))
         return normalized(rows, self.normalize, self.blocks, mean, scale)
 
-    def propagated(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+    def propagated(
+        self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None, source: Source | None = None
+    ) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
-        return _propagate(data, nodes, self._operators, self.blocks, self, out)
+        return self.propagated_by(self.operator, self.blocks, data, nodes, out=out, source=source)
 
-    def _operators(self, A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
-        """psi_k(A) H for each block of the output."""
-        if A is None or self.mode == "none":
-            # Without edges A~ = I, and every operator leaves H as it is.
-            yield from [H] * self.blocks
-        elif self.mode == "power":
-            for _ in range(self.hops):
-                H = A @ H
-            yield H
-        elif self.mode == "hops":
-            yield H
-            for _ in range(self.hops - 1):
-                H = A @ H
-                yield H
-        else:
-            mean = self.teleport * H
-            for _ in range(self.hops):
-                H = A @ H
-                mean.add_(H, alpha=(1 - self.teleport) / self.hops)
-            yield mean
+    def propagated_by(
+        self,
+        operators: Callable[[Tensor | None, Tensor], Iterator[Tensor]],
+        blocks: int,
+        data: Data,
+        nodes: Tensor | None,
+        *,
+        out: Tensor | None = None,
+        source: Source | None = None,
+    ) -> Tensor:
+        """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
+
+        Propagates a block of feature columns at a time, so that memory stays near input plus output.
+        """
+        if source is None and self.basis is not None:
+            source = self.source(data)
+        x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
+        num_nodes, width = x.shape
+        rows = slice(None) if nodes is None else nodes.to(x.device)
+        shape = (num_nodes if nodes is None else len(nodes), blocks * width)
+        if out is None:
+            out = torch.empty(shape, dtype=self.dtype, device=x.device)
+        elif out.shape != shape:
+            raise InputError(f"out must be of shape {shape}, got {tuple(out.shape)}")
+        scale = inverse_row_sums(x, self.dtype) if self.row_normalize and source is None else None
+        for start, H in column_blocks(x, self.dtype):
+            if scale is not None:
+                H *= scale
+            stop = start + H.shape[1]
+            for block, operated in enumerate(operators(A, H)):
+                out[:, block * width + start : block * width + stop] = operated[rows]
+        return out
+
+    def adjacency(self, data: Data) -> Tensor | None:
+        """The renormalised adjacency, where the graph has a say."""
+        if self.mode == "none" or data.edge_index is None:
+            return None
+        return renormalized_adjacency(data.edge_index.to(data.x.device), data.num_nodes, self.dtype)
+
+    def copies(self, source: Source, *, drop: float = 0.5) -> Copies:
+        """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
+        if self.normalize == "centered" and self.mean is None:
+            raise InputError("fit the transform before it makes copies: they share the statistics of clean features")
+        device = source.H.device
+        mean, scale = (None if learned is None else learned.to(device) for learned in (self.mean, self.scale))
+        return Copies(source, self.operator, self.normalize, mean, scale, drop)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
@@ -199,7 +234,7 @@ def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -
     X = augment.features(data)
     # On a GPU it is no faster, and the gradient would not be the same twice.
     if torch.device(device).type == "cpu" and int(X.count_nonzero()) < DENSE * X.numel():
-        with _quiet():
+        with quiet():
             X = X.to_sparse_csr()
     return Graph(X.to(device), A.to(device))
 
@@ -229,91 +264,10 @@ def candidate_features(
     for k in range(1, reach + 1):
         names += ([f"hop {k}"] if k <= 3 else []) + ([k] if k in averages else [])
     width = data.x.shape[1]
-    blocks = dict(zip(names, _propagate(data, nodes, operators, len(names), like).split(width, dim=1), strict=True))
+    rows = like.propagated_by(operators, len(names), data, nodes)
+    blocks = dict(zip(names, rows.split(width, dim=1), strict=True))
     candidates: list[tuple[Literal["none", "hops", "average"], int, list[int | str]]] = [("none", 1, ["hop 0"])]
     candidates += [("average", k, [k]) for k in averages]
     candidates += [("hops", 4, [f"hop {k}" for k in range(4)])]
     for mode, hops, parts in candidates:
         yield mode, hops, torch.cat([blocks[part] for part in parts], dim=1)
-
-
-def _propagate(
-    data: Data,
-    nodes: Tensor | None,
-    operators: Callable[[Tensor | None, Tensor], Iterator[Tensor]],
-    blocks: int,
-    like: GraphAugment,
-    out: Tensor | None = None,
-) -> Tensor:
-    """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
-
-    Propagates a block of feature columns at a time, so that memory stays near input plus output.
-    """
-    num_nodes, width = data.x.shape
-    device, dtype = data.x.device, like.dtype
-    A = None
-    if like.mode != "none" and data.edge_index is not None:
-        A = renormalized_adjacency(data.edge_index.to(device), num_nodes, dtype)
-    rows = slice(None) if nodes is None else nodes.to(device)
-    shape = (num_nodes if nodes is None else len(nodes), blocks * width)
-    if out is None:
-        out = torch.empty(shape, dtype=dtype, device=device)
-    elif out.shape != shape:
-        raise InputError(f"out must be of shape {shape}, got {tuple(out.shape)}")
-    scale = _inverse_row_sums(data.x, dtype) if like.row_normalize else None
-    for start, H in _column_blocks(data.x, dtype):
-        if scale is not None:
-            H *= scale
-        stop = start + H.shape[1]
-        for block, operated in enumerate(operators(A, H)):
-            out[:, block * width + start : block * width + stop] = operated[rows]
-    return out
-
-
-def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
-    """The propagated ``rows`` as the network takes them, see :class:`GraphAugment`. Overwrites ``rows``."""
-    if normalize != "none":
-        _to_unit_length(rows, blocks)
-    if normalize == "centered":
-        assert mean is not None
-        assert scale is not None
-        rows.sub_(mean).div_(scale)
-        _to_unit_length(rows, blocks)
-    return rows
-
-
-def _to_unit_length(rows: Tensor, blocks: int) -> None:
-    """Scale each of so many blocks of each row to length 1; zero rows stay zero."""
-    for block in rows.chunk(blocks, dim=1):
-        norm = torch.linalg.vector_norm(block, dim=1, keepdim=True)
-        block.div_(norm.where(norm > 0, 1.0))
-
-
-def _column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """Consecutive column ranges of ``x`` as fresh dense tensors, each with its first column."""
-    num_nodes, width = x.shape
-    step = max(1, min(BLOCK_BYTES // max(1, num_nodes * dtype.itemsize), max(COLUMNS, -(-width // BLOCKS))))
-    columns = _to_csc(x) if x.layout != torch.strided else None
-    for start in range(0, width, step):
-        if columns is None:
-            block = x[:, start : start + step].to(dtype, copy=True)
-        else:
-            block = torch.from_numpy(columns[:, start : start + step].toarray()).to(x.device, dtype)
-        yield start, block.contiguous()
-
-
-def _to_csc(x: Tensor) -> scipy.sparse.csc_array:
-    """The sparse matrix for scipy, which has no half precision."""
-    coo = x.to_sparse_coo().coalesce().cpu()
-    values = coo.values().float() if coo.dtype in (torch.float16, torch.bfloat16) else coo.values()
-    return scipy.sparse.csc_array((values.numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape))
-
-
-def _inverse_row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
-    if x.layout == torch.strided:
-        sums = torch.zeros(x.shape[0], dtype=torch.float64, device=x.device)
-        for _, block in _column_blocks(x, dtype):
-            sums += block.abs_().sum(1, dtype=torch.float64)
-    else:
-        sums = torch.from_numpy(abs(_to_csc(x)).sum(axis=1)).to(x.device, dtype)
-    return (1 / sums.where(sums > 0, 1.0)).to(dtype).unsqueeze(1)

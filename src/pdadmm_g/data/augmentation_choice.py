@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from .augmentation import GraphAugment, candidate_features
+from .checks import hard_labels
 from .examples import at_most
 
 #: Taken where there is no validation node.
@@ -41,26 +42,30 @@ def augmentation(config: ModelConfig) -> GraphAugment:
     )
 
 
-def choose_augmentation(data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig) -> ModelConfig:
+def choose_augmentation(
+    data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
+) -> ModelConfig:
     """``config`` with augment, hops and normalize filled in: the best by validation accuracy of logistic regression.
 
-    Of equally accurate ones, the one with the lower validation loss is taken.
+    Of equally accurate ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
+    nodes with probabilities count as of their most probable class.
     """
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
     if "auto" not in (config.augment, config.normalize):
         return config
-    if validation is None:
+    labels = hard_labels(data)
+    if validation is None or len(labels[training].unique()) == 1:
         augment = "average" if config.augment == "auto" else config.augment
         normalize = "centered" if config.normalize == "auto" else config.normalize
         return dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
-    labels = [data.y[part] for part in parts]
+    weights = None if weights is None else at_most(MOST_NODES, weights)
     best, choice = (-1.0, -math.inf), config
     for candidate, rows in _candidates(data, torch.cat(parts), config):
         for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
             candidate = dataclasses.replace(candidate, normalize=normalize)
-            score = _linear_score(augmentation(candidate).fit_rows(rows), labels)
+            score = _linear_score(augmentation(candidate).fit_rows(rows), [labels[part] for part in parts], weights)
             if score > best:
                 best, choice = score, candidate
     return choice
@@ -76,7 +81,7 @@ def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tupl
         yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
 
 
-def _linear_score(X: Tensor, labels: list[Tensor]) -> tuple[float, float]:
+def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:
     """Validation accuracy and minus log loss of the best of a few logistic regressions."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
@@ -88,10 +93,15 @@ def _linear_score(X: Tensor, labels: list[Tensor]) -> tuple[float, float]:
         training, validation = training @ basis, validation @ basis
     y, y_val = (part.numpy() for part in labels)
     known = np.isin(y_val, y)
+    number = len(y) if weights is None else float(weights.double().sum())
+    sample_weight = None if weights is None else weights.double().numpy()
     best = (-1.0, -math.inf)
     for ridge in RIDGES:
-        model = LogisticRegression(C=1 / (ridge * len(y)), max_iter=200, tol=1e-3).fit(training.numpy(), y)
+        model = LogisticRegression(C=1 / (ridge * number), max_iter=200, tol=1e-3)
+        model.fit(training.numpy(), y, sample_weight)
         accuracy = float((model.predict(validation.numpy()) == y_val).mean())
-        loss = log_loss(y_val[known], model.predict_proba(validation.numpy()[known]), labels=model.classes_)
+        loss = math.inf
+        if known.any():
+            loss = log_loss(y_val[known], model.predict_proba(validation.numpy()[known]), labels=model.classes_)
         best = max(best, (accuracy, -loss))
     return best

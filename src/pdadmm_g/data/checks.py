@@ -19,8 +19,8 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 def check_graph(data: Data, *, culprit: str = "data") -> Data:
     """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
 
-    Features must be finite, edges within range, labels integers, masks booleans or node indices of the right shape.
-    Labels may be missing (-1) only outside the masks.
+    Features must be finite, edges within range, labels integers or rows of probabilities, masks booleans or node
+    indices of the right shape. Labels may be missing (-1, or a row of NaN) only outside the masks.
     """
     data = copy.copy(data)
     x = data.x
@@ -43,23 +43,46 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
     return data
 
 
-def check_training(data: Data, *, culprit: str = "data") -> None:
-    """Raise :class:`InputError` unless ``data``, already through :func:`check_graph`, can be trained on."""
+def hard_labels(data: Data) -> Tensor:
+    """The class of every node, the most probable one where 'y' holds probabilities; -1 for a node without label."""
+    if not data.y.is_floating_point():
+        return data.y
+    return data.y.argmax(1).where(~data.y.isnan().any(1), -1)
+
+
+def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
+    """Raise unless there are labels, and nodes to train on."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing")
     if "train_mask" not in data:
         raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
     if not bool(data.train_mask.any()):
         raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
+
+
+def require_labels(data: Data, mask: str, *, culprit: str = "data") -> None:
+    """Raise unless every node of the mask has a label."""
+    unlabelled = (data[mask] & (hard_labels(data) < 0)).nonzero()
+    if len(unlabelled):
+        raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label ({missing_label(data)})")
+
+
+def missing_label(data: Data) -> str:
+    """How 'y' says that a node has no label."""
+    return "a row of NaN" if data.y.is_floating_point() else "y = -1"
+
+
+def check_training(data: Data, *, culprit: str = "data") -> None:
+    """Raise :class:`InputError` unless ``data``, already through :func:`check_graph`, can be trained on."""
+    require_training_nodes(data, culprit=culprit)
     used = torch.zeros_like(data.train_mask)
     for mask in MASKS:
         if mask in data:
             used |= data[mask]
-            unlabelled = (data[mask] & (data.y < 0)).nonzero()
-            if len(unlabelled):
-                raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label (y = -1)")
-    present = set(data.y[data.train_mask].unique().tolist())
-    absent = set(data.y[used].unique().tolist()) - present
+            require_labels(data, mask, culprit=culprit)
+    training = data.y[data.train_mask]
+    present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
+    absent = set(hard_labels(data)[used].unique().tolist()) - present
     if absent:
         raise InputError(f"{culprit}: class {min(absent)} has no training node")
     if len(present) == 1:
@@ -160,6 +183,8 @@ def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
     y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
+    if is_soft(y) and len(y) == num_nodes:
+        return check_probabilities(y, f"{culprit}: labels 'y'", missing=True)
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_floating_point():
@@ -173,6 +198,33 @@ def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
     if int(y.min()) < -1:
         raise InputError(f"{culprit}: labels must be 0 or more (-1 for unlabelled nodes), got {int(y.min())}")
     return y
+
+
+def is_soft(y: Tensor) -> bool:
+    """Do these labels look like probabilities: a matrix of fractions with a column for each of several classes?"""
+    return y.ndim == 2 and y.shape[1] >= 2 and y.is_floating_point()
+
+
+def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Tensor:
+    """Rows of probabilities, made to sum to one exactly. With ``missing``, a row of NaN is a node without label."""
+    y = y.double()
+    absent = y.isnan().all(1) & missing
+    total = y.sum(1)
+    for bad, rule in (
+        ((~y.isfinite()).any(1), "must be finite"),
+        ((y < 0).any(1), "must not be negative"),
+        ((total - 1).abs() > SUM_TOLERANCE, "must sum to one"),
+    ):
+        rows = (bad & ~absent).nonzero()
+        if len(rows):
+            row = int(rows[0])
+            values = ", ".join(f"{value:g}" for value in y[row, :6].tolist()) + (", ..." if y.shape[1] > 6 else "")
+            raise InputError(f"{culprit}: the probabilities of row {row} {rule}, got {values}")
+    return y / total[:, None]
+
+
+#: Sums of probabilities differ from one by so much at the most.
+SUM_TOLERANCE = 1e-3
 
 
 def _warn_overlap(data: Data) -> None:

@@ -175,7 +175,9 @@ _cache: dict[Any, Problem] = {}
 def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Problem:
     """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
     names = (*settings_where(config, group=GRAPH), "device")
-    key = (dataset, data_root, config.needs_graph, *(getattr(config, name) for name in names))
+    key = (
+        dataset, data_root, config.needs_graph, repr(config.class_weight), *(getattr(config, name) for name in names)
+    )  # fmt: skip
     if key not in _cache:
         _cache.clear()
         prepared = prepare_graph(load_dataset(dataset, data_root), config, test=True, culprit=dataset)

@@ -112,11 +112,13 @@ class _Epoch:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The settings, each of them a value or a list of numbers: YAML could make anything else, without end too."""
+    """The settings, each a value, a list of numbers or named numbers: YAML could make anything else, endless too."""
     config = read_yaml(path)
     for key, value in config.items():
-        if isinstance(value, list):
-            plain = all(isinstance(item, float) or is_number(item) for item in value)
+        if isinstance(value, (list, dict)):
+            items = value.values() if isinstance(value, dict) else value
+            plain = all(isinstance(item, float) or is_number(item) for item in items)
+            plain &= not isinstance(value, dict) or all(isinstance(name, str) for name in value)
         else:
             plain = value is None or isinstance(value, (str, bool, float)) or is_number(value)
         if not plain:
@@ -188,6 +190,8 @@ def _name(value: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

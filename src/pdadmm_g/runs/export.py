@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..config import GRAPH, settings_where
-from ..data.augmentation import GraphAugment, normalized
+from ..data.augmentation import GraphAugment
+from ..data.propagation import normalized
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..model import GAMLP, GCN

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from .. import __version__
 from ..config import RunConfig
-from ..data.checks import MASKS
+from ..data.checks import MASKS, hard_labels
 from ..estimator import GAMLPClassifier
 from ..training.records import WORKER_FIGURES
 
@@ -86,7 +86,7 @@ def _accuracies(data: Data, predicted: Tensor) -> dict[str, float | None]:
     result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
     for mask in _present(data):
         nodes = data[mask]
-        result[mask.replace("_mask", "_accuracy")] = float((predicted[nodes] == data.y[nodes]).double().mean())
+        result[mask.replace("_mask", "_accuracy")] = float((predicted == hard_labels(data))[nodes].double().mean())
     return result
 
 
@@ -96,8 +96,8 @@ def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str,
     None without such nodes, or with so many classes that nobody could read it.
     """
     for mask in ("test_mask", "val_mask"):
-        if mask in data and bool((nodes := data[mask] & (data.y >= 0)).any()):
-            true = data.y[nodes].numpy()
+        if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
+            true = hard_labels(data)[nodes].numpy()
             names = np.union1d(classes, true)
             if len(names) > MAX_CONFUSION:
                 return None

@@ -19,6 +19,7 @@ from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import take_part
+from ..training.prepare import training_rows
 from ..training.records import Record
 from .folder import RunFolder
 from .scoring import summarize
@@ -44,7 +45,8 @@ def train_run(
         folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         data = load_dataset(config.dataset, config.data_root)
-        check_training(data, culprit=config.dataset)
+        trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
+        check_training(trained, culprit=config.dataset)
         checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
         if config.tensorboard:
             require_tensorboard()

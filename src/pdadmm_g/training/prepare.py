@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -14,17 +15,30 @@ from torch_geometric.data import Data
 from ..config import ModelConfig
 from ..data.augmentation import whole_graph
 from ..data.augmentation_choice import augmentation, choose_augmentation
-from ..data.checks import MASKS, check_training, require_edges
+from ..data.checks import (
+    MASKS,
+    as_mask,
+    check_training,
+    hard_labels,
+    require_edges,
+    require_labels,
+    require_training_nodes,
+)
 from ..data.examples import Examples
+from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from .problem import Problem
 
 
-def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False, culprit: str = "data") -> Problem:
+def prepare_graph(
+    data: Data, config: ModelConfig, *, test: bool = False, culprit: str = "data", sample_weight: Any = None
+) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
-    With ``test``, its test nodes are augmented too. Errors name the ``culprit``.
+    With ``test``, its test nodes are augmented too. Errors name the ``culprit``. Weights are of all nodes, or of the
+    training nodes.
     """
+    data, trained = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.needs_graph:
         require_edges(data, f"method {config.method} needs it")
@@ -32,26 +46,73 @@ def prepare_graph(data: Data, config: ModelConfig, *, test: bool = False, culpri
         require_edges(data)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
-    config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config)
+    _, y, weights, labels = trained
+    config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config, weights)
     augment = augmentation(config)
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    rows = augment.fit(data, nodes) if graph is None else nodes
-    classes = data.y[data.train_mask].unique()
+    features = augment.fit(data, nodes) if graph is None else nodes
+    classes = torch.as_tensor(labels)
+    rows = features.to(config.device).split([*map(len, parts.values())])
     examples = {
-        mask: Examples(part, torch.searchsorted(classes, data.y[parts[mask]]).to(config.device))
-        for mask, part in zip(masks, rows.to(config.device).split([*map(len, parts.values())]), strict=True)
+        mask: Examples(part, torch.searchsorted(classes, hard_labels(data)[parts[mask]]).to(config.device))
+        for mask, part in zip(masks, rows, strict=True)
     }
     training, validation, scored = (examples.get(mask) for mask in MASKS)
     assert training is not None
-    return Problem(training, validation, classes.numpy(), config, augment, scored, graph)
+    return Problem(_examples(training.X, y, weights, config), validation, labels, config, augment, scored, graph)
 
 
-def prepare_rows(features: Tensor, labels: NDArray[Any], config: ModelConfig) -> Problem:
-    """The problem of a matrix, which is taken as it is, and one label for each of its rows."""
+def training_rows(
+    data: Data, config: ModelConfig, sample_weight: Any = None, *, culprit: str = "data"
+) -> tuple[Data, Weighed]:
+    """The graph with the training nodes that weigh something, and what these should become."""
+    require_training_nodes(data, culprit=culprit)
+    nodes, weights = data.train_mask.nonzero().view(-1), None
+    if sample_weight is not None:
+        weights = row_weights(sample_weight, nodes, data.num_nodes)
+        nodes, weights = nodes[weights > 0], weights[weights > 0]
+        data = _trained_on(data, nodes)
+    require_labels(data, "train_mask", culprit=culprit)
+    y = data.y[nodes]
+    if y.is_floating_point():
+        classes = torch.arange(y.shape[1])
+    else:
+        classes, y = y.unique(return_inverse=True)
+    rows = weighed(y, classes.numpy(), config.class_weight, weights)
+    return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows
+
+
+def _trained_on(data: Data, nodes: Tensor) -> Data:
+    """The same graph with these training nodes."""
+    data = copy.copy(data)
+    data.train_mask = as_mask(nodes, data.num_nodes, "train_mask")
+    return data
+
+
+def prepare_rows(
+    features: Tensor, labels: NDArray[Any] | Tensor, config: ModelConfig, sample_weight: Any = None
+) -> Problem:
+    """The problem of a matrix, which is taken as it is, with a label a row, or in a tensor the probabilities of all."""
     if config.needs_graph:
         raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
-    classes, encoded = np.unique(labels, return_inverse=True)
-    examples = Examples(features.to(config.device), torch.as_tensor(encoded, device=config.device))
+    number = len(features)
+    given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
+    if isinstance(labels, Tensor):
+        classes, y = np.arange(labels.shape[1]), labels
+    else:
+        classes, encoded = np.unique(labels, return_inverse=True)
+        y = torch.as_tensor(encoded)
+    kept, y, weights, classes = weighed(y, classes, config.class_weight, given)
+    if kept is not None:
+        features = features[kept]
+    examples = _examples(features.to(config.device), y, weights, config)
     config = dataclasses.replace(config, augment="none", hops=1, normalize="none")
     return Problem(examples, None, classes, config)
+
+
+def _examples(X: Tensor, y: Tensor, weights: Tensor | None, config: ModelConfig) -> Examples:
+    """Rows that train, all on one device and their numbers of one type."""
+    kind = X.dtype if X.is_floating_point() else torch.float32
+    y = y.to(config.device, kind if y.is_floating_point() else torch.int64)
+    return Examples(X, y, None if weights is None else weights.to(config.device, kind))

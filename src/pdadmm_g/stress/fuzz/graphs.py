@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ...data.checks import check_graph, check_training
+from ...data.checks import check_graph, check_training, hard_labels
 from ...data.datasets import load_dataset
 from ...estimator import GAMLPClassifier
 from .limits import Violation
@@ -80,7 +80,11 @@ def check_data(data: Data) -> None:
     if data.edge_index is not None and data.edge_index.numel():
         sound &= int(data.edge_index.min()) >= 0 and int(data.edge_index.max()) < nodes
     if data.y is not None:
-        sound &= data.y.dtype == torch.int64 and data.y.shape == (nodes,) and int(data.y.min()) >= -1
+        labels = hard_labels(data)
+        sound &= labels.dtype == torch.int64 and labels.shape == (nodes,) and int(labels.min()) >= -1
+        if data.y.is_floating_point():
+            total = data.y[labels >= 0].sum(1)
+            sound &= torch.allclose(total, torch.ones_like(total)) and not bool((data.y < 0).any())
     for mask in ("train_mask", "val_mask", "test_mask"):
         if mask in data:
             sound &= data[mask].dtype == torch.bool and data[mask].shape == (nodes,)
