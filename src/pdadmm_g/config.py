@@ -76,12 +76,15 @@ COUNT: tuple[Rule, ...] = (
     ("must be at least 1", lambda value: value >= 1),
     ("must be at most 1000000", lambda value: value <= 10**6),
 )
+FROM_ZERO: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0), COUNT[1])
+SHARE: tuple[Rule, ...] = (("must be in [0, 1)", lambda value: 0 <= value < 1),)
 PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" not in value),)
 
 #: The groups in which settings are shown, in that order.
 RUN, GRAPH, NETWORK = "Data and run folder", "What the graph adds to the features", "Network"
+UNLABELLED = "Nodes without labels"
 TRAINING, QUANTIZATION, MACHINE = "Training", "Quantization (pdADMM-G-Q)", "Workers and devices"
-GROUPS = (RUN, GRAPH, NETWORK, TRAINING, QUANTIZATION, MACHINE)
+GROUPS = (RUN, GRAPH, NETWORK, TRAINING, UNLABELLED, QUANTIZATION, MACHINE)
 
 
 def option(
@@ -133,14 +136,18 @@ class ModelConfig:
         None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]", GRAPH, rules=COUNT,
         by_data=True,
     )  # fmt: skip
-    teleport: float = option(
-        0.05, "share of the node's own features in the averaged operator", GRAPH,
-        rules=(("must be in [0, 1)", lambda value: 0 <= value < 1),),
+    teleport: float | None = option(
+        None, "share of the node's own features in the averaged operator [default: 0.05; where nodes without labels "
+        "teach, what suits best]", GRAPH, rules=SHARE, by_data=True,
     )  # fmt: skip
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
     normalize: Literal["auto", "none", "unit", "centered"] = option(
         "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
         "whichever of the last two suits a linear model best on the validation nodes", GRAPH, by_data=True,
+    )  # fmt: skip
+    components: int | None = option(
+        None, "principal directions of the features that are augmented "
+        "[default: all features; 256 directions where nodes without labels teach]", GRAPH, rules=COUNT, by_data=True,
     )  # fmt: skip
     layers: int = option(
         10, "number of layers, at least 2", NETWORK,
@@ -198,6 +205,27 @@ class ModelConfig:
         1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
     )
     eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
+    unlabelled: int | None = option(
+        None, "most nodes without labels that teach in a round; 0 for none "
+        "[default: 2000 where they help on the validation nodes]", UNLABELLED, rules=FROM_ZERO, by_data=True,
+        method="pdadmm-g",
+    )  # fmt: skip
+    rounds: int = option(
+        8, "renewals of what nodes without labels should become", UNLABELLED, rules=COUNT, method="pdadmm-g"
+    )
+    copies: int = option(2, "random copies of the features in a round", UNLABELLED, rules=COUNT, method="pdadmm-g")
+    drop: float = option(
+        0.5, "probability with which a copy leaves out the features of a node", UNLABELLED, rules=SHARE,
+        method="pdadmm-g",
+    )  # fmt: skip
+    sharpness: float | None = option(
+        None, "exponent that makes the mean prediction of the copies a target [default: what suits best]", UNLABELLED,
+        rules=POSITIVE, by_data=True, method="pdadmm-g",
+    )  # fmt: skip
+    trust: float = option(
+        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED, rules=POSITIVE,
+        method="pdadmm-g",
+    )  # fmt: skip
     workers: int = option(
         1, "processes that share the layers; the trained weights are the same for any number", MACHINE, rules=COUNT,
         decides="nothing", method="pdadmm-g",

@@ -84,6 +84,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
         config_: The settings that the model was fitted with, every default filled in.
+        choices_: What was chosen by the data and why, a sentence each.
     """
 
     model_: GAMLP
@@ -96,6 +97,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     seconds_: float
     plan_: tuple[int, ...]
     config_: ModelConfig
+    choices_: tuple[str, ...]
 
     def __init__(
         self,
@@ -103,9 +105,10 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn"] = "pdadmm-g",
         augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
         hops: int | None = None,
-        teleport: float = 0.05,
+        teleport: float | None = None,
         row_normalize: bool = True,
         normalize: Literal["auto", "none", "unit", "centered"] = "auto",
+        components: int | None = None,
         layers: int = 10,
         hidden: int = 100,
         stages: tuple[int, ...] | None = None,
@@ -125,6 +128,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         patience: int | None = 100,
         tolerance: float = 1e-6,
         eval_every: int = 1,
+        unlabelled: int | None = None,
+        rounds: int = 8,
+        copies: int = 2,
+        drop: float = 0.5,
+        sharpness: float | None = None,
+        trust: float = 10.0,
         workers: int = 1,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
@@ -141,6 +150,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.teleport = teleport
         self.row_normalize = row_normalize
         self.normalize = normalize
+        self.components = components
         self.layers = layers
         self.hidden = hidden
         self.stages = stages
@@ -160,6 +170,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.patience = patience
         self.tolerance = tolerance
         self.eval_every = eval_every
+        self.unlabelled = unlabelled
+        self.rounds = rounds
+        self.copies = copies
+        self.drop = drop
+        self.sharpness = sharpness
+        self.trust = trust
         self.workers = workers
         self.threads = threads
         self.plan = plan
@@ -210,8 +226,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
-        problem = self._problem(X, y, sample_weight, config).decided(int(seed))
+        problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed))
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+        self.choices_ = problem.reasons
         result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
@@ -262,7 +279,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         about = Saved(
             settings, self.augmentation_ is not None, self.n_features_in_, self.classes_.tolist(), self.status_.name
         )
-        self.model_.save(path, vars(about), self._augmentation_tensors())
+        self.model_.save(path, vars(about), self.augmentation_.learned() if self.augmentation_ else None)
 
     @classmethod
     def load(cls, path: str | Path) -> GAMLPClassifier:
@@ -287,30 +304,20 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(model, GCN) != self.config_.needs_graph or (self.config_.needs_graph and not about.graph):
                 raise ValueError("its network is not that of its method")
             self.augmentation_ = augmentation(self.config_) if about.graph else None
-            if self.augmentation_ is not None and self.config_.normalize == "centered":
-                self.augmentation_.mean, self.augmentation_.scale = tensors["mean"], tensors["scale"]
-                if not tensors["mean"].shape == tensors["scale"].shape == (model.widths[0],):
-                    raise ValueError("its column means do not fit its layers")
-                if not bool((tensors["scale"] > 0).all()):
-                    raise ValueError("its column scales are not positive")
+            width = self.n_features_in_
+            if self.augmentation_ is not None:
+                self.augmentation_.restore(tensors, width)
+                width = self.augmentation_.width(width)
             self.history_ = []
-            blocks = self.augmentation_.blocks if self.augmentation_ else 1
             if model.activation != self.config_.activation:
                 raise ValueError("its activation is not that of its settings")
-            if model.widths[0] != blocks * self.n_features_in_ or model.widths[-1] != len(self.classes_):
+            if model.widths[0] != width or model.widths[-1] != len(self.classes_):
                 raise ValueError("its layers do not fit its description")
         except KeyError as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
         return self
-
-    def _augmentation_tensors(self) -> dict[str, Tensor]:
-        """What the augmentation learned from the graph that the model was fitted on."""
-        fitted = self.augmentation_
-        if fitted is None or fitted.mean is None or fitted.scale is None:
-            return {}
-        return {"mean": fitted.mean, "scale": fitted.scale}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -321,12 +328,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         return ModelConfig.from_settings(settings).resolved()
 
     def _problem(
-        self, X: Data | ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | Tensor | None, config: ModelConfig
+        self,
+        X: Data | ArrayLike,
+        y: ArrayLike | None,
+        sample_weight: ArrayLike | Tensor | None,
+        config: ModelConfig,
+        seed: int,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_``."""
         if isinstance(X, Data):
             data = check_graph(X)
-            problem = prepare_graph(data, config, sample_weight=sample_weight)
+            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight)
             self.n_features_in_ = data.x.shape[1]
             return problem
         labels: Any = _probabilities(y)
@@ -363,7 +375,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         data = self._checked(X)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
-        chunk = max(1, PREDICT_BYTES // (4 * fitted.blocks * self.n_features_in_))
+        chunk = max(1, PREDICT_BYTES // (4 * fitted.width(self.n_features_in_)))
         for part in index.split(chunk):
             yield fitted.features(data, part)
 

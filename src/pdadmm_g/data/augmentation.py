@@ -153,6 +153,24 @@ class GraphAugment(BaseTransform):
         scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
         self.scale = (scale if self.basis is None else torch.ones_like(scale)).cpu()
 
+    def learned(self) -> dict[str, Tensor]:
+        """What it learned from the graph that it was fitted on."""
+        known = {"mean": self.mean, "scale": self.scale, "basis": self.basis}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+    def restore(self, learned: dict[str, Tensor], features: int) -> None:
+        """Take over what another one :meth:`learned` of so many features. A KeyError or ValueError if it cannot be."""
+        if self.components is not None and self.components < features:
+            self.basis = learned["basis"]
+            if self.basis.shape != (features, self.components):
+                raise ValueError("its principal directions do not fit its features")
+        if self.normalize == "centered":
+            self.mean, self.scale = learned["mean"], learned["scale"]
+            if not self.mean.shape == self.scale.shape == (self.width(features),):
+                raise ValueError("its column means do not fit its layers")
+            if not bool((self.scale > 0).all()):
+                raise ValueError("its column scales are not positive")
+
     def features(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
 

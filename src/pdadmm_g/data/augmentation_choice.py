@@ -19,6 +19,7 @@ from .examples import at_most
 
 #: Taken where there is no validation node.
 DEFAULT_HOPS = 8
+DEFAULT_TELEPORT = 0.05
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
 NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
@@ -36,9 +37,10 @@ def augmentation(config: ModelConfig) -> GraphAugment:
     return GraphAugment(
         config.augment,
         config.hops,
-        teleport=config.teleport,
+        teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
         row_normalize=config.row_normalize,
         normalize=config.normalize,
+        components=config.components,
     )
 
 
@@ -50,6 +52,8 @@ def choose_augmentation(
     Of equally accurate ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class.
     """
+    if config.teleport is None:
+        config = dataclasses.replace(config, teleport=DEFAULT_TELEPORT)
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
     if "auto" not in (config.augment, config.normalize):
@@ -73,6 +77,7 @@ def choose_augmentation(
 
 def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tuple[ModelConfig, Tensor]]:
     """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
+    assert config.teleport is not None
     like = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize)
     if config.augment == "auto":
         for mode, hops, rows in candidate_features(data, nodes, (config.hops,) if config.hops else HOPS, like):

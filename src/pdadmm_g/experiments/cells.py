@@ -143,7 +143,7 @@ def _validation_score(runs: Sequence[Row]) -> tuple[float, float]:
 def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Row:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
     config = ModelConfig.from_settings(settings | {"device": device}).resolved()
-    problem = problem_of(dataset, data_root, config).decided(seed)
+    problem = problem_of(dataset, data_root, config, seed).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
     with compute_threads(config.threads), torch.no_grad():
@@ -165,6 +165,9 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
         "hops": config.hops,
         "normalize": config.normalize,
         "weight_decay": config.weight_decay,
+        **({"teleport": config.teleport, "sharpness": config.sharpness} if config.unlabelled else {}),
+        "unlabelled": config.unlabelled,
+        "layers": len(result.model.linears),
     }
 
 
@@ -172,18 +175,22 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
 _cache: dict[Any, Problem] = {}
 
 
-def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Problem:
+def problem_of(dataset: str, data_root: str | None, config: ModelConfig, seed: int) -> Problem:
     """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
-    names = (*settings_where(config, group=GRAPH), "device")
+    names = settings_where(config, group=GRAPH)
     key = (
-        dataset, data_root, config.needs_graph, repr(config.class_weight), *(getattr(config, name) for name in names)
+        dataset, data_root, config.device, config.needs_graph, repr(config.class_weight),
+        *(getattr(config, name) for name in names),
     )  # fmt: skip
     if key not in _cache:
         _cache.clear()
-        prepared = prepare_graph(load_dataset(dataset, data_root), config, test=True, culprit=dataset)
+        prepared = prepare_graph(load_dataset(dataset, data_root), config, seed=seed, test=True, culprit=dataset)
         training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
         assert training is not None
-        _cache[key] = dataclasses.replace(prepared, training=training, validation=validation, test=test)
+        prepared = dataclasses.replace(prepared, training=training, validation=validation, test=test)
+        if not config.by_gradient and config.unlabelled != 0 and config.augment in ("auto", "average"):
+            return prepared  # how nodes without labels teach, and whether they do, depends on the seed
+        _cache[key] = prepared
     known = _cache[key]
     chosen = {name: getattr(known.config, name) for name in names}
     return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))

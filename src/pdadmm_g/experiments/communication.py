@@ -41,14 +41,15 @@ def run(
                 # No early stopping: every case makes the same number of epochs, so that bytes compare.
                 config = ModelConfig(
                     hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
-                    weight_decay=0.1, workers=workers, augment="average", hops=8, normalize="centered", **settings,
+                    weight_decay=0.1, workers=workers, augment="average", hops=8, normalize="centered", unlabelled=0,
+                    **settings,
                 ).resolved()  # fmt: skip
                 row = results.put({"dataset": name, "method": case, **_figures(name, data_root, config, seeds)})
             yield row
 
 
 def _figures(dataset: str, data_root: str | None, config: ModelConfig, seeds: Sequence[int]) -> Row:
-    problem = problem_of(dataset, data_root, config)
+    problem = problem_of(dataset, data_root, config, seeds[0])
     accuracies = []
     for seed in seeds:
         with warnings.catch_warnings():

@@ -38,7 +38,7 @@ def run(
 
 
 def _curves(dataset: str, data_root: str | None, config: ModelConfig) -> Row:
-    trained = fit(problem_of(dataset, data_root, config), seed=0).uninterrupted()
+    trained = fit(problem_of(dataset, data_root, config, 0), seed=0).uninterrupted()
     series = {name: [_finite(record[name]) for record in trained.history] for name in SERIES}
     return {"seeds": [0], "status": trained.status.name, **series}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,9 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     if method != "pdADMM-G, grown":
         settings["stages"] = (depth,)
     config = ModelConfig.from_settings(settings).resolved()
-    problem = problem_of(dataset, data_root, config)
+    if not config.by_gradient:
+        config = dataclasses.replace(config, unlabelled=0)  # the question is depth: all methods get the same rows
+    problem = problem_of(dataset, data_root, config, seed)
     start = None
     if method == "Adam, same start":
         start = same_start(problem.training.X, config, len(problem.classes), seed)

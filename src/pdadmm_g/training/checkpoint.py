@@ -46,7 +46,7 @@ from .records import Record, as_line, is_record
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-META, HISTORY = "meta.json", "history.jsonl"
+META, HISTORY, LESSON = "meta.json", "history.jsonl", "lesson.safetensors"
 #: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
 Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
@@ -62,6 +62,8 @@ class StageState:
     stage: Count
     epoch: Count
     depth: Count
+    #: Of nodes without labels that teach; 0 before the first one and where none do.
+    round: CountFromZero
     #: Training nodes, validation nodes, features and classes.
     sizes: Annotated[Sequence[int], numbers(4)]
     #: What was left to the data and chosen once stays chosen.
@@ -123,10 +125,14 @@ class Checkpoint:
                 remedy = f"give the options of the run again, or --config {run / 'config.yaml'}"
                 raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
 
-    def check_stages(self, stages: Sequence[int]) -> None:
-        """Raise unless it is of one of these stages of growth."""
-        if self.meta.stage > len(stages):
-            raise InputError(f"{self.folder}: is of stage {self.meta.stage}, the run has {len(stages)}")
+    def place_in(self, steps: Sequence[Any]) -> int:
+        """Which part of a schedule it is of."""
+        for place, (stage, _, round) in enumerate(steps):
+            if (stage, round) == (self.meta.stage, self.meta.round):
+                return place
+        raise InputError(
+            f"{self.folder}: is of stage {self.meta.stage}, round {self.meta.round}, which the run has not"
+        )
 
     def check_sizes(self, sizes: Sequence[int], depth: int) -> None:
         """Raise unless it is of a network of that depth, and of data of these sizes."""
@@ -135,6 +141,14 @@ class Checkpoint:
             raise InputError(
                 f"{self.folder}: was written for {self.meta.sizes} {names}, the data have {list(sizes)}; {REMEDY}"
             )
+
+    def lesson(self, like: Tensor) -> dict[str, Tensor]:
+        """What the nodes without labels should become in the round that it is of, on the device of ``like``."""
+        path = self.folder / LESSON
+        try:
+            return {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
 
     def restore_schedule(self, schedule: ConstantPenalty) -> None:
         """Put a fresh penalty schedule where it was, or raise if it is another one."""
@@ -244,12 +258,15 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> N
 
 def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
     """Write one layer of the checkpoint of ``epoch``, safely on disk when this returns."""
-    path = _epoch_folder(folder, epoch)
-    name = path / _layer_file(index)
-    with writing(name, STILL_THERE):
-        path.mkdir(parents=True, exist_ok=True)
-        write_tensors(name, tensors, STILL_THERE)
-        _fsync(name)
+    _write_safely(_epoch_folder(folder, epoch) / _layer_file(index), tensors)
+
+
+def _write_safely(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a file of a checkpoint, safely on disk when this returns."""
+    with writing(path, STILL_THERE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, STILL_THERE)
+        _fsync(path)
 
 
 @dataclass
@@ -308,11 +325,9 @@ class Checkpointing:
         """The records of the epochs up to the checkpoint to go on from."""
         return list(self.resume.history) if self.resume else []
 
-    def begin(self, stages: Sequence[int], *, first: bool) -> Checkpoint | None:
+    def begin(self, *, first: bool) -> Checkpoint | None:
         """The checkpoint to go on from; where there is none, the ``first`` worker removes those of an earlier run."""
-        if self.resume is not None:
-            self.resume.check_stages(stages)
-        elif first:
+        if self.resume is None and first:
             clear(self.folder)
         return self.resume
 
@@ -326,13 +341,17 @@ class Checkpointing:
         layers: Iterable[tuple[int, dict[str, Tensor]]],
         state: StageState,
         history: Sequence[Record],
+        lesson: dict[str, Tensor] | None = None,
     ) -> None:
         """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
 
-        Settings and history are saved too: whoever writes those to the run folder may have been killed.
+        Of a round, the first one brings the ``lesson``. Settings and history are saved too: whoever writes those to the
+        run folder may have been killed.
         """
         for index, tensors in layers:
             write_layer(self.folder, len(history), index, tensors)
+        if lesson is not None:
+            _write_safely(_epoch_folder(self.folder, len(history)) / LESSON, lesson)
         team.barrier()
         if team.rank == 0:
             self._commit(state, history)

@@ -42,7 +42,9 @@ def fit(
             return train_gcn(*arguments, graph=problem.graph, seed=seed, on_epoch=on_epoch)
         if config.by_gradient:
             return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
-        result = train(*arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+        result = train(
+            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, teaching=problem.teaching
+        )
     assert result is not None
     return result
 

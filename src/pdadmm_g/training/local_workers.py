@@ -25,6 +25,7 @@ from ..status import Status
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
 from .records import Record
+from .rounds import Teaching
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
@@ -56,6 +57,8 @@ class Job:
             for name, rows in (examples._asdict().items() if examples else ())
             if rows is not None
         }
+        if problem.teaching is not None:
+            tensors |= {f"teaching_{name}": tensor for name, tensor in problem.teaching.tensors().items()}
         write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
         (folder / JOB).write_text(json.dumps(dataclasses.asdict(self)))
 
@@ -73,7 +76,10 @@ class Job:
             for part in ("train", "val")
         )
         assert training is not None
-        return Problem(training, validation, np.arange(self.classes), config)
+        prefix = "teaching_"
+        parts = {name.removeprefix(prefix): rows[name] for name in rows if name.startswith(prefix)}
+        teaching = Teaching.of_tensors(parts, config) if parts else None
+        return Problem(training, validation, np.arange(self.classes), config, teaching=teaching)
 
 
 def train_in_workers(

@@ -28,17 +28,24 @@ from ..data.examples import Examples
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from .problem import Problem
+from .unlabelled_choice import Rows, choose_unlabelled, teach
 
 
 def prepare_graph(
-    data: Data, config: ModelConfig, *, test: bool = False, culprit: str = "data", sample_weight: Any = None
+    data: Data,
+    config: ModelConfig,
+    *,
+    seed: int,
+    test: bool = False,
+    culprit: str = "data",
+    sample_weight: Any = None,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
-    With ``test``, its test nodes are augmented too. Errors name the ``culprit``. Weights are of all nodes, or of the
-    training nodes.
+    What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
+    too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes.
     """
-    data, trained = training_rows(data, config, sample_weight, culprit=culprit)
+    data, (_, y, weights, classes) = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.needs_graph:
         require_edges(data, f"method {config.method} needs it")
@@ -46,21 +53,25 @@ def prepare_graph(
         require_edges(data)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
-    _, y, weights, labels = trained
-    config = choose_augmentation(data, parts["train_mask"], parts.get("val_mask"), config, weights)
+    labels = {mask: torch.searchsorted(torch.as_tensor(classes), hard_labels(data)[parts[mask]]) for mask in masks}
+    own = _examples(torch.empty(0), y, weights, config)
+    rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
+    choice = choose_unlabelled(data, rows, config, seed=seed)
+    config = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
     augment = augmentation(config)
+    augment.basis = choice.basis
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    features = augment.fit(data, nodes) if graph is None else nodes
-    classes = torch.as_tensor(labels)
-    rows = features.to(config.device).split([*map(len, parts.values())])
-    examples = {
-        mask: Examples(part, torch.searchsorted(classes, hard_labels(data)[parts[mask]]).to(config.device))
-        for mask, part in zip(masks, rows, strict=True)
-    }
-    training, validation, scored = (examples.get(mask) for mask in MASKS)
-    assert training is not None
-    return Problem(_examples(training.X, y, weights, config), validation, labels, config, augment, scored, graph)
+    features = augment.fit(data, nodes, source=choice.source) if graph is None else nodes
+    X = dict(zip(masks, features.to(config.device).split([*map(len, parts.values())]), strict=True))
+    validation, scored = (
+        Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]
+    )
+    training = Examples(X["train_mask"], own.y, own.weights)
+    teaching = None if choice.source is None else teach(augment, choice.source, rows.training, config)
+    return Problem(
+        training, validation, classes, config, augment, scored, graph, teaching=teaching, reasons=choice.reasons
+    )
 
 
 def training_rows(
@@ -107,7 +118,7 @@ def prepare_rows(
     if kept is not None:
         features = features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
-    config = dataclasses.replace(config, augment="none", hops=1, normalize="none")
+    config = dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=config.unlabelled and 0)
     return Problem(examples, None, classes, config)
 
 

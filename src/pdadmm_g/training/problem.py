@@ -14,6 +14,7 @@ from ..config import ModelConfig
 from ..data.examples import Examples, Graph
 from ..hardware import compute_threads
 from ..model import GAMLP, GCN
+from .rounds import Teaching
 from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -35,6 +36,10 @@ class Problem:
     test: Examples | None = None
     #: The graph that the rows are nodes of, where the network takes all of it.
     graph: Graph | None = None
+    #: The nodes without labels, where they teach.
+    teaching: Teaching | None = None
+    #: What was chosen by the data, a sentence each.
+    reasons: tuple[str, ...] = ()
 
     def decided(self, seed: int) -> Problem:
         """The same with the weight decay chosen, if it was left to the data."""

@@ -67,6 +67,9 @@ class Stage:
         self.layers = plan.layers(self.chain.rank)
         self.is_last = self.chain.rank == plan.last
         self.training = member.training
+        self.scored = member.scored or member.training
+        self.scored_rows = member.outline.scored
+        self.lesson = member.lesson
         self.validation = member.validation
         self.algorithm = Algorithm(
             activation=ACTIVATIONS[config.activation],
@@ -78,6 +81,7 @@ class Stage:
             compile=config.compile,
         )
         self.targets, self.validation_targets = member.share_targets(plan)
+        self.scored_targets = member.share_scored_targets(plan) or self.targets
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
         self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
@@ -87,8 +91,11 @@ class Stage:
         self._rate = math.inf
 
     @classmethod
-    def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights]) -> Stage:
-        """A stage that starts from these weights of the worker's layers."""
+    def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights], *, margin: float = 0.0) -> Stage:
+        """A stage that starts from these weights of the worker's layers.
+
+        Others count as better from a validation accuracy that is higher by the ``margin``.
+        """
         stage = cls(member, number, plan)
         stage.worker = stage._fresh_worker(weights)
         stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
@@ -98,6 +105,9 @@ class Stage:
         stage._scale = max(abs(objective), stage.rows.number * math.log(max(stage.sizes.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
         stage._select(0, stage._evaluate())
+        if margin:
+            accuracy, loss = stage._best.score
+            stage._best = stage._best._replace(score=(accuracy + margin, loss))
         return stage
 
     @classmethod
@@ -162,6 +172,9 @@ class Stage:
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
+            if self.lesson is not None:
+                round, agreement, changed, _ = self.lesson
+                history[-1] |= {"round": round, "agreement": agreement, "changed": changed}
             status = failure(record, self._scale)
             if status is not None:
                 self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
@@ -275,13 +288,13 @@ class Stage:
         result = torch.full((4,), math.nan, dtype=torch.float64)
         if self.layers:
             if self.training is not None:
-                parts = [examples.X for examples in (self.training, self.validation) if examples is not None]
+                parts = [examples.X for examples in (self.scored, self.validation) if examples is not None]
                 outputs = [self.worker.forward(x) for x in parts]
             else:
-                sizes = [size for size in (self.sizes.nodes, self.sizes.validation_nodes) if size]
+                sizes = [size for size in (self.scored_rows, self.sizes.validation_nodes) if size]
                 outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
             if self.is_last:
-                targets = (self.targets, self.validation_targets)
+                targets = (self.scored_targets, self.validation_targets)
                 for place, (logits, y) in enumerate(zip(outputs, targets, strict=False)):
                     assert y is not None
                     result[2 * place] = float(self.algorithm.risk(logits, y)) / y.rows().number
@@ -363,6 +376,7 @@ class Stage:
             stage=self.number,
             epoch=epoch,
             depth=self.plan.depth,
+            round=0 if self.lesson is None else self.lesson.round,
             sizes=self.sizes,
             chosen={name: getattr(self.config, name) for name in CHOSEN},
             rho=self.worker.rho,
@@ -373,7 +387,8 @@ class Stage:
             scale=self._scale,
             rate=self._rate,
         )
-        self.checkpointing.write(self.team, layers, state, history)
+        lesson = None if self.lesson is None else self.lesson.tensors
+        self.checkpointing.write(self.team, layers, state, history, lesson)
 
 
 def quantization(config: ModelConfig) -> Quantization:

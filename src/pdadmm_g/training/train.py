@@ -6,6 +6,7 @@ Every worker runs this same program; the first one brings the data and gets the 
 from __future__ import annotations
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,10 +25,11 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
-from .checkpoint import Checkpointing
+from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
 from .member import Member, Sizes, share_outline
 from .records import Record
+from .rounds import Rounds, Teaching, is_over, margin, schedule
 from .stage import Stage
 
 
@@ -65,11 +67,13 @@ def train(
     on_epoch: Callable[[Record], None] | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
+    teaching: Teaching | None = None,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
     Each stage starts from the weights of the one before, deepened by identity layers, with all other variables from a
-    forward pass. With a validation set and patience, the best weights of a stage are the ones that go on.
+    forward pass. With a validation set and patience, the best weights of a stage are the ones that go on. Where nodes
+    without labels teach, a stage has rounds, see :mod:`.rounds`.
 
     On a team of several workers all call this; the first one brings the data and gets the result, the others pass
     None and get None.
@@ -79,24 +83,30 @@ def train(
     assert team.rows.size == 1, "all rows are in one place"
     if team.rank == 0:
         _warn_condition(config)
-    training, validation, basis = in_row_space(simplified(aligned(training)), simplified(aligned(validation)))
+    config = _share_choices(team, config)
+    training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
+    if not config.unlabelled:
+        training, validation, basis = in_row_space(training, validation)
     outline = share_outline(team.chain, training, validation, num_classes, config.device)
-    # The first worker may have chosen it by the data, which the others do not see.
-    decay = team.broadcast(torch.tensor([config.weight_decay or 0.0], dtype=torch.float64), 0)
-    config = dataclasses.replace(config, weight_decay=float(decay))
     member = Member(team, config, outline, training, validation, checkpointing)
+    rounds = Rounds(member, teaching, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
-    grown = _grow(member, seed, basis, history, on_epoch)
+    grown = _grow(member, rounds, seed, basis, history, on_epoch)
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
     everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
     weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
     if team.rank != 0:
         return None
-    parameters = [(w.W, w.b) for w in weights]
+    parameters = [(w.W, w.b) for w in weights if rounds is None or not _is_idle(w)]
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
     return TrainingResult(model, history, grown.status, grown.plan, grown.message)
+
+
+def _is_idle(layer: Weights) -> bool:
+    """Is the layer still the identity as which it was inserted? A depth that gained nothing leaves nothing behind."""
+    return bool(layer.W0.any()) and torch.equal(layer.W, layer.W0) and not bool(layer.b.any())
 
 
 class _Grown(NamedTuple):
@@ -108,31 +118,48 @@ class _Grown(NamedTuple):
     message: str
 
 
+def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
+    """``config`` with what the first worker chose by the data, which the others do not see."""
+    own = json.dumps({name: getattr(config, name) for name in CHOSEN}).encode()
+    length = int(team.broadcast(torch.tensor([len(own)]), 0))
+    text = list(own) if team.rank == 0 else [0] * length
+    chosen = json.loads(bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
+    return dataclasses.replace(config, **chosen | {"weight_decay": chosen["weight_decay"] or 0.0})
+
+
 def _grow(
-    member: Member, seed: int, basis: Tensor | None, history: list[Record], on_epoch: Callable[[Record], None] | None
+    member: Member,
+    rounds: Rounds | None,
+    seed: int,
+    basis: Tensor | None,
+    history: list[Record],
+    on_epoch: Callable[[Record], None] | None,
 ) -> _Grown:
-    """Go through the stages, from the first one or from that of the checkpoint."""
+    """Go through the stages and their rounds, from the first one or from that of the checkpoint."""
     config, sizes, like, chain = member.config, member.outline.sizes, member.outline.like, member.team.chain
-    assert config.stages is not None
     checkpointing = member.checkpointing
-    saved = checkpointing.begin(config.stages, first=member.team.rank == 0) if checkpointing else None
+    saved = checkpointing.begin(first=member.team.rank == 0) if checkpointing else None
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
-    for number, depth in list(enumerate(config.stages, start=1))[saved.meta.stage - 1 if saved else 0 :]:
-        shape = widths(sizes.features, config.hidden, sizes.classes, depth)
+    for step in schedule(config)[saved.place_in(schedule(config)) if saved else 0 :]:
+        if plan is not None and is_over(step, history, config):
+            continue
+        shape = widths(sizes.features, config.hidden, sizes.classes, step.depth)
         before, plan = plan, deal_layers(sizes, shape, config, chain.size)
         if before is not None:
             weights = redeal(chain, weights, before, plan, shape, like=like)
         elif saved is None:
             mine = plan.layers(chain.rank)
-            weights = [initial_layer(i, shape, depth, seed=seed, like=like, basis=basis) for i in mine]
+            weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
         try:
             with tensor_cores(config.precision):
                 if before is None and saved is not None:
-                    stage = Stage.resumed(member, number, plan, saved)
+                    own = member if rounds is None else rounds.resumed(step, saved)
+                    stage = Stage.resumed(own, step.stage, plan, saved)
                 else:
-                    stage = Stage.fresh(member, number, plan, weights)
+                    own = member if rounds is None else rounds.member(step, plan, weights)
+                    stage = Stage.fresh(own, step.stage, plan, weights, margin=margin(step, history))
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message

@@ -1,0 +1,242 @@
+r"""Rounds in which nodes without labels teach: what they should become is what the network says of random copies.
+
+In each round, for a sample of nodes without labels and :math:`S` copies of the features (:class:`.Copies`),
+
+.. math:: t_i \propto \Big( \tfrac1S \sum_s \mathrm{softmax}\, f(x_i^{(s)}) \Big)^{\gamma}
+
+with the best weights so far, and then some epochs on the copies of all nodes: those with labels weigh :math:`1/S` each,
+the others together :math:`\lambda` times as much as these. Within a round the objective falls as always; a new round
+is a new problem.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..admm.activations import ACTIVATIONS
+from ..admm.state import Weights
+from ..config import ModelConfig
+from ..data.copies import Copies, Source
+from ..data.examples import Examples
+from ..data.propagation import Operator, quiet
+from ..engine.plan import Plan
+from .checkpoint import Checkpoint
+from .member import Lesson, Member, share_outline
+from .records import Record
+
+#: Most epochs of a round, and of labelled nodes alone before the first one.
+ROUND_EPOCHS, FIRST_EPOCHS = 20, 60
+#: Rounds at each depth beyond the first, and the validation accuracy that a depth must gain to be kept.
+GROWN_ROUNDS, GAIN = 2, 0.005
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """The nodes of a graph that may teach, and where copies of their features come from."""
+
+    copies: Copies
+    #: The numbers of the training nodes, in the order of the training rows.
+    labelled: Tensor
+    #: Those of all other nodes.
+    unlabelled: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that another process needs beside the configuration, see :meth:`of_tensors`."""
+        copies, A = self.copies, self.copies.source.A
+        known = {"H": copies.source.H, "mean": copies.mean, "scale": copies.scale}
+        if A is not None:
+            known |= {"starts": A.crow_indices(), "columns": A.col_indices(), "values": A.values()}
+        known |= {"labelled": self.labelled, "unlabelled": self.unlabelled}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+    @classmethod
+    def of_tensors(cls, known: dict[str, Tensor], config: ModelConfig) -> Teaching:
+        """What :meth:`tensors` gave, under the same configuration."""
+        A, H = None, known["H"]
+        if "values" in known:
+            with quiet():
+                A = torch.sparse_csr_tensor(
+                    known["starts"], known["columns"], known["values"], (len(H), len(H)), check_invariants=False
+                )
+        assert config.augment != "auto"
+        assert config.hops is not None
+        assert config.teleport is not None
+        operator = Operator(config.augment, config.hops, config.teleport)
+        copies = Copies(Source(H, A), operator, config.normalize, known.get("mean"), known.get("scale"), config.drop)
+        return cls(copies, known["labelled"], known["unlabelled"])
+
+
+class Step(NamedTuple):
+    """A part of the schedule: one stage, or one round of it."""
+
+    stage: int
+    depth: int
+    #: Zero where no round is meant.
+    round: int = 0
+
+
+def schedule(config: ModelConfig) -> list[Step]:
+    """The stages of growth in order, with the rounds of each where nodes without labels teach."""
+    assert config.stages is not None
+    if not config.unlabelled:
+        return [Step(number, depth) for number, depth in enumerate(config.stages, start=1)]
+    first, *others = config.stages
+    steps = [Step(1, first, round) for round in range(config.rounds + 1)]
+    for number, depth in enumerate(others, start=2):
+        steps += [Step(number, depth, steps[-1].round + extra) for extra in range(1, GROWN_ROUNDS + 1)]
+    return steps
+
+
+def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
+    """Is a round not worth while, since validation got no better lately, or since the depth before gained nothing?"""
+    if not config.unlabelled:
+        return False
+    if step.stage > 2 and margin(Step(step.stage - 1, step.depth, step.round), history):
+        return True
+    own = [record for record in history if record["stage"] == step.stage and record["val_accuracy"] is not None]
+    if config.patience is None or not own:
+        return False
+    scores = [(record["val_accuracy"], -record["val_loss"]) for record in own]
+    return bool(own[-1]["epoch"] - own[scores.index(max(scores))]["epoch"] >= config.patience)
+
+
+def margin(step: Step, history: list[Record]) -> float:
+    """The validation accuracy that a depth beyond the first still has to gain before it counts as better."""
+    if step.stage == 1 or step.round == 0:
+        return 0.0
+    accuracies = [(record["stage"] == step.stage, record["val_accuracy"] or 0.0) for record in history]
+    own, before = (
+        max((accuracy for new, accuracy in accuracies if new is kind), default=0.0) for kind in (True, False)
+    )
+    return 0.0 if own >= before + GAIN else GAIN
+
+
+class Rounds:
+    """What a member of the team knows of the rounds: the first one has the nodes, all have the schedule."""
+
+    def __init__(self, member: Member, teaching: Teaching | None, seed: int) -> None:
+        self.base = member
+        self.teaching = teaching
+        self.seed = seed
+        #: The last known class of every node that may teach, -1 where none is known.
+        self.known: Tensor | None = None
+        if teaching is not None:
+            self.known = torch.full((len(teaching.unlabelled),), -1, device=teaching.unlabelled.device)
+
+    def member(self, step: Step, plan: Plan, weights: list[Weights]) -> Member:
+        """The member as it takes part in a round that starts from these weights of its layers."""
+        config = self._config(step)
+        if step.round == 0:
+            return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
+        chain = self.base.team.chain
+        X, place, sample = self._draw(step)
+        rows = int(chain.broadcast(torch.tensor([0 if sample is None else config.copies * len(sample)]), 0))
+        asked = None if X is None else X[:, place:].reshape(rows, -1)
+        mean, agreement = self._mean(self._logits(plan, weights, asked, rows), plan)
+        changed = None
+        if sample is not None:
+            assert self.known is not None
+            now, before = mean.argmax(1), self.known[sample]
+            seen = before >= 0
+            changed = float((now != before)[seen].double().mean()) if bool(seen.any()) else None
+            self.known[sample] = now
+        return self._taught(step, config, X, mean, Lesson(step.round, agreement, changed))
+
+    def resumed(self, step: Step, saved: Checkpoint) -> Member:
+        """The member as it was in the round of a checkpoint."""
+        config = self._config(step)
+        if step.round == 0:
+            return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
+        X, _, _ = self._draw(step)
+        mean = self.base.outline.like
+        if self.teaching is not None:
+            tensors = saved.lesson(mean)
+            mean, self.known = tensors["mean"], tensors["known"]
+        last = saved.history[-1]
+        return self._taught(step, config, X, mean, Lesson(step.round, last["agreement"], last["changed"]))
+
+    def _config(self, step: Step) -> ModelConfig:
+        most = FIRST_EPOCHS if step.round == 0 else ROUND_EPOCHS
+        return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, most))
+
+    def _draw(self, step: Step) -> tuple[Tensor | None, int, Tensor | None]:
+        """Copies of the rows of nodes, how many of these have labels, and the places of the others in the pool."""
+        if self.teaching is None:
+            return None, 0, None
+        config, labelled, pool = self.base.config, self.teaching.labelled, self.teaching.unlabelled
+        assert config.unlabelled is not None
+        order, noise = np.random.SeedSequence([self.seed, step.round]).generate_state(2, np.uint64).tolist()
+        generator = torch.Generator().manual_seed(order)
+        sample = torch.randperm(len(pool), generator=generator)[: config.unlabelled].to(pool.device)
+        nodes = torch.cat([labelled, pool[sample]])
+        return self.teaching.copies.draw(nodes, config.copies, noise), len(labelled), sample
+
+    def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None, rows: int) -> Tensor | None:
+        """Logits of rows that the first worker has, on the last one: activations pass down the chain."""
+        base, chain = self.base, self.base.team.chain
+        layers = plan.layers(chain.rank)
+        if not layers:
+            return None
+        if x is None:
+            x = chain.receive(base.outline.like.new_empty(rows, base.config.hidden), chain.rank - 1)
+        for index, own in zip(layers, weights, strict=True):
+            x = torch.addmm(own.b, x, own.W.T)
+            if index < plan.depth - 1:
+                x = ACTIVATIONS[base.config.activation](x)
+        if chain.rank == plan.last:
+            return x
+        chain.send(x, chain.rank + 1)
+        return None
+
+    def _mean(self, logits: Tensor | None, plan: Plan) -> tuple[Tensor, float]:
+        """The mean of the probabilities over the copies, on the first worker, and how many copies agree, on all."""
+        chain, outline, copies = self.base.team.chain, self.base.outline, self.base.config.copies
+        agreement = torch.zeros(2, dtype=torch.float64)
+        mean = outline.like
+        if logits is not None:
+            each = torch.softmax(logits, dim=1).view(copies, -1, outline.sizes.classes)
+            mean = each.mean(0)
+            classes = each.argmax(2)
+            agreement[0] = float((classes == classes[0]).all(0).double().mean())
+            agreement[1] = mean.shape[0]
+        share, number = chain.broadcast(agreement, plan.last).tolist()
+        if plan.last != 0:
+            if chain.rank == plan.last:
+                chain.send(mean, 0)
+            elif chain.rank == 0:
+                mean = chain.receive(outline.like.new_empty(int(number), outline.sizes.classes), plan.last)
+        return mean, share
+
+    def _taught(self, step: Step, config: ModelConfig, X: Tensor | None, mean: Tensor, lesson: Lesson) -> Member:
+        """The member with the rows of a round."""
+        base, training = self.base, None
+        if X is not None:
+            assert base.training is not None
+            assert config.sharpness is not None
+            assert self.known is not None
+            training = _examples(X, base.training, mean**config.sharpness, config.trust)
+            lesson = lesson._replace(tensors={"mean": mean, "known": self.known})
+        outline = share_outline(
+            base.team.chain, training, base.validation, base.outline.sizes.classes, config.device, base.training
+        )
+        return dataclasses.replace(
+            base, config=config, outline=outline, training=training, scored=base.training, lesson=lesson
+        )
+
+
+def _examples(X: Tensor, labelled: Examples, sharp: Tensor, trust: float) -> Examples:
+    """The rows of a round: each copy of the nodes with labels, then of those without."""
+    copies, rows, width = X.shape
+    own = labelled.targets.distribution(sharp.new_empty(len(labelled.y), sharp.shape[1]))
+    t = torch.cat([own, sharp / sharp.sum(1, keepdim=True)])
+    weights = sharp.new_ones(len(own)) if labelled.weights is None else labelled.weights
+    if len(sharp):
+        others = weights.sum() * (trust / len(sharp))
+        weights = torch.cat([weights, others.expand(len(sharp))])
+    return Examples(X.reshape(copies * rows, width), t.repeat(copies, 1), (weights / copies).repeat(copies))

@@ -1,0 +1,240 @@
+"""Whether and how nodes without labels teach, where that is left to the data: a race of short runs on validation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..config import ModelConfig
+from ..data.augmentation import GraphAugment
+from ..data.augmentation_choice import augmentation
+from ..data.checks import hard_labels
+from ..data.copies import Source
+from ..data.examples import Examples
+from ..hardware import compute_threads
+from .rounds import Teaching
+from .train import train
+
+#: What is not given and not chosen either.
+UNLABELLED, COMPONENTS = 2000, 256
+#: The race: averages of so many hops with such a share of the node's own features, weight decay for each labelled
+#: node, and sharpness. The first of each is what the other choices are made with.
+OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
+NORMALIZATIONS = ("unit", "centered")
+WEIGHT_DECAYS = (0.002, 0.0007)
+SHARPNESSES = (3.0, 2.0, 5.0)
+#: A short run: its rounds, and most nodes without labels.
+ROUNDS, NODES = 2, 1000
+#: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
+#: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
+MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
+
+
+class Rows(NamedTuple):
+    """The nodes of a graph that train and validate, with what they should become."""
+
+    training: Tensor
+    validation: Tensor | None
+    y: Tensor
+    y_val: Tensor | None
+    weights: Tensor | None
+    classes: NDArray[Any]
+
+
+class Choice(NamedTuple):
+    """What was decided and why; the source of the features where nodes without labels take part."""
+
+    config: ModelConfig
+    source: Source | None = None
+    basis: Tensor | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
+    """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where they teach."""
+    without = dataclasses.replace(config, unlabelled=0)
+    if config.by_gradient:
+        return Choice(config)
+    if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
+        return Choice(without)
+    asked = config.unlabelled is not None
+    if not asked:
+        against = _reason_against(data, rows, config)
+        if against:
+            return Choice(without, reasons=(f"nodes without labels do not teach: {against}",))
+    components = COMPONENTS if config.components is None else config.components
+    config = dataclasses.replace(config, components=components, unlabelled=config.unlabelled or UNLABELLED)
+    race = Race(data, rows, config, seed)
+    return race.run(forced=asked)
+
+
+def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
+    """Why nodes without labels cannot be expected to help, without trying; empty if they may."""
+    if rows.validation is None:
+        return "there are no validation nodes to tell whether they help"
+    if config.augment not in ("auto", "average"):
+        return f"the features are not averages over hops but {config.augment}"
+    if data.edge_index is None or data.edge_index.numel() == 0:
+        return "there are no edges"
+    share = len(rows.training) / data.num_nodes
+    if share > MOST_LABELLED:
+        return f"{share:.0%} of all nodes have labels"
+    same, number = _homophily(data, torch.cat([rows.training, rows.validation]))
+    if number >= EDGES and same < LEAST_HOMOPHILY:
+        return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
+    return ""
+
+
+def _homophily(data: Data, known: Tensor) -> tuple[float, int]:
+    """How much more often than by chance edges between known nodes join nodes of one class, 1 at the most."""
+    labels = torch.full((data.num_nodes,), -1)
+    labels[known] = hard_labels(data)[known]
+    ends = labels[data.edge_index.cpu()]
+    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
+    number = ends.shape[1]
+    if not number:
+        return 0.0, 0
+    shares = torch.bincount(ends.flatten()) / (2 * number)
+    chance = float(shares.square().sum())
+    same = float((ends[0] == ends[1]).double().mean())
+    return (same - chance) / max(1 - chance, 1e-9), number
+
+
+def teach(augment: GraphAugment, source: Source, training: Tensor, config: ModelConfig) -> Teaching:
+    """All nodes that are not for training, with copies by a fitted augmentation, on the device of ``config``."""
+    copies = augment.copies(source.to(config.device), drop=config.drop)
+    others = torch.ones(len(source.H), dtype=torch.bool)
+    others[training] = False
+    return Teaching(copies, training.to(config.device), others.nonzero().view(-1).to(config.device))
+
+
+class Entry(NamedTuple):
+    """A short run: its settings, mean validation accuracy in its last round, and the best with and before rounds."""
+
+    config: ModelConfig
+    score: tuple[float, float]
+    taught: float
+    alone: float
+
+
+class Race:
+    """Short runs from the most to the least important choice, each choice made with the best so far."""
+
+    def __init__(self, data: Data, rows: Rows, config: ModelConfig, seed: int) -> None:
+        self.data, self.rows, self.config, self.seed = data, rows, config, seed
+        like = augmentation(dataclasses.replace(config, augment="average", hops=1, normalize="unit"))
+        self.source = like.source(data)
+        self.basis = like.basis
+        self.entries: list[Entry] = []
+
+    def run(self, *, forced: bool) -> Choice:
+        """The winner; without nodes that teach, unless ``forced``, where labelled nodes alone are as accurate."""
+        features, given = self._features(), self.config
+        decided = len(features) == 1 and None not in (given.weight_decay, given.sharpness)
+        candidates = self._candidates(given, features, WEIGHT_DECAYS[:1], SHARPNESSES[:1])
+        if self.rows.validation is None or (decided and forced):
+            return Choice(candidates[0], self.source, self.basis)
+        best = self._best(candidates)
+        leaders = sorted(self.entries, key=lambda entry: entry.score, reverse=True)[:2]
+        for leader in leaders:
+            best = self._best(self._candidates(leader.config, [{}], WEIGHT_DECAYS[1:], ()))
+        best = self._best(self._candidates(best.config, [{}], (), SHARPNESSES[1:]))
+        alone = max(entry.alone for entry in self.entries)
+        if best.taught <= alone and not forced:
+            why = f"validation {best.taught:.3f} with them, {alone:.3f} without"
+            without = dataclasses.replace(given, unlabelled=0, components=None)
+            return Choice(without, reasons=(f"nodes without labels do not teach: {why}",))
+        return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone)))
+
+    def _features(self) -> list[dict[str, Any]]:
+        """What the features may be, as far as that is left open."""
+        given = self.config
+        if given.augment not in ("auto", "average"):
+            operators = [{"augment": given.augment, "hops": given.hops, "teleport": given.teleport}]
+        else:
+            found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in OPERATORS}
+            operators = [{"augment": "average", "hops": k, "teleport": own} for k, own in found]
+        kinds = NORMALIZATIONS if given.normalize == "auto" else (given.normalize,)
+        return [operator | {"normalize": kind} for operator in operators for kind in kinds]
+
+    def _candidates(
+        self, config: ModelConfig, features: Iterable[dict[str, Any]], decays: Sequence[float], sharp: Sequence[float]
+    ) -> list[ModelConfig]:
+        """Variants of ``config`` in what was not given."""
+        weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
+        if self.config.weight_decay is not None:
+            decays = ()
+        if self.config.sharpness is not None:
+            sharp = ()
+        changes: list[dict[str, Any]] = [
+            feature | decay | power
+            for feature in features
+            for decay in ([{"weight_decay": each * weight} for each in decays] or [{}])
+            for power in ([{"sharpness": each} for each in sharp] or [{}])
+        ]
+        return [dataclasses.replace(config, **change) for change in changes]
+
+    def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
+        """The best of all entries after these candidates have run too."""
+        for config in candidates:
+            if all(config != entry.config for entry in self.entries):
+                self.entries.append(self._entry(config))
+        return max(self.entries, key=lambda entry: entry.score)
+
+    def _entry(self, config: ModelConfig) -> Entry:
+        assert config.stages is not None
+        assert config.unlabelled is not None
+        depth = config.stages[0]
+        pilot = dataclasses.replace(
+            config, layers=depth, stages=(depth,), plan=None, workers=1, rounds=ROUNDS, eval_every=5,
+            unlabelled=min(NODES, config.unlabelled),
+        )  # fmt: skip
+        training, validation, teaching = self._examples(pilot)
+        with compute_threads(config.threads):
+            result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, teaching=teaching)
+        assert result is not None
+        history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
+        last = [record for record in history if record["round"] == ROUNDS]
+        if not last:  # it failed
+            return Entry(config, (-1.0, 0.0), -1.0, -1.0)
+        accuracy, loss = (np.mean([record[name] for record in last]) for name in ("val_accuracy", "val_loss"))
+        alone, taught = (
+            max((record["val_accuracy"] for record in history if (record["round"] > 0) is kind), default=-1.0)
+            for kind in (False, True)
+        )
+        return Entry(config, (float(accuracy), -float(loss)), taught, alone)
+
+    def _examples(self, config: ModelConfig) -> tuple[Examples, Examples, Teaching]:
+        """Rows and nodes that teach under these settings."""
+        rows = self.rows
+        assert rows.validation is not None
+        assert rows.y_val is not None
+        augment = augmentation(config)
+        augment.basis = self.basis
+        features = augment.fit(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
+        X, X_val = features.to(config.device).split([len(rows.training), len(rows.validation)])
+        validation = Examples(X_val, rows.y_val.to(config.device))
+        return Examples(X, rows.y, rows.weights), validation, teach(augment, self.source, rows.training, config)
+
+    def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
+        config = best.config
+        yield f"nodes without labels teach: validation {best.taught:.3f} with them, {alone:.3f} without (short runs)"
+        others = [
+            entry.score[0]
+            for entry in self.entries
+            if (entry.config.hops, entry.config.teleport, entry.config.normalize)
+            != (config.hops, config.teleport, config.normalize)
+        ]
+        next_best = f" (validation {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
+        yield (
+            f"features: {config.augment} of {config.hops} hops, own share {config.teleport:g}, {config.normalize}"
+            f"{next_best}"
+        )
+        yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}"
