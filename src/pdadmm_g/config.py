@@ -211,7 +211,7 @@ class ModelConfig:
         method="pdadmm-g",
     )  # fmt: skip
     rounds: int = option(
-        8, "renewals of what nodes without labels should become", UNLABELLED, rules=COUNT, method="pdadmm-g"
+        12, "renewals of what nodes without labels should become", UNLABELLED, rules=COUNT, method="pdadmm-g"
     )
     copies: int = option(2, "random copies of the features in a round", UNLABELLED, rules=COUNT, method="pdadmm-g")
     drop: float = option(
@@ -223,7 +223,7 @@ class ModelConfig:
         rules=POSITIVE, by_data=True, method="pdadmm-g",
     )  # fmt: skip
     trust: float = option(
-        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED, rules=POSITIVE,
+        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED, rules=NOT_NEGATIVE,
         method="pdadmm-g",
     )  # fmt: skip
     workers: int = option(

@@ -129,7 +129,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         tolerance: float = 1e-6,
         eval_every: int = 1,
         unlabelled: int | None = None,
-        rounds: int = 8,
+        rounds: int = 12,
         copies: int = 2,
         drop: float = 0.5,
         sharpness: float | None = None,

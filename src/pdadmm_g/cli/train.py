@@ -111,6 +111,8 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         output.error(ending)
     else:
         output.say(ending)
+    for choice in summary["choices"]:
+        output.say(choice)
     output.say(
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"

@@ -11,6 +11,7 @@ from rich.progress import Progress as RichProgress
 
 from ..config import ModelConfig
 from ..training.gradient import stages_of
+from ..training.rounds import epochs_of
 
 
 class Progress:
@@ -22,11 +23,12 @@ class Progress:
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
         config = config.resolved()
         self.stages = stages_of(config)
-        self.epochs = config.epochs
+        self.epochs = self.stage_epochs = config.epochs
+        self.rounds = config.rounds
         self.label = label
         self.console = console or Console(stderr=True)
         self._bar: RichProgress | None = None
-        self._stage = 0
+        self._part: tuple[int, int | None] = (0, None)
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -50,14 +52,20 @@ class Progress:
 
     def update(self, record: dict[str, Any]) -> None:
         """Show the record of an epoch that just ended."""
-        epoch, starts = record["stage_epoch"], record["stage"] != self._stage
+        part, round = (record["stage"], record.get("round")), record.get("round")
+        epoch, starts = record["stage_epoch"], part != self._part
         if starts:
             # The time before says nothing of epochs: the data were read, or a checkpoint has the first of them.
-            self._stage, self._time_left = record["stage"], TimeLeft(epoch)
+            self._part, self._time_left = part, TimeLeft(epoch)
+            self.epochs = self.stage_epochs if round is None else min(self.stage_epochs, epochs_of(round))
             if self._bar is not None:
-                self._bar.reset(self._task, completed=epoch)
+                self._bar.reset(self._task, completed=epoch, total=self.epochs)
         depth = self.stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layer{'s' if depth > 1 else ''}"
+        if round:
+            stage += f", round {round}" + (f"/{self.rounds}" if round <= self.rounds else "")
+        elif round == 0:
+            stage += ", labelled nodes alone"
         figures = f"objective {record['objective']:.4g}"
         if record["val_accuracy"] is not None:
             figures += f", validation {record['val_accuracy']:.3f}"
@@ -66,7 +74,7 @@ class Progress:
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
-        elif starts or epoch % max(1, self.epochs // self.lines) == 0:
+        elif starts or (not round and epoch % max(1, self.epochs // self.lines) == 0):
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
             figures += self._time_left.after(epoch, self.epochs, of="the stage")
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)

@@ -31,7 +31,7 @@ from .member import Lesson, Member, share_outline
 from .records import Record
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
-ROUND_EPOCHS, FIRST_EPOCHS = 20, 60
+ROUND_EPOCHS, FIRST_EPOCHS = 10, 60
 #: Rounds at each depth beyond the first, and the validation accuracy that a depth must gain to be kept.
 GROWN_ROUNDS, GAIN = 2, 0.005
 
@@ -91,6 +91,11 @@ def schedule(config: ModelConfig) -> list[Step]:
     for number, depth in enumerate(others, start=2):
         steps += [Step(number, depth, steps[-1].round + extra) for extra in range(1, GROWN_ROUNDS + 1)]
     return steps
+
+
+def epochs_of(round: int) -> int:
+    """The most epochs of a round."""
+    return ROUND_EPOCHS if round else FIRST_EPOCHS
 
 
 def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
@@ -162,8 +167,7 @@ class Rounds:
         return self._taught(step, config, X, mean, Lesson(step.round, last["agreement"], last["changed"]))
 
     def _config(self, step: Step) -> ModelConfig:
-        most = FIRST_EPOCHS if step.round == 0 else ROUND_EPOCHS
-        return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, most))
+        return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, epochs_of(step.round)))
 
     def _draw(self, step: Step) -> tuple[Tensor | None, int, Tensor | None]:
         """Copies of the rows of nodes, how many of these have labels, and the places of the others in the pool."""
@@ -231,12 +235,12 @@ class Rounds:
 
 
 def _examples(X: Tensor, labelled: Examples, sharp: Tensor, trust: float) -> Examples:
-    """The rows of a round: each copy of the nodes with labels, then of those without."""
-    copies, rows, width = X.shape
-    own = labelled.targets.distribution(sharp.new_empty(len(labelled.y), sharp.shape[1]))
-    t = torch.cat([own, sharp / sharp.sum(1, keepdim=True)])
-    weights = sharp.new_ones(len(own)) if labelled.weights is None else labelled.weights
-    if len(sharp):
+    """The rows of a round: each copy of the nodes with labels, then of those without if they weigh anything."""
+    t = labelled.targets.distribution(sharp.new_empty(len(labelled.y), sharp.shape[1]))
+    weights = sharp.new_ones(len(t)) if labelled.weights is None else labelled.weights
+    if trust and len(sharp):
         others = weights.sum() * (trust / len(sharp))
         weights = torch.cat([weights, others.expand(len(sharp))])
-    return Examples(X.reshape(copies * rows, width), t.repeat(copies, 1), (weights / copies).repeat(copies))
+        t = torch.cat([t, sharp / sharp.sum(1, keepdim=True)])
+    copies = len(X)
+    return Examples(X[:, : len(t)].flatten(0, 1), t.repeat(copies, 1), (weights / copies).repeat(copies))

@@ -31,7 +31,7 @@ NORMALIZATIONS = ("unit", "centered")
 WEIGHT_DECAYS = (0.002, 0.0007)
 SHARPNESSES = (3.0, 2.0, 5.0)
 #: A short run: its rounds, and most nodes without labels.
-ROUNDS, NODES = 2, 1000
+ROUNDS, NODES = 5, 1000
 #: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
 #: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
 MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
