@@ -15,7 +15,12 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from published import PUBLISHED, rows_of, table_file  # beside this file, where mkdocs looks while it loads this one
+from published import (
+    EXPERIMENTS,
+    PUBLISHED,
+    rows_of,
+    table_file,
+)  # beside this file, where mkdocs looks while it loads this one
 
 from pdadmm_g.experiments.results import origin
 
@@ -63,6 +68,8 @@ def on_page_content(html_text: str, page: Page, **_: Any) -> str:
 
 def results_table(name: str, page: Page) -> str:
     """A table of results/ as it is there, and a line on where its figures come from."""
+    if name in EXPERIMENTS and name not in PUBLISHED:
+        return f"*Not run yet: `pdadmm-g reproduce {name}`.*"
     if name not in PUBLISHED:
         log.warning("%s asks for a table of %s, which there is not", page.file.src_uri, name)
         return ""

@@ -34,9 +34,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict]]:
     """What was really run."""
     made, run_once = [], cells.run_once
 
-    def counted(dataset, settings, seed, data_root, device):
+    def counted(dataset, settings, seed, data_root, device, split):
         made.append((seed, settings))
-        return run_once(dataset, settings, seed, data_root, device)
+        return run_once(dataset, settings, seed, data_root, device, split)
 
     monkeypatch.setattr(cells, "run_once", counted)
     return made
@@ -76,7 +76,7 @@ def test_other_settings_are_another_cell(graph: str, results: Results, runs) -> 
 def test_the_candidate_that_is_best_on_validation_is_taken(graph: str, results: Results, monkeypatch) -> None:
     """The other one is better on test: that must not matter."""
 
-    def measured(dataset, settings, seed, data_root, device):
+    def measured(dataset, settings, seed, data_root, device, split):
         good = settings["weight_decay"] == 0.2
         accuracies = {"val_accuracy": 0.9 if good else 0.8, "test_accuracy": 0.1 if good else 1.0, "val_loss": 1.0}
         return {"seed": seed, **accuracies, "status": "MAX_EPOCHS"}
@@ -93,7 +93,7 @@ def test_candidates_are_compared_over_several_seeds(graph: str, results: Results
     """The first candidate is better with the first seed, the second over both."""
     accuracies = {(0.1, 0): 0.9, (0.1, 1): 0.5, (0.2, 0): 0.8, (0.2, 1): 0.8, (0.2, 2): 0.7}
 
-    def measured(dataset, settings, seed, data_root, device):
+    def measured(dataset, settings, seed, data_root, device, split):
         accuracy = accuracies[settings["weight_decay"], seed]
         return {"seed": seed, "val_accuracy": accuracy, "test_accuracy": accuracy, "val_loss": 1.0, "status": "DONE"}
 
@@ -107,7 +107,7 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Res
     made: list[tuple[float, int]] = []
     stop_at: list[tuple[float, int]] = [(0.2, 0), (0.2, 1)]
 
-    def measured(dataset, settings, seed, data_root, device):
+    def measured(dataset, settings, seed, data_root, device, split):
         case = (settings["weight_decay"], seed)
         if case in stop_at:
             stop_at.remove(case)

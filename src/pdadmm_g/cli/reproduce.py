@@ -29,7 +29,11 @@ def _with_names(command: click.Command) -> click.Command:
 )
 @click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
 @click.option("--datasets", metavar="NAME,...", help="only these data sets")
-@click.option("--seeds", metavar="N,...", help="these seeds [default: 0,100,200,300,400]")
+@click.option(
+    "--seeds",
+    metavar="N,...",
+    help="these seeds [default: 0,100,200,300,400]; for random-splits these splits [default: 0,1,...,9]",
+)
 @click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
 @click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")

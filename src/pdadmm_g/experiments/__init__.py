@@ -107,6 +107,25 @@ def _best_table(request: Request) -> Experiment:
     return Experiment(len(cells), run_cells(cells, **request.cells), tables.render_best_table)
 
 
+def _random_splits(request: Request) -> Experiment:
+    from . import splits
+    from .cells import run_cells
+    from .tables import COMPLETE
+
+    numbers = request.seeds or splits.SPLITS[: 2 if request.quick else None]
+    cells = splits.cells(request.choose_datasets(("cora",), COMPLETE), numbers)
+    return Experiment(len(cells), run_cells(cells, **request.cells), splits.render)
+
+
+def _ablation(request: Request) -> Experiment:
+    from . import ablation
+    from .cells import run_cells
+    from .tables import COMPLETE
+
+    cells = ablation.cells(request.choose_datasets(SMALL, COMPLETE), request.choose_seeds())
+    return Experiment(len(cells), run_cells(cells, **request.cells), ablation.render, ablation.figure)
+
+
 def _convergence(request: Request) -> Experiment:
     from . import convergence
 
@@ -176,6 +195,8 @@ EXPERIMENTS: dict[str, Callable[[Request], Experiment]] = {
     "table-100": functools.partial(_paper_table, hidden=100),
     "table-500": functools.partial(_paper_table, hidden=500),
     "table-best": _best_table,
+    "random-splits": _random_splits,
+    "ablation": _ablation,
     "convergence": _convergence,
     "depth": _depth,
     "speedup-layers": functools.partial(_speedup, of_layers=True),

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from ..config import GRAPH, ModelConfig, settings_where
 from ..data.datasets import load_dataset
@@ -28,6 +29,8 @@ from ..training.problem import Problem
 from .results import Results, Row, plain
 
 Settings = dict[str, Any]
+#: A graph with the masks of the split of that number.
+Split = Callable[[Data, int], Data]
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Cell:
     seeds: tuple[int, ...]
     #: Candidates are compared by their mean over so many of the seeds.
     search_seeds: int = 1
+    #: With it a seed is the number of a split too, and candidates are compared on each split by itself.
+    split: Split | None = None
 
 
 def run_cells(
@@ -110,8 +115,10 @@ def run_cell(cell: Cell, results: Results, data_root: str | None, device: str = 
     }
 
     def train_on(settings: Settings, seed: int) -> Row:
-        return run_once(cell.dataset, settings, seed, data_root, device)
+        return run_once(cell.dataset, settings, seed, data_root, device, cell.split)
 
+    if cell.split is not None:
+        return _run_splits(cell, row, results, train_on)
     chosen = 0
     if len(cell.candidates) > 1:
         for candidate in cell.candidates[len(row["search"]) :]:
@@ -119,19 +126,34 @@ def run_cell(cell: Cell, results: Results, data_root: str | None, device: str = 
             row = results.put(row)
         chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(row["search"][index]))
         if not row["runs"]:
-            row = results.put(_with_runs(row, cell.candidates[chosen], row["search"][chosen]))
+            row = results.put(_with_runs(row, row["search"][chosen], settings=cell.candidates[chosen]))
     for seed in cell.seeds:
         if seed not in {run["seed"] for run in row["runs"]}:
             run = train_on(cell.candidates[chosen], seed)
-            row = results.put(_with_runs(row, cell.candidates[chosen], [*row["runs"], run]))
+            row = results.put(_with_runs(row, [*row["runs"], run], settings=cell.candidates[chosen]))
     return row
 
 
-def _with_runs(row: Row, settings: Settings, runs: Sequence[Row]) -> Row:
+def _run_splits(cell: Cell, row: Row, results: Results, train_on: Callable[[Settings, int], Row]) -> Row:
+    """The best candidate of each split, on its own validation nodes; what was tried beside it stays in the search."""
+    for seed in cell.seeds:
+        if seed in {run["seed"] for run in row["runs"]}:
+            continue
+        tried = sum(run["seed"] == seed for run in row["search"])
+        for candidate in cell.candidates[tried:]:
+            run = train_on(candidate, seed) | {"settings": candidate}
+            row = results.put(row | {"search": [*row["search"], run]})
+        best = max((run for run in row["search"] if run["seed"] == seed), key=lambda run: _validation_score([run]))
+        others = [run for run in row["search"] if run is not best]
+        row = results.put(_with_runs(row | {"search": others}, [*row["runs"], best]))
+    return row
+
+
+def _with_runs(row: Row, runs: Sequence[Row], **others: Any) -> Row:
     """The row of a cell with these runs, their mean and their spread."""
     accuracies = [run["test_accuracy"] for run in runs]
     spread = statistics.stdev(accuracies) if len(accuracies) > 1 else None
-    return row | {"runs": runs, "settings": settings, "mean": statistics.mean(accuracies), "std": spread}
+    return row | {"runs": runs, **others, "mean": statistics.mean(accuracies), "std": spread}
 
 
 def _validation_score(runs: Sequence[Row]) -> tuple[float, float]:
@@ -140,10 +162,17 @@ def _validation_score(runs: Sequence[Row]) -> tuple[float, float]:
     return accuracy, -statistics.mean(run["val_loss"] or 0.0 for run in runs)
 
 
-def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None, device: str = "cpu") -> Row:
+def run_once(
+    dataset: str,
+    settings: Settings,
+    seed: int,
+    data_root: str | None,
+    device: str = "cpu",
+    split: Split | None = None,
+) -> Row:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
     config = ModelConfig.from_settings(settings | {"device": device}).resolved()
-    problem = problem_of(dataset, data_root, config, seed).decided(seed)
+    problem = problem_of(dataset, data_root, config, seed, split).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
     with compute_threads(config.threads), torch.no_grad():
@@ -171,29 +200,51 @@ def run_once(dataset: str, settings: Settings, seed: int, data_root: str | None,
     }
 
 
-#: The problem of the data set and augmentation that were asked for last.
+#: The problem of the data set, split and augmentation that were asked for last.
 _cache: dict[Any, Problem] = {}
+#: The graph that was asked for last: loading a large one takes seconds.
+_load = functools.lru_cache(maxsize=1)(load_dataset)
 
 
-def problem_of(dataset: str, data_root: str | None, config: ModelConfig, seed: int) -> Problem:
-    """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
+def problem_of(
+    dataset: str, data_root: str | None, config: ModelConfig, seed: int, split: Split | None = None
+) -> Problem:
+    """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data.
+
+    With ``split``, of that graph with the masks of the split with the number ``seed``.
+    """
     names = settings_where(config, group=GRAPH)
     key = (
         dataset, data_root, config.device, config.needs_graph, repr(config.class_weight),
+        split, None if split is None else seed,
         *(getattr(config, name) for name in names),
     )  # fmt: skip
+    if _asks_others(config):
+        _cache.clear()
+        return _prepare(dataset, data_root, config, seed, split)
     if key not in _cache:
         _cache.clear()
-        prepared = prepare_graph(load_dataset(dataset, data_root), config, seed=seed, test=True, culprit=dataset)
-        training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
-        assert training is not None
-        prepared = dataclasses.replace(prepared, training=training, validation=validation, test=test)
-        if not config.by_gradient and config.unlabelled != 0 and config.augment in ("auto", "average"):
-            return prepared  # how nodes without labels teach, and whether they do, depends on the seed
-        _cache[key] = prepared
+        _cache[key] = _prepare(dataset, data_root, config, seed, split)
     known = _cache[key]
     chosen = {name: getattr(known.config, name) for name in names}
     return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))
+
+
+def _asks_others(config: ModelConfig) -> bool:
+    """Is it tried how nodes without labels teach? What comes of it depends on the seed and on more settings."""
+    if config.by_gradient:
+        return False
+    return bool(config.unlabelled) or (config.unlabelled is None and config.augment in ("auto", "average"))
+
+
+def _prepare(dataset: str, data_root: str | None, config: ModelConfig, seed: int, split: Split | None) -> Problem:
+    data = _load(dataset, data_root)
+    if split is not None:
+        data = split(data, seed)
+    prepared = prepare_graph(data, config, seed=seed, test=True, culprit=dataset)
+    training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
+    assert training is not None
+    return dataclasses.replace(prepared, training=training, validation=validation, test=test)
 
 
 @torch.no_grad()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from pdadmm_g.experiments.paired import average, difference, render_differences
+
+
+def row(method: str, dataset: str, **accuracies: float) -> dict:
+    runs = [{"seed": int(seed[1:]), "test_accuracy": value, "status": "DONE"} for seed, value in accuracies.items()]
+    return {"method": method, "dataset": dataset, "runs": runs, "mean": sum(accuracies.values()) / len(runs)}
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """0.80 - 0.79, 0.90 - 0.86, 0.70 - 0.69: 1, 4 and 1 points; the spread is sqrt(3), the error 1."""
+    ours = row("ours", "cora", s0=0.80, s1=0.90, s2=0.70, s5=0.1)
+    theirs = row("theirs", "cora", s2=0.69, s1=0.86, s0=0.79, s7=0.9)
+    assert difference(ours, theirs) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert difference(theirs, ours) == (pytest.approx(-2.0), pytest.approx(1.0))
+
+
+def test_one_pair_has_no_error_and_none_no_difference() -> None:
+    ours = row("ours", "cora", s0=0.80)
+    assert difference(ours, row("theirs", "cora", s0=0.75)) == (pytest.approx(5.0), None)
+    assert difference(ours, row("theirs", "cora", s1=0.75)) is None
+    assert difference(ours, None) is None
+
+
+def test_the_average_over_graphs_has_the_error_of_independent_ones() -> None:
+    """3 and 4 in quadrature are 5, over two graphs."""
+    first = difference(row("a", "x", s0=0.53, s1=0.47), row("b", "x", s0=0.5, s1=0.5))
+    second = difference(row("a", "y", s0=0.64, s1=0.56), row("b", "y", s0=0.5, s1=0.5))
+    assert first == (pytest.approx(0.0, abs=1e-9), pytest.approx(3.0))
+    assert second == (pytest.approx(10.0), pytest.approx(4.0))
+    assert average([first, second]) == (pytest.approx(5.0), pytest.approx(2.5))
+    assert average([first, None]) is None
+    assert average([]) is None
+
+
+def test_the_table_has_accuracies_differences_and_averages() -> None:
+    rows = [
+        row("theirs", "pubmed", s0=0.70, s1=0.72),
+        row("ours", "pubmed", s0=0.75, s1=0.75),
+        row("ours", "cora", s0=0.80, s1=0.82),
+        row("theirs", "cora", s0=0.81, s1=0.81),
+        row("half", "cora", s0=0.5),
+    ]
+    pairs = [("ours", "theirs"), ("ours", "half"), ("ours", "nobody")]
+    assert render_differences(rows, ["ours", "theirs", "half", "nobody"], pairs).splitlines() == [
+        "| | cora | pubmed | average |",
+        "|---|---|---|---|",
+        "| ours | 0.810 | 0.750 | 0.780 |",
+        "| theirs | 0.810 | 0.710 | 0.760 |",
+        "| half | 0.500 | - | - |",
+        "| ours minus theirs, points | +0.00 ± 1.00 | +4.00 ± 1.00 | +2.00 ± 0.71 |",
+        "| ours minus half, points | +30.00 | - | - |",
+    ]
