@@ -223,8 +223,8 @@ class ModelConfig:
         rules=POSITIVE, by_data=True, method="pdadmm-g",
     )  # fmt: skip
     trust: float = option(
-        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED, rules=NOT_NEGATIVE,
-        method="pdadmm-g",
+        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED,
+        rules=NOT_NEGATIVE, method="pdadmm-g",
     )  # fmt: skip
     workers: int = option(
         1, "processes that share the layers; the trained weights are the same for any number", MACHINE, rules=COUNT,
