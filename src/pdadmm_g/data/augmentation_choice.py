@@ -33,6 +33,7 @@ def augmentation(config: ModelConfig) -> GraphAugment:
     assert config.augment != "auto"
     assert config.normalize != "auto"
     assert config.hops is not None
+    assert config.teleport is not None
     return GraphAugment(
         config.augment,
         config.hops,
@@ -73,6 +74,7 @@ def choose_augmentation(
 
 def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tuple[ModelConfig, Tensor]]:
     """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
+    assert config.teleport is not None
     like = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize)
     if config.augment == "auto":
         for mode, hops, rows in candidate_features(data, nodes, (config.hops,) if config.hops else HOPS, like):

@@ -61,3 +61,27 @@ class Copies:
                     copy[:, first : first + block.shape[1]] = operated[rows]
             normalized(copy, self.normalize, blocks, self.mean, self.scale)
         return out
+
+
+@dataclass(frozen=True)
+class NodeCopies:
+    """Copies of the nodes that train and of some others, whose labels nobody asks for."""
+
+    copies: Copies
+    #: The numbers of the nodes that train, in the order of their rows, and of all others.
+    training: Tensor
+    others: Tensor
+
+    @staticmethod
+    def of(copies: Copies, training: Tensor) -> NodeCopies:
+        """With all nodes of the graph but these as others."""
+        H = copies.source.H
+        other = torch.ones(len(H), dtype=torch.bool, device=training.device)
+        other[training] = False
+        return NodeCopies(copies, training.to(H.device), other.nonzero().view(-1).to(H.device))
+
+    def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
+        """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
+        chosen = torch.randperm(len(self.others), generator=generator)[:most]
+        seed = int(torch.randint(2**62, (), generator=generator))
+        return self.copies.draw(torch.cat([self.training, self.others[chosen.to(self.others.device)]]), number, seed)

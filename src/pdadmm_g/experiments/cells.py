@@ -176,7 +176,8 @@ def problem_of(dataset: str, data_root: str | None, config: ModelConfig) -> Prob
     """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
     names = (*settings_where(config, group=GRAPH), "device")
     key = (
-        dataset, data_root, config.needs_graph, repr(config.class_weight), *(getattr(config, name) for name in names)
+        dataset, data_root, config.needs_graph, config.copies, repr(config.class_weight),
+        *(getattr(config, name) for name in names),
     )  # fmt: skip
     if key not in _cache:
         _cache.clear()

@@ -24,6 +24,7 @@ from ..data.checks import (
     require_labels,
     require_training_nodes,
 )
+from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
@@ -40,7 +41,7 @@ def prepare_graph(
     """
     data, trained = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
-    if config.needs_graph:
+    if config.needs_graph or config.copies:
         require_edges(data, f"method {config.method} needs it")
     elif config.augment != "none":
         require_edges(data)
@@ -60,7 +61,11 @@ def prepare_graph(
     }
     training, validation, scored = (examples.get(mask) for mask in MASKS)
     assert training is not None
-    return Problem(_examples(training.X, y, weights, config), validation, labels, config, augment, scored, graph)
+    copies = None
+    if config.copies:
+        copies = NodeCopies.of(augment.copies(augment.source(data).to(config.device)), parts["train_mask"])
+    training = _examples(training.X, y, weights, config)
+    return Problem(training, validation, labels, config, augment, scored, graph, copies)
 
 
 def training_rows(
@@ -94,7 +99,7 @@ def prepare_rows(
     features: Tensor, labels: NDArray[Any] | Tensor, config: ModelConfig, sample_weight: Any = None
 ) -> Problem:
     """The problem of a matrix, which is taken as it is, with a label a row, or in a tensor the probabilities of all."""
-    if config.needs_graph:
+    if config.needs_graph or config.copies:
         raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
     number = len(features)
     given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)

@@ -18,6 +18,7 @@ from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
     from ..data.augmentation import GraphAugment
+    from ..data.copies import NodeCopies
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Problem:
     test: Examples | None = None
     #: The graph that the rows are nodes of, where the network takes all of it.
     graph: Graph | None = None
+    #: Where random copies of the training rows come from, for a method that sees these.
+    copies: NodeCopies | None = None
 
     def decided(self, seed: int) -> Problem:
         """The same with the weight decay chosen, if it was left to the data."""
