@@ -68,7 +68,7 @@ def test_unfinished_broken_and_lost_runs(tmp_path: Path) -> None:
 
 
 def test_methods_without_workers(tmp_path: Path) -> None:
-    for method, depth in (("adam", 5), ("sgc", 1), ("s2gc", 1), ("sign", 2), ("gcn", 2)):
+    for method, depth in (("adam", 5), ("sgc", 1), ("s2gc", 1), ("sign", 2), ("gcn", 2), ("grand", 2)):
         path = write_run(tmp_path / method, config=f"method: {method}\nlayers: 5\nstages: [5]\n")
         (path / "metrics.jsonl").write_text(json.dumps(record(1, 1, 0, rho=None)))
         run = read_run(path, method)

@@ -14,8 +14,9 @@ from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training.fit import fit
+from pdadmm_g.training.local_workers import Job
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, Teaching, _examples, is_over, margin, schedule
+from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, _examples, is_over, margin, schedule
 
 #: Nothing is left to the data.
 SETTINGS = {
@@ -98,13 +99,13 @@ def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:
     """Against a plain computation: the network after labelled nodes alone is asked about the first copies."""
     problem = prepare_graph(communities(), config(rounds=1, layers=2, stages=(2,), patience=6), seed=0)
     alone = fit(dataclasses.replace(problem, config=dataclasses.replace(problem.config, unlabelled=0)), seed=0)
-    assert problem.teaching is not None
+    assert problem.copies is not None
     taught = fit(problem, seed=0)
     first = next(record for record in taught.history if record["round"] == 1)
-    pool = problem.teaching.unlabelled
+    pool = problem.copies.others
     order, noise = np.random.SeedSequence([0, 1]).generate_state(2, np.uint64).tolist()
     sample = torch.randperm(len(pool), generator=torch.Generator().manual_seed(order))[:40]
-    X = problem.teaching.copies.draw(torch.cat([problem.teaching.labelled, pool[sample]]), 2, noise)
+    X = problem.copies.copies.draw(torch.cat([problem.copies.training, pool[sample]]), 2, noise)
     classes = torch.stack([alone.model(copy[9:]).argmax(1) for copy in X])
     # The network is trained in other coordinates where labelled nodes are alone for good, so bits may differ.
     assert first["agreement"] == pytest.approx(float((classes[0] == classes[1]).double().mean()), abs=0.05)
@@ -158,12 +159,14 @@ def test_a_run_resumed_in_a_round_ends_with_the_same_weights(tmp_path: Path, epo
 
 def test_a_job_carries_the_nodes_that_teach(tmp_path: Path) -> None:
     problem = prepare_graph(communities(), config(), seed=0)
-    assert problem.teaching is not None
-    sent = problem.teaching
-    received = Teaching.of_tensors(sent.tensors(), problem.config)
+    assert problem.copies is not None
+    sent = problem.copies
+    Job({}, 0, 3, None).write(tmp_path, problem)
+    received = Job(vars(problem.config), 0, 3, None).problem(tmp_path).copies
+    assert received is not None
     nodes = torch.arange(20)
     assert torch.equal(sent.copies.draw(nodes, 2, 3), received.copies.draw(nodes, 2, 3))
-    assert torch.equal(sent.unlabelled, received.unlabelled)
+    assert torch.equal(sent.others, received.others)
 
 
 def test_nodes_without_labels_teach_something() -> None:

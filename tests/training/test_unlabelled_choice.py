@@ -44,7 +44,7 @@ def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, setting
     monkeypatch.setattr(unlabelled_choice.Race, "run", lambda *_, **__: pytest.fail("a race was run"))
     problem = prepared(data, **settings)
     assert problem.config.unlabelled == 0
-    assert problem.teaching is None
+    assert problem.copies is None
     assert problem.config.components is None
     (reason,) = problem.reasons
     assert reason.startswith("nodes without labels do not teach: ")
@@ -58,13 +58,13 @@ def test_without_validation_nodes_labelled_ones_are_alone() -> None:
 
 
 def test_the_race_fills_in_all_that_is_open_and_says_why() -> None:
-    problem = prepared(communities(noise=4.0))
+    problem = prepared(communities(200, noise=4.0, labels=2))
     config = problem.config
     assert config.unlabelled == unlabelled_choice.UNLABELLED
-    assert problem.teaching is not None
+    assert problem.copies is not None
     assert (config.hops, config.teleport) in OPERATORS
     assert config.normalize in ("unit", "centered")
-    assert config.weight_decay in [pytest.approx(each * 9) for each in WEIGHT_DECAYS]
+    assert config.weight_decay in [pytest.approx(each * 6) for each in WEIGHT_DECAYS]
     assert config.sharpness in SHARPNESSES
     assert problem.reasons[0].startswith("nodes without labels teach: validation 0.")
     assert f"average of {config.hops} hops" in problem.reasons[1]

@@ -5,6 +5,9 @@
 ``checks``               what a graph must be to train or predict on it
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
+``propagation``          the sparse products behind them, a block of columns at a time
+``components``           the principal directions of features
+``copies``               random copies of augmented features
 ``examples``             the rows that train or validate
 ``weights``              what each of them weighs
 """

@@ -179,7 +179,7 @@ def problem_of(dataset: str, data_root: str | None, config: ModelConfig, seed: i
     """The problem of a data set with its test nodes, augmented as ``config`` says or as it suits the data."""
     names = settings_where(config, group=GRAPH)
     key = (
-        dataset, data_root, config.device, config.needs_graph, repr(config.class_weight),
+        dataset, data_root, config.device, config.needs_graph, config.sees_copies, repr(config.class_weight),
         *(getattr(config, name) for name in names),
     )  # fmt: skip
     if key not in _cache:

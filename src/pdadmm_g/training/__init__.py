@@ -17,6 +17,7 @@ What happens behind it:
 ``weight_decay``    how much of it, where that is left to the data
 ``gradient``        the methods to compare with, by backpropagation
 ``gcn``             one of them, which takes the whole graph
+``grand``           another, which sees random copies of the features
 ``local_workers``   several processes on this machine
 ``worker_process``  the program of one of them
 """
