@@ -44,7 +44,11 @@ class Method:
     #: Share of the inputs of each layer that a step of training leaves out.
     dropout: float = 0.0
     augment: str = "auto"
+    #: Operators of that augmentation; None for as many as are usual for it.
+    hops: int | None = None
     normalize: str = "auto"
+    #: Random copies of the features that a step of training sees instead of them; 0 for none.
+    copies: int = 0
     #: Does the network itself look at the neighbours of a node, so that it takes the whole graph?
     needs_graph: bool = False
 
@@ -61,6 +65,17 @@ METHODS = {
     # 0.0005 for each of the 140 training nodes of Cora, as published.
     "gcn": Method(
         learning_rate=0.01, weight_decay=0.07, depth=2, dropout=0.5, augment="none", normalize="none", needs_graph=True
+    ),
+    # The weight decay likewise. Rows of unit length are not of the published code, which takes them as they are.
+    "grand": Method(
+        learning_rate=0.01,
+        weight_decay=0.07,
+        depth=2,
+        dropout=0.5,
+        augment="average",
+        hops=8,
+        normalize="unit",
+        copies=4,
     ),
 }
 
@@ -123,22 +138,23 @@ def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
 class ModelConfig:
     """Everything that shapes the trained model, whatever the data set."""
 
-    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn"] = option(
+    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"] = option(
         "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer (gd, adadelta, adagrad, adam), a "
         "linear model on the second power of the graph (sgc) or the average of 16 (s2gc), 2 layers with dropout "
-        "(sign), 2 graph convolutions (gcn)", TRAINING,
+        "(sign), 2 graph convolutions (gcn), 2 layers on random copies of the features that should agree "
+        "(grand)", TRAINING,
     )  # fmt: skip
     augment: Literal["auto", "none", "hops", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, their average, the power A^K "
         "alone, nothing, or whichever suits a linear model best on the validation nodes", GRAPH, by_data=True,
     )  # fmt: skip
     hops: int | None = option(
-        None, "number K of operators [default: 4 for hops, 16 for average, 2 for power]", GRAPH, rules=COUNT,
-        by_data=True,
+        None, "number K of operators [default: 4 for hops, 16 for average, 2 for power; 8 for grand]", GRAPH,
+        rules=COUNT, by_data=True,
     )  # fmt: skip
     teleport: float | None = option(
-        None, "share of the node's own features in the averaged operator [default: 0.05; where nodes without labels "
-        "teach, what suits best]", GRAPH, rules=SHARE, by_data=True,
+        None, "share of the node's own features in the averaged operator [default: 0.05; 1/(K+1) for grand; where "
+        "nodes without labels teach, what suits best]", GRAPH, rules=SHARE, by_data=True,
     )  # fmt: skip
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
     normalize: Literal["auto", "none", "unit", "centered"] = option(
@@ -171,7 +187,8 @@ class ModelConfig:
     nu: float = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING, rules=POSITIVE)
     weight_decay: float | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
-        "[default: what suits the first stage best on the validation nodes; 0.07 for gcn, 0 for other methods]",
+        "[default: what suits the first stage best on the validation nodes; 0.07 for gcn and grand, 0 for other "
+        "methods]",
         TRAINING, rules=NOT_NEGATIVE, by_data=True,
     )  # fmt: skip
     class_weight: Mapping[str, float] | Literal["balanced"] | None = option(
@@ -295,6 +312,11 @@ class ModelConfig:
         """Does its network take the whole graph, in training and to predict?"""
         return METHODS[self.method].needs_graph
 
+    @property
+    def sees_copies(self) -> bool:
+        """Does a step of its training see random copies of the features instead of them?"""
+        return METHODS[self.method].copies > 0
+
     @classmethod
     def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
         """From values as they come out of YAML, JSON or the command line."""
@@ -307,12 +329,17 @@ class ModelConfig:
         bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
         usual = METHODS[self.method]
         augment = usual.augment if self.augment == "auto" else self.augment
+        hops = self.hops or (usual.hops if self.augment == "auto" else None)
+        hops = hops or {"auto": None, "none": 1, "hops": 4, "average": 16, "power": 2}[augment]
+        # Random propagation is over all powers from A^0 on alike: the input is one of K + 1.
+        teleport = 1 / (hops + 1) if usual.copies and hops else None
         settings: dict[str, Any] = {
             "stages": self.stages or growth,
             "bits": bits,
             "augment": augment,
             "normalize": usual.normalize if self.normalize == "auto" else self.normalize,
-            "hops": self.hops or {"auto": None, "none": 1, "hops": 4, "average": 16, "power": 2}[augment],
+            "hops": hops,
+            "teleport": teleport if self.teleport is None else self.teleport,
             "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
             "learning_rate": self.learning_rate or usual.learning_rate,
         }

@@ -102,7 +102,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn"] = "pdadmm-g",
+        method: Literal[
+            "pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"
+        ] = "pdadmm-g",
         augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
         hops: int | None = None,
         teleport: float | None = None,

@@ -300,3 +300,14 @@ def test_a_graph_convolutional_network(run, graph_file: Path) -> None:
     code, _, err = run("export", "run", "--format", "onnx")
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot be exported" in err
+
+
+def test_a_graph_random_neural_network(run, graph_file: Path) -> None:
+    code, _, err = run("train", "--dataset", graph_file, "--method", "grand", "--epochs", "40", "--out", "run")
+    assert code == 0
+    assert "2 layers" in err
+    code, out, _ = run("evaluate", "run", "--json")
+    assert code == 0
+    assert json.loads(out)["test_accuracy"] == json.loads(Path("run/summary.json").read_text())["test_accuracy"]
+    assert run("predict", "run", "--out", "preds.csv")[0] == 0
+    assert run("export", "run", "--format", "torch-export")[0] == 0

@@ -27,6 +27,7 @@ SETTINGS = {
     "epochs": 12,
     "quantize": "pq",
     "checkpoint_every": 5,
+    "unlabelled": 0,
 }
 FAULTY = Path(__file__).with_name("faulty_worker.py")
 

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from helpers.run_files import record, write_run
-from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, is_number, names_of, read_run, thin
+from helpers.run_files import EVIL, record, write_rounds, write_run
+from pdadmm_g.report.collect import (
+    LONGEST_CHOICE,
+    MAX_BARS,
+    MAX_CHOICES,
+    MAX_POINTS,
+    is_number,
+    names_of,
+    read_run,
+    thin,
+)
 from pdadmm_g.report.page import render
 
 
@@ -68,12 +77,66 @@ def test_unfinished_broken_and_lost_runs(tmp_path: Path) -> None:
 
 
 def test_methods_without_workers(tmp_path: Path) -> None:
-    for method, depth in (("adam", 5), ("sgc", 1), ("s2gc", 1), ("sign", 2), ("gcn", 2)):
+    for method, depth in (("adam", 5), ("sgc", 1), ("s2gc", 1), ("sign", 2), ("gcn", 2), ("grand", 2)):
         path = write_run(tmp_path / method, config=f"method: {method}\nlayers: 5\nstages: [5]\n")
         (path / "metrics.jsonl").write_text(json.dumps(record(1, 1, 0, rho=None)))
         run = read_run(path, method)
         assert run["stages"] == [{"epoch": 1, "depth": depth, "workers": []}]
         assert (run["timeline"], run["series"]["rho"]) == (None, None)
+
+
+def test_rounds(tmp_path: Path) -> None:
+    """Each with its epochs, its figures and its best validation; the stages are as long as all of their rounds."""
+    run = read_run(write_rounds(tmp_path / "run"), "run")
+    rounds = run["rounds"]
+    assert rounds["round"] == list(range(15))
+    assert (rounds["first"][:3], rounds["last"][:3]) == ([1, 4, 7], [3, 6, 9])
+    assert (rounds["agreement"][:2], rounds["changed"][:3]) == ([None, 0.52], [None, None, 0.18])
+    assert rounds["val_accuracy"][:2] == [pytest.approx(0.8 - 0.5 / 2), pytest.approx(0.8 - 0.5 / 6, abs=1e-6)]
+    assert [(stage["epoch"], stage["workers"]) for stage in run["stages"]] == [(1, [1, 1]), (40, [2, 3])]
+    assert (run["choices"], run["facts"]["unlabelled"]) == (["weight decay 0.28", EVIL], 500)
+
+
+def test_runs_without_rounds(tmp_path: Path) -> None:
+    """Also those that got no further than the labelled nodes, or whose rounds say nothing."""
+    plain = read_run(write_run(tmp_path / "plain"), "plain")
+    assert (plain["rounds"], plain["choices"]) == (None, [])
+    for value in (0, True, -1, 0.5, "1", [1], {}, None, 2**60, 10**200):
+        run = read_run(write_rounds(tmp_path / f"{type(value)}{value}", round=value), "run")
+        assert run["rounds"] is None
+    silent = write_rounds(tmp_path / "silent", agreement="1", changed=[], val_accuracy=float("nan"))
+    assert read_run(silent, "silent")["rounds"] is None
+
+
+def test_many_rounds_in_any_order(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", epochs=1)
+    numbers = [2**53, *range(4999)]
+    shares = [1e308, *([0.5] * 4999)]
+    shares[321] = -1e308
+    lines = [
+        json.dumps(record(epoch, 1, 1, round=number, agreement=value, changed=epoch % 7))
+        for epoch, (number, value) in enumerate(zip(numbers, shares, strict=True), start=1)
+    ]
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+    rounds = read_run(path, "run")["rounds"]
+    assert len(rounds["round"]) <= MAX_POINTS
+    assert rounds["round"] == sorted(set(rounds["round"]))
+    assert (rounds["round"][0], rounds["round"][-1], rounds["first"][-1]) == (0, 2**53, 1)
+    assert {1e250, -1e250} <= set(rounds["agreement"])
+    assert rounds["first"][:-1] == [number + 2 for number in rounds["round"][:-1]]
+
+
+@pytest.mark.parametrize("value", [None, 3, "all", {"a": "b"}, [], [None, 1, ["x"], " ", {}], True])
+def test_no_choices(value: Any, tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", summary={"choices": value, "unlabelled": value}), "run")
+    assert run["choices"] == []
+
+
+def test_choices_are_few_and_short(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", summary={"choices": ["x" * 10**6, "\ud800", *["y"] * 1000]})
+    choices = read_run(path, "run")["choices"]
+    assert len(choices) == MAX_CHOICES
+    assert (len(choices[0]), choices[0][-1], choices[1]) == (LONGEST_CHOICE, "\u2026", "?")
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:

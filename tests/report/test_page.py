@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pdadmm_g.report.page
-from helpers.run_files import ALL_FIGURES, EVIL, record, write_run
+from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, record, write_rounds, write_run
 from pdadmm_g.report.collect import names_of, read_run
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 
@@ -166,6 +166,69 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     chrome.execute_script("document.getElementById('confusion').scrollIntoView({block: 'center'})")
     ActionChains(chrome).move_to_element(find(chrome, "#confusion svg rect")).perform()
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
+
+
+def test_rounds(page: Any, tmp_path: Path) -> None:
+    from selenium.webdriver import Keys
+
+    chrome = page(write_rounds(tmp_path / "run"))
+    assert sorted(figure_ids(chrome)) == sorted([*ALL_FIGURES, "rounds"])
+    assert (count(chrome, "#rounds .curve"), count(chrome, "#rounds circle")) == (3, 15 + 14 + 13)
+    assert count(chrome, "#rounds .stage") == 1
+    assert "up to 500 in each round" in find(chrome, "#rounds .note").text
+    assert (count(chrome, "#accuracy .stage"), count(chrome, "#accuracy .round")) == (1, 14)
+    assert (count(chrome, "#workers .round"), count(chrome, "#rounds .round")) == (14, 0)
+    svg, tip = find(chrome, "#rounds svg"), find(chrome, "#rounds .tip")
+    svg.send_keys(Keys.ARROW_RIGHT)
+    assert tip.text == "round 0, epochs 1\u20133\nvalidation\n0.55"
+    seen = []
+    for _ in range(14):
+        svg.send_keys(Keys.ARROW_RIGHT)
+        seen.append(int(tip.text.split(",")[0].removeprefix("round ")))
+    assert seen == list(range(1, 15))
+    assert tip.text.startswith("round 14, epochs 43\u201345\n")
+    assert re.search(r"copies agree\n0.78\nclass changed\n0.06$", tip.text)
+    find(chrome, "#accuracy svg").send_keys(*[Keys.ARROW_RIGHT] * 3)
+    assert re.match(r"epoch 4, round 1\n", find(chrome, "#accuracy .tip").text)
+    find(chrome, "#controls button[value=seconds]").click()
+    assert find(chrome, "#rounds svg").text.endswith("\nround")
+
+
+def test_plan_of_stages_with_many_rounds(page: Any, tmp_path: Path) -> None:
+    chrome = page(write_rounds(tmp_path / "run"))
+    assert count(chrome, "#plan rect") == 4
+    assert "worker 1: layers 3\u20135" in find(chrome, "#plan").text
+
+
+def test_choices(page: Any, tmp_path: Path) -> None:
+    chrome = page(write_rounds(tmp_path / "run"))
+    assert [item.text for item in chrome.find_elements("css selector", "#configuration li")] == [
+        "weight decay 0.28", EVIL,
+    ]  # fmt: skip
+    chrome = page(write_run(tmp_path / "plain"), tmp_path / "run")
+    assert find(chrome, "#configuration h3").text == "run, chosen by the data"
+    assert count(chrome, "#rounds .curve") == count(chrome, "#rounds .curve[data-run=run]") == 3
+    find(chrome, "#legend button[data-run=run]").click()
+    assert "hidden" in find(chrome, "#rounds svg").text
+    assert count(chrome, ".round") == 0
+
+
+def test_a_run_without_rounds_has_no_trace_of_them(page: Any, tmp_path: Path) -> None:
+    chrome = page(write_run(tmp_path / "run"))
+    assert count(chrome, "#rounds, .round, .third, h3, li") == 0
+
+
+def test_odd_values_do_not_stop_the_script(page: Any, tmp_path: Path) -> None:
+    odd: list[Any] = [1e308, -1e308, 2**53, 0, "text", None]
+    runs = [
+        write_rounds(tmp_path / f"{place}", agreement=value, changed=value, val_accuracy=value)
+        for place, value in enumerate(odd)
+    ]
+    for value, path in zip(odd, runs, strict=True):
+        (path / "summary.json").write_text(json.dumps(dict.fromkeys([*SUMMARY, "unlabelled", "choices"], value)))
+    for paths in (runs, *([path] for path in runs)):
+        chrome = page(*paths)
+        assert "Written" in find(chrome, "#footer").text
 
 
 def test_zeros_are_gaps_on_a_log_scale(page: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from helpers.run_files import ALL_FIGURES, SUMMARY, record, write_run
+from helpers.run_files import ALL_FIGURES, SUMMARY, record, write_rounds, write_run
 from pdadmm_g.report.collect import read_run, read_runs
 from pdadmm_g.report.page import render
 from pdadmm_g.report.png import draw_figures
@@ -46,6 +46,22 @@ def test_numbers_at_the_edge_and_odd_values_are_drawn(tmp_path: Path) -> None:
     assert sorted(figures) == sorted(ALL_FIGURES)
     for canvas in figures.values():
         canvas.savefig(os.devnull, format="png", dpi=30)
+
+
+def test_rounds(tmp_path: Path) -> None:
+    runs = read_runs([write_run(tmp_path / "plain"), write_rounds(tmp_path / "a $")])
+    figures = draw_figures(runs)
+    (axis,) = figures["rounds"].axes
+    assert [line.get_label() for line in axis.lines] == [
+        rf"a \$, {name}"
+        for name in ("best validation accuracy", "nodes whose copies agree", "nodes whose class changed")
+    ]
+    assert [len(line.get_xdata()) for line in axis.lines] == [15, 14, 13]
+    assert list(figures["accuracy"].axes[0].get_xticks(minor=True)) == [epoch - 0.5 for epoch in range(4, 45, 3)]
+    for canvas in figures.values():
+        canvas.savefig(os.devnull, format="png", dpi=30)
+    odd = write_rounds(tmp_path / "odd", agreement=1e308, changed=None, val_accuracy=-(10**298))
+    draw_figures(read_runs([odd]))["rounds"].savefig(os.devnull, format="png", dpi=30)
 
 
 def test_figures_of_runs_without_anything_to_draw(tmp_path: Path) -> None:

@@ -280,13 +280,17 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(denominator == 0, 0.0, numerator / denominator)
 
 
+#: On a CPU, fewer rows than this are solved for.
+MANY_ROWS = 1000
+
+
 def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
     """B A^-1 for symmetric positive definite A.
 
-    On a GPU a product with the inverse is several times faster than two triangular solves of many rows.
+    A product with the inverse is several times faster than two triangular solves of many rows.
     """
     factor = _cholesky(A)
-    if B.is_cuda and B.shape[-2] > A.shape[-1]:
+    if B.shape[-2] > (A.shape[-1] if B.is_cuda else max(MANY_ROWS, 4 * A.shape[-1])):
         return mm(B, torch.cholesky_inverse(factor))
     return torch.cholesky_solve(B.mT.to(A.dtype), factor).mT
 

@@ -104,6 +104,8 @@ class GraphAugment(BaseTransform):
 
     def width(self, features: int) -> int:
         """How many columns the output has for so many features."""
+        if self.basis is not None:
+            return self.blocks * self.basis.shape[1]
         return self.blocks * min(features, self.components or features)
 
     def _is_fitted(self, features: int) -> bool:
@@ -162,7 +164,8 @@ class GraphAugment(BaseTransform):
         """Take over what another one :meth:`learned` of so many features. A KeyError or ValueError if it cannot be."""
         if self.components is not None and self.components < features:
             self.basis = learned["basis"]
-            if self.basis.shape != (features, self.components):
+            # Of a graph with few nodes there are no more directions than nodes.
+            if self.basis.ndim != 2 or len(self.basis) != features or self.basis.shape[1] > self.components:
                 raise ValueError("its principal directions do not fit its features")
         if self.normalize == "centered":
             self.mean, self.scale = learned["mean"], learned["scale"]

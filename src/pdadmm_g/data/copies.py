@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .propagation import Operator, column_blocks, neighbourhood, normalized
+from .propagation import Operator, column_blocks, neighbourhood, normalized, quiet
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,48 @@ class Copies:
                     copy[:, first : first + block.shape[1]] = operated[rows]
             normalized(copy, self.normalize, blocks, self.mean, self.scale)
         return out
+
+
+@dataclass(frozen=True)
+class NodeCopies:
+    """Copies of the nodes that train and of some others, whose labels nobody asks for."""
+
+    copies: Copies
+    #: The numbers of the nodes that train, in the order of their rows, and of all others.
+    training: Tensor
+    others: Tensor
+
+    @staticmethod
+    def of(copies: Copies, training: Tensor) -> NodeCopies:
+        """With all nodes of the graph but these as others."""
+        H = copies.source.H
+        other = torch.ones(len(H), dtype=torch.bool, device=training.device)
+        other[training] = False
+        return NodeCopies(copies, training.to(H.device), other.nonzero().view(-1).to(H.device))
+
+    def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
+        """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
+        chosen = torch.randperm(len(self.others), generator=generator)[:most]
+        seed = int(torch.randint(2**62, (), generator=generator))
+        return self.copies.draw(torch.cat([self.training, self.others[chosen.to(self.others.device)]]), number, seed)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that another process needs, beside the operator and its settings, to have the same."""
+        source = self.copies.source
+        known = {"H": source.H, "mean": self.copies.mean, "scale": self.copies.scale}
+        if source.A is not None:
+            known |= {"starts": source.A.crow_indices(), "columns": source.A.col_indices(), "values": source.A.values()}
+        known |= {"training": self.training, "others": self.others}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
+
+    @staticmethod
+    def of_tensors(known: dict[str, Tensor], operator: Operator, normalize: str, drop: float) -> NodeCopies:
+        """What :meth:`tensors` gave."""
+        A, H = None, known["H"]
+        if "values" in known:
+            with quiet():
+                A = torch.sparse_csr_tensor(
+                    known["starts"], known["columns"], known["values"], (len(H), len(H)), check_invariants=False
+                )
+        copies = Copies(Source(H, A), operator, normalize, known.get("mean"), known.get("scale"), drop)
+        return NodeCopies(copies, known["training"], known["others"])

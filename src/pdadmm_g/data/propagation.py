@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:  # it takes long to import, and a worker that draws copies of a small graph does without
+    import scipy.sparse
 
 #: Bytes that one dense block of feature columns may take during propagation, and the fewest blocks and columns: three
 #: such blocks are held beside input and output, and a product with fewer columns spends its time on the indices.
@@ -29,6 +31,8 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
 
     Edges are symmetrised, duplicates count once, and given self-loops are dropped, since :math:`A + I` brings its own.
     """
+    import scipy.sparse
+
     # 32-bit indices where they suffice: half the memory.
     kind = np.int32 if 2 * edge_index.shape[1] + num_nodes < 2**31 else np.int64
     row, col = edge_index.cpu().numpy().astype(kind)
@@ -107,6 +111,8 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     found = near.view(-1).nonzero().view(-1)
     if 2 * len(found) > len(A):
         return None, A
+    import scipy.sparse
+
     parts = [part.cpu().numpy() for part in (A.values(), A.col_indices(), A.crow_indices())]
     rows = scipy.sparse.csr_array((parts[0], parts[1], parts[2]), shape=tuple(A.shape))[found.cpu().numpy()]
     # Columns get their new numbers; those of nodes that are too far away are left out.
@@ -155,6 +161,8 @@ def column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]
 
 def to_csc(x: Tensor) -> scipy.sparse.csc_array:
     """The sparse matrix for scipy, which has no half precision."""
+    import scipy.sparse
+
     coo = x.to_sparse_coo().coalesce().cpu()
     values = coo.values().float() if coo.dtype in (torch.float16, torch.bfloat16) else coo.values()
     return scipy.sparse.csc_array((values.numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape))

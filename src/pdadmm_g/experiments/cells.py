@@ -215,7 +215,7 @@ def problem_of(
     """
     names = settings_where(config, group=GRAPH)
     key = (
-        dataset, data_root, config.device, config.needs_graph, repr(config.class_weight),
+        dataset, data_root, config.device, config.needs_graph, config.sees_copies, repr(config.class_weight),
         split, None if split is None else seed,
         *(getattr(config, name) for name in names),
     )  # fmt: skip

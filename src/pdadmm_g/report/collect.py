@@ -23,6 +23,10 @@ SERIES = (
     "train_accuracy", "val_accuracy", "train_loss", "val_loss", "objective", "risk",
     "primal_residual", "dual_residual", "rho",
 )  # fmt: skip
+#: What is drawn over the rounds in which nodes without labels teach.
+ROUND_SERIES = ("val_accuracy", "agreement", "changed")
+#: Most sentences on what was chosen by the data, and most characters of one.
+MAX_CHOICES, LONGEST_CHOICE = 20, 300
 #: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
 LARGEST_METRICS = 1 << 30
 #: Digits of a whole number; a float has no place for many more.
@@ -61,9 +65,11 @@ def read_run(path: Path, name: str) -> Run:
         "facts": _facts(config, records, summary),
         "config": {key: _text(value) for key, value in config.items()},
         "changed": _changed(config),
+        "choices": _choices(summary.get("choices")),
         "series": {key: _series(records, key) for key in SERIES},
         "clock": _clock(records),
         "stages": _stages(config, records),
+        "rounds": _rounds(records),
         "timeline": _timeline(records),
         "confusion": _confusion(summary.get("confusion")),
     }
@@ -155,17 +161,20 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any]) -> dict[str, Any]:
     """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
-    keys = (
-        "dataset", "method", "seed", "test_accuracy", "val_accuracy", "train_accuracy", "layers", "parameters",
-        "epochs", "seconds", "bytes_sent", "finished",
+    names = ("dataset", "method", "seed", "finished")
+    figures = (
+        "test_accuracy", "val_accuracy", "train_accuracy", "layers", "parameters", "epochs", "seconds", "bytes_sent",
+        "unlabelled",
     )  # fmt: skip
     known = {
         "epochs": len(records),
         "seconds": sum(_numbers(records, "seconds")),
         "bytes_sent": sum(_numbers(records, "bytes_sent")),
     }
-    facts = {key: summary.get(key, known.get(key, config.get(key))) for key in keys}
-    facts = {key: value if isinstance(value, str) or is_number(value) else None for key, value in facts.items()}
+    facts = {key: summary.get(key, known.get(key, config.get(key))) for key in (*names, *figures)}
+    for key, value in facts.items():
+        if not (is_number(value) or (key in names and isinstance(value, str))):
+            facts[key] = None
     versions = _mapping(summary.get("versions"))
     return facts | {"versions": ", ".join(f"{name} {_name(version)}" for name, version in versions.items())}
 
@@ -204,6 +213,16 @@ def _changed(config: dict[str, Any]) -> list[str]:
         key
         for key, value in config.items()
         if key in fields and fields[key].default != (tuple(value) if isinstance(value, list) else value)
+    ]
+
+
+def _choices(value: Any) -> list[str]:
+    """The sentences on what was chosen by the data, as far as they are sentences and neither long nor many."""
+    texts = [_name(text) for text in value if isinstance(text, str)] if isinstance(value, list) else []
+    return [
+        text if len(text) <= LONGEST_CHOICE else text[: LONGEST_CHOICE - 1] + "\u2026"
+        for text in texts[:MAX_CHOICES]
+        if text.strip()
     ]
 
 
@@ -246,6 +265,36 @@ def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any
         planned = (fixed.depth if fixed else None) or depths[min(stage, len(depths)) - 1]
         stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
     return stages
+
+
+def _rounds(records: list[Record]) -> dict[str, list[Any]] | None:
+    """The rounds in order: number, first and last epoch, and the best of each figure; None if nobody was ever asked."""
+    groups: dict[int, list[Record]] = {}
+    for record in records:
+        if _is_count(record.get("round")):
+            groups.setdefault(record["round"], []).append(record)
+    best = {
+        key: {number: max(found) for number, group in groups.items() if (found := list(_numbers(group, key)))}
+        for key in ROUND_SERIES
+    }
+    if not any(groups) or not any(best.values()):
+        return None
+    numbers = sorted(groups)
+    if len(numbers) > MAX_POINTS:
+        kept = {numbers[0], numbers[-1]}
+        for values in best.values():
+            known = sorted(values)
+            kept |= set(thin(known, [values[number] for number in known], MAX_POINTS // len(best) - 1)[0])
+        numbers = sorted(kept)
+    return {
+        "round": numbers,
+        "first": [min(record["epoch"] for record in groups[number]) for number in numbers],
+        "last": [max(record["epoch"] for record in groups[number]) for number in numbers],
+        **{
+            key: [_rounded(values[number]) if number in values else None for number in numbers]
+            for key, values in best.items()
+        },
+    }
 
 
 def _workers(record: Record) -> list[dict[str, Any]]:

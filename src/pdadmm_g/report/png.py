@@ -18,6 +18,12 @@ CURVES: dict[str, tuple[str, tuple[tuple[str, str], ...], bool]] = {
     "rho": ("Penalty rho", (("rho", "rho"),), False),
     "loss": ("Loss per node", (("val_loss", "validation"), ("train_loss", "training")), False),
 }
+#: What is drawn over the rounds, and how.
+ROUNDS = (
+    ("val_accuracy", "best validation accuracy", ".-"),
+    ("agreement", "nodes whose copies agree", ".--"),
+    ("changed", "nodes whose class changed", ".:"),
+)
 #: What a worker's time goes to, with the colours of the page.
 PARTS = (
     ("compute_seconds", "computing", LIGHT[0]),
@@ -29,6 +35,8 @@ PARTS = (
 def draw_figures(runs: Sequence[Run]) -> dict[str, Any]:
     """Each figure under the name of its file; those about a single run are drawn for each run that has them."""
     figures = {name: _curves(runs, *parts) for name, parts in CURVES.items() if _has(runs, parts[1])}
+    if any(run["rounds"] for run in runs):
+        figures["rounds"] = _rounds(runs)
     if any(run["confusion"] for run in runs):
         figures["classes"] = _classes(runs)
     for place, run in enumerate(runs):
@@ -70,10 +78,29 @@ def _curves(runs: Sequence[Run], title: str, keys: Sequence[tuple[str, str]], lo
                 )
     for epoch in sorted({stage["epoch"] - 0.5 for run in runs for stage in run["stages"][1:]}):
         axis.axvline(epoch, color="grey", linewidth=0.7, linestyle=":")
+    if begins := sorted({epoch - 0.5 for run in runs if run["rounds"] for epoch in run["rounds"]["first"][1:]}):
+        axis.set_xticks(begins, minor=True)
+        axis.tick_params(axis="x", which="minor", direction="in", color="grey")
     if log and any(value > 0 for line in axis.lines for value in line.get_ydata()):
         axis.set_yscale("log", nonpositive="mask")
     axis.set(title=title, xlabel="epoch")
     canvas.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return canvas
+
+
+def _rounds(runs: Sequence[Run]) -> Any:
+    """Figures of the rounds in which nodes without labels teach."""
+    canvas, ((axis,),) = new_figure(1, 1)
+    for place, run in enumerate(runs):
+        for key, label, style in ROUNDS if run["rounds"] else ():
+            points = [
+                point for point in zip(run["rounds"]["round"], run["rounds"][key], strict=True) if None not in point
+            ]
+            if points:
+                name = _plain(f"{run['name']}, {label}" if len(runs) > 1 else label)
+                axis.plot(*zip(*points, strict=True), style, color=_colour(place), linewidth=1.4, label=name)
+    axis.set(title="Rounds", xlabel="round")
+    canvas.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return canvas
 
 

@@ -19,6 +19,7 @@ What happens behind it:
 ``unlabelled_choice``  whether and how nodes without labels teach, likewise
 ``gradient``           the methods to compare with, by backpropagation
 ``gcn``                one of them, which takes the whole graph
+``grand``              another, which sees random copies of the features
 ``local_workers``      several processes on this machine
 ``worker_process``     the program of one of them
 """

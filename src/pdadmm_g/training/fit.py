@@ -11,6 +11,7 @@ from ..model import GAMLP
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
 from .gradient import train_by_gradient
+from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
 from .records import Record
@@ -28,9 +29,11 @@ def fit(
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network that a method by gradients starts from, unless it takes the whole graph.
+    ``start`` is the network that a method by gradients starts from, unless it takes the whole graph or copies.
     """
-    assert start is None or (problem.config.by_gradient and not problem.config.needs_graph)
+    assert start is None or (
+        problem.config.by_gradient and not problem.config.needs_graph and not problem.config.sees_copies
+    )
     problem = problem.decided(seed)
     config = problem.config
     if config.workers > 1 and team is None:
@@ -40,10 +43,13 @@ def fit(
         if config.needs_graph:
             assert problem.graph is not None
             return train_gcn(*arguments, graph=problem.graph, seed=seed, on_epoch=on_epoch)
+        if config.sees_copies:
+            assert problem.copies is not None
+            return train_grand(*arguments, copies=problem.copies, seed=seed, on_epoch=on_epoch)
         if config.by_gradient:
             return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
         result = train(
-            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, teaching=problem.teaching
+            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies
         )
     assert result is not None
     return result

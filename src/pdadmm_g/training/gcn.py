@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples, Graph
 from ..model import GCN
-from .gradient import Learner, mean_risk, result_of, run_stage, stages_of
+from .gradient import Learner, mean_risk, stages_of, train_at_once
 from .growth import widths
 from .records import Record
 from .train import TrainingResult
@@ -36,9 +36,7 @@ def train_gcn(
     torch.manual_seed(seed)
     model = GCN(widths(graph.X.shape[1], config.hidden, num_classes, depth), config.activation).to(graph.X.device)
     learner = GraphLearner(model, METHODS[config.method].dropout, graph)
-    history: list[Record] = []
-    status = run_stage(learner, 1, training, validation, config, history, on_epoch)
-    return result_of(model, history, status)
+    return train_at_once(learner, training, validation, config, on_epoch)
 
 
 class GraphLearner(Learner):

@@ -1,4 +1,4 @@
-"""The comparison methods: full-batch gradient training of the same network, and two simpler ones that users know."""
+"""The comparison methods: full-batch gradient training of the same network, and simpler ones that users know."""
 
 from __future__ import annotations
 
@@ -59,11 +59,23 @@ def train_by_gradient(
         status = run_stage(learner, stage, training, validation, config, history, on_epoch)
         if status.is_failure or status is Status.INTERRUPTED:
             break
-    return result_of(model, history, status)
+    return _result(model, history, status)
 
 
-def result_of(model: GAMLP, history: list[Record], status: Status) -> TrainingResult:
-    """What training by gradients hands over."""
+def train_at_once(
+    learner: Learner,
+    training: Examples,
+    validation: Examples | None,
+    config: ModelConfig,
+    on_epoch: Callable[[Record], None] | None,
+) -> TrainingResult:
+    """Train the network of a learner in place, in one stage."""
+    history: list[Record] = []
+    status = run_stage(learner, 1, training, validation, config, history, on_epoch)
+    return _result(learner.model, history, status)
+
+
+def _result(model: GAMLP, history: list[Record], status: Status) -> TrainingResult:
     message = f"epoch {len(history)}, the loss" if status.is_failure else ""
     return TrainingResult(model, history, status, Plan((len(model.linears),)), message)
 

@@ -16,7 +16,9 @@ import numpy as np
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
+from ..data.copies import NodeCopies
 from ..data.examples import Examples
+from ..data.propagation import Operator
 from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..errors import InputError
@@ -25,13 +27,14 @@ from ..status import Status
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
 from .records import Record
-from .rounds import Teaching
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
 WORKER = [sys.executable, "-m", "pdadmm_g.training.worker_process"]
 #: The files of a job.
 JOB, ROWS, RESULT = "job.json", "data.safetensors", "result.safetensors"
+#: How the names of what copies are made of begin.
+COPIES = "copies_"
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Job:
             for name, rows in (examples._asdict().items() if examples else ())
             if rows is not None
         }
-        if problem.teaching is not None:
-            tensors |= {f"teaching_{name}": tensor for name, tensor in problem.teaching.tensors().items()}
+        if problem.copies is not None:
+            tensors |= {f"{COPIES}{name}": tensor for name, tensor in problem.copies.tensors().items()}
         write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
         (folder / JOB).write_text(json.dumps(dataclasses.asdict(self)))
 
@@ -76,10 +79,15 @@ class Job:
             for part in ("train", "val")
         )
         assert training is not None
-        prefix = "teaching_"
-        parts = {name.removeprefix(prefix): rows[name] for name in rows if name.startswith(prefix)}
-        teaching = Teaching.of_tensors(parts, config) if parts else None
-        return Problem(training, validation, np.arange(self.classes), config, teaching=teaching)
+        known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
+        copies = None
+        if known:
+            assert config.augment != "auto"
+            assert config.hops is not None
+            assert config.teleport is not None
+            operator = Operator(config.augment, config.hops, config.teleport)
+            copies = NodeCopies.of_tensors(known, operator, config.normalize, config.drop)
+        return Problem(training, validation, np.arange(self.classes), config, copies=copies)
 
 
 def train_in_workers(

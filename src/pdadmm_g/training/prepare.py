@@ -24,11 +24,12 @@ from ..data.checks import (
     require_labels,
     require_training_nodes,
 )
+from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from .problem import Problem
-from .unlabelled_choice import Rows, choose_unlabelled, teach
+from .unlabelled_choice import Rows, choose_unlabelled
 
 
 def prepare_graph(
@@ -47,7 +48,7 @@ def prepare_graph(
     """
     data, (_, y, weights, classes) = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
-    if config.needs_graph:
+    if config.needs_graph or config.sees_copies:
         require_edges(data, f"method {config.method} needs it")
     elif config.augment != "none":
         require_edges(data)
@@ -68,10 +69,11 @@ def prepare_graph(
         Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]
     )
     training = Examples(X["train_mask"], own.y, own.weights)
-    teaching = None if choice.source is None else teach(augment, choice.source, rows.training, config)
-    return Problem(
-        training, validation, classes, config, augment, scored, graph, teaching=teaching, reasons=choice.reasons
-    )
+    copies = None
+    if config.sees_copies or config.unlabelled:
+        source = choice.source or augment.source(data)
+        copies = NodeCopies.of(augment.copies(source.to(config.device), drop=config.drop), rows.training)
+    return Problem(training, validation, classes, config, augment, scored, graph, copies, choice.reasons)
 
 
 def training_rows(
@@ -105,7 +107,7 @@ def prepare_rows(
     features: Tensor, labels: NDArray[Any] | Tensor, config: ModelConfig, sample_weight: Any = None
 ) -> Problem:
     """The problem of a matrix, which is taken as it is, with a label a row, or in a tensor the probabilities of all."""
-    if config.needs_graph:
+    if config.needs_graph or config.sees_copies:
         raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
     number = len(features)
     given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)

@@ -14,11 +14,11 @@ from ..config import ModelConfig
 from ..data.examples import Examples, Graph
 from ..hardware import compute_threads
 from ..model import GAMLP, GCN
-from .rounds import Teaching
 from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
     from ..data.augmentation import GraphAugment
+    from ..data.copies import NodeCopies
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Problem:
     test: Examples | None = None
     #: The graph that the rows are nodes of, where the network takes all of it.
     graph: Graph | None = None
-    #: The nodes without labels, where they teach.
-    teaching: Teaching | None = None
+    #: Where random copies come from, for a method that sees these, or where nodes without labels teach.
+    copies: NodeCopies | None = None
     #: What was chosen by the data, a sentence each.
     reasons: tuple[str, ...] = ()
 

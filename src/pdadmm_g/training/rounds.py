@@ -12,7 +12,6 @@ is a new problem.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +21,8 @@ from torch import Tensor
 from ..admm.activations import ACTIVATIONS
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.copies import Copies, Source
+from ..data.copies import NodeCopies
 from ..data.examples import Examples
-from ..data.propagation import Operator, quiet
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
 from .member import Lesson, Member, share_outline
@@ -34,42 +32,6 @@ from .records import Record
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 60
 #: Rounds at each depth beyond the first, and the validation accuracy that a depth must gain to be kept.
 GROWN_ROUNDS, GAIN = 2, 0.005
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """The nodes of a graph that may teach, and where copies of their features come from."""
-
-    copies: Copies
-    #: The numbers of the training nodes, in the order of the training rows.
-    labelled: Tensor
-    #: Those of all other nodes.
-    unlabelled: Tensor
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that another process needs beside the configuration, see :meth:`of_tensors`."""
-        copies, A = self.copies, self.copies.source.A
-        known = {"H": copies.source.H, "mean": copies.mean, "scale": copies.scale}
-        if A is not None:
-            known |= {"starts": A.crow_indices(), "columns": A.col_indices(), "values": A.values()}
-        known |= {"labelled": self.labelled, "unlabelled": self.unlabelled}
-        return {name: tensor for name, tensor in known.items() if tensor is not None}
-
-    @classmethod
-    def of_tensors(cls, known: dict[str, Tensor], config: ModelConfig) -> Teaching:
-        """What :meth:`tensors` gave, under the same configuration."""
-        A, H = None, known["H"]
-        if "values" in known:
-            with quiet():
-                A = torch.sparse_csr_tensor(
-                    known["starts"], known["columns"], known["values"], (len(H), len(H)), check_invariants=False
-                )
-        assert config.augment != "auto"
-        assert config.hops is not None
-        assert config.teleport is not None
-        operator = Operator(config.augment, config.hops, config.teleport)
-        copies = Copies(Source(H, A), operator, config.normalize, known.get("mean"), known.get("scale"), config.drop)
-        return cls(copies, known["labelled"], known["unlabelled"])
 
 
 class Step(NamedTuple):
@@ -125,14 +87,14 @@ def margin(step: Step, history: list[Record]) -> float:
 class Rounds:
     """What a member of the team knows of the rounds: the first one has the nodes, all have the schedule."""
 
-    def __init__(self, member: Member, teaching: Teaching | None, seed: int) -> None:
+    def __init__(self, member: Member, copies: NodeCopies | None, seed: int) -> None:
         self.base = member
-        self.teaching = teaching
+        self.copies = copies
         self.seed = seed
         #: The last known class of every node that may teach, -1 where none is known.
         self.known: Tensor | None = None
-        if teaching is not None:
-            self.known = torch.full((len(teaching.unlabelled),), -1, device=teaching.unlabelled.device)
+        if copies is not None:
+            self.known = torch.full((len(copies.others),), -1, device=copies.others.device)
 
     def member(self, step: Step, plan: Plan, weights: list[Weights]) -> Member:
         """The member as it takes part in a round that starts from these weights of its layers."""
@@ -160,7 +122,7 @@ class Rounds:
             return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
         X, _, _ = self._draw(step)
         mean = self.base.outline.like
-        if self.teaching is not None:
+        if self.copies is not None:
             tensors = saved.lesson(mean)
             mean, self.known = tensors["mean"], tensors["known"]
         last = saved.history[-1]
@@ -171,15 +133,15 @@ class Rounds:
 
     def _draw(self, step: Step) -> tuple[Tensor | None, int, Tensor | None]:
         """Copies of the rows of nodes, how many of these have labels, and the places of the others in the pool."""
-        if self.teaching is None:
+        if self.copies is None:
             return None, 0, None
-        config, labelled, pool = self.base.config, self.teaching.labelled, self.teaching.unlabelled
+        config, labelled, pool = self.base.config, self.copies.training, self.copies.others
         assert config.unlabelled is not None
         order, noise = np.random.SeedSequence([self.seed, step.round]).generate_state(2, np.uint64).tolist()
         generator = torch.Generator().manual_seed(order)
         sample = torch.randperm(len(pool), generator=generator)[: config.unlabelled].to(pool.device)
         nodes = torch.cat([labelled, pool[sample]])
-        return self.teaching.copies.draw(nodes, config.copies, noise), len(labelled), sample
+        return self.copies.copies.draw(nodes, config.copies, noise), len(labelled), sample
 
     def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None, rows: int) -> Tensor | None:
         """Logits of rows that the first worker has, on the last one: activations pass down the chain."""

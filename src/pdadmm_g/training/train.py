@@ -19,6 +19,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
+from ..data.copies import NodeCopies
 from ..data.examples import Examples, aligned, simplified
 from ..engine.plan import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
@@ -29,7 +30,7 @@ from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
 from .member import Member, Sizes, share_outline
 from .records import Record
-from .rounds import Rounds, Teaching, is_over, margin, schedule
+from .rounds import Rounds, is_over, margin, schedule
 from .stage import Stage
 
 
@@ -67,7 +68,7 @@ def train(
     on_epoch: Callable[[Record], None] | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
-    teaching: Teaching | None = None,
+    copies: NodeCopies | None = None,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
@@ -89,7 +90,7 @@ def train(
         training, validation, basis = in_row_space(training, validation)
     outline = share_outline(team.chain, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
-    rounds = Rounds(member, teaching, seed) if config.unlabelled else None
+    rounds = Rounds(member, copies, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, rounds, seed, basis, history, on_epoch)
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)

@@ -13,13 +13,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
 from ..data.checks import hard_labels
-from ..data.copies import Source
+from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
 from ..hardware import compute_threads
-from .rounds import Teaching
 from .train import train
 
 #: What is not given and not chosen either.
@@ -107,14 +105,6 @@ def _homophily(data: Data, known: Tensor) -> tuple[float, int]:
     return (same - chance) / max(1 - chance, 1e-9), number
 
 
-def teach(augment: GraphAugment, source: Source, training: Tensor, config: ModelConfig) -> Teaching:
-    """All nodes that are not for training, with copies by a fitted augmentation, on the device of ``config``."""
-    copies = augment.copies(source.to(config.device), drop=config.drop)
-    others = torch.ones(len(source.H), dtype=torch.bool)
-    others[training] = False
-    return Teaching(copies, training.to(config.device), others.nonzero().view(-1).to(config.device))
-
-
 class Entry(NamedTuple):
     """A short run: its settings, mean validation accuracy in its last round, and the best with and before rounds."""
 
@@ -196,9 +186,9 @@ class Race:
             config, layers=depth, stages=(depth,), plan=None, workers=1, rounds=ROUNDS, eval_every=5,
             unlabelled=min(NODES, config.unlabelled),
         )  # fmt: skip
-        training, validation, teaching = self._examples(pilot)
+        training, validation, copies = self._examples(pilot)
         with compute_threads(config.threads):
-            result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, teaching=teaching)
+            result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
         last = [record for record in history if record["round"] == ROUNDS]
@@ -211,7 +201,7 @@ class Race:
         )
         return Entry(config, (float(accuracy), -float(loss)), taught, alone)
 
-    def _examples(self, config: ModelConfig) -> tuple[Examples, Examples, Teaching]:
+    def _examples(self, config: ModelConfig) -> tuple[Examples, Examples, NodeCopies]:
         """Rows and nodes that teach under these settings."""
         rows = self.rows
         assert rows.validation is not None
@@ -221,7 +211,8 @@ class Race:
         features = augment.fit(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
         X, X_val = features.to(config.device).split([len(rows.training), len(rows.validation)])
         validation = Examples(X_val, rows.y_val.to(config.device))
-        return Examples(X, rows.y, rows.weights), validation, teach(augment, self.source, rows.training, config)
+        copies = NodeCopies.of(augment.copies(self.source.to(config.device), drop=config.drop), rows.training)
+        return Examples(X, rows.y, rows.weights), validation, copies
 
     def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
         config = best.config

@@ -24,10 +24,19 @@ function configuration() {
       "div",
       { class: "card" },
       h("div", { class: "bar" }, h("h2", {}, "Configuration"), button),
+      ...runs.flatMap(choicesOf),
       h("p", { class: "note" }, note),
       scrolling("Table of settings", table),
     ),
   );
+}
+
+/** What was chosen by the data and why. */
+function choicesOf(run) {
+  if (!run.choices.length) return [];
+  const head = several ? [swatch(run.colour), ` ${run.name}, chosen by the data`] : ["Chosen by the data"];
+  const items = run.choices.map((words) => h("li", {}, words));
+  return [h("h3", {}, ...head), h("ul", { class: "choices" }, ...items)];
 }
 
 /** Every run has its own folder: that the settings 'out' differ says nothing. */

@@ -1,11 +1,11 @@
-// Curves along epochs or seconds: accuracy, loss, objective, residuals, penalty.
+// Curves along epochs or seconds: accuracy, loss, objective, residuals, penalty; and along rounds.
 
 function drawCurves(figure, svg, width) {
   const height = 300,
     box = { left: 54, right: width - 18, top: 22, bottom: height - 42 };
-  const selected = shown().filter((run) => figure.keys.some(([key]) => run.series[key]));
+  const selected = shown().filter((run) => figure.keys.some(([key]) => pointsOf(figure, run, key).length));
   const { curves, dropped } = curvesOf(figure, selected);
-  figure.hint(figure.note + (dropped ? " Gaps: zero or less." : ""));
+  figure.hint([figure.note, figure.more, dropped ? "Gaps: zero or less." : ""].filter(Boolean).join(" "));
   if (!curves.length) {
     const why = selected.length ? "no positive values to show on a log scale" : "all runs with this figure are hidden";
     svg.append(text(width / 2, height / 2, why, { "text-anchor": "middle" }));
@@ -20,9 +20,11 @@ function drawCurves(figure, svg, width) {
     svg.append(line(box.left, y(tick), box.right, y(tick), "grid"));
     svg.append(text(box.left - 7, y(tick) + 4, short(tick), { "text-anchor": "end" }));
   }
-  drawStages(svg, selected, x, box);
-  bottomAxis(svg, x, 0, end, box, axisTitle());
-  for (const curve of [...curves].reverse()) svg.append(drawCurve(curve, x, y));
+  drawBelow(figure, svg, selected, x, end, box);
+  for (const curve of [...curves].reverse()) {
+    svg.append(drawCurve(curve, x, y));
+    if (figure.rounds) drawDots(svg, curve, x, y, box);
+  }
   const cursor = line(0, box.top, 0, box.bottom, "cursor");
   cursor.style.display = "none";
   svg.append(cursor);
@@ -34,9 +36,35 @@ function drawCurves(figure, svg, width) {
     const at = Math.min(end, Math.max(0, ((px - box.left) / (box.right - box.left)) * end));
     return readCurves(figure, curves, cursor, x, at);
   };
-  figure.steps = Math.max(...curves.map((curve) => curve.points.length));
+  // Rounds start at 0, at the left end of the axis, epochs at 1.
+  figure.steps = Math.max(...curves.map((curve) => curve.points.length)) - (figure.rounds ? 1 : 0);
   figure.range = [box.left, box.right];
   return height;
+}
+
+/** The axis, where the network grew, and where rounds began. */
+function drawBelow(figure, svg, selected, x, end, box) {
+  if (figure.rounds) {
+    drawStages(svg, selected, x, box, betweenRounds);
+    const most = Math.min(end, (box.right - box.left) / 50);
+    bottomAxis(svg, x, 0, end, box, "round", linearTicks(0, end, Math.floor(most)));
+  } else {
+    drawStages(svg, selected, x, box);
+    drawRounds(svg, selected, x, box);
+    bottomAxis(svg, x, 0, end, box, axisTitle());
+  }
+}
+
+/** The points of a curve; number: their epochs or rounds. */
+function pointsOf(figure, run, key) {
+  if (figure.rounds) {
+    if (!run.rounds) return [];
+    const all = run.rounds.round.map((number, i) => ({ at: number, value: run.rounds[key][i], number }));
+    return all.filter((point) => point.value != null);
+  }
+  const series = run.series[key];
+  if (!series) return [];
+  return series.epoch.map((number, i) => ({ at: along(run, number), value: series.value[i], number }));
 }
 
 /** The points of every curve, and whether some cannot be drawn: a log scale has no place for zero or less. */
@@ -45,11 +73,9 @@ function curvesOf(figure, selected) {
   let dropped = false;
   for (const run of selected) {
     figure.keys.forEach(([key, name], rank) => {
-      const series = run.series[key];
-      if (!series) return;
-      let points = series.epoch.map((epoch, i) => ({ at: along(run, epoch), value: series.value[i], epoch, place: i }));
-      if (figure.scale === "log") points = points.filter((point) => point.value > 0);
-      dropped ||= points.length < series.epoch.length;
+      const all = pointsOf(figure, run, key).map((point, place) => ({ ...point, place }));
+      const points = figure.scale === "log" ? all.filter((point) => point.value > 0) : all;
+      dropped ||= points.length < all.length;
       if (points.length) curves.push({ run, name, rank, points });
     });
   }
@@ -69,7 +95,8 @@ function valueRange(figure, curves) {
   low -= margin;
   high += margin;
   if (figure.least != null && values.every((value) => value >= figure.least)) low = Math.max(low, figure.least);
-  if (figure.most != null) high = Math.min(Math.max(high, low + 0.02), figure.most + (figure.most - low) * 0.02);
+  if (figure.most != null && values.every((value) => value <= figure.most))
+    high = Math.min(Math.max(high, low + 0.02), figure.most + (figure.most - low) * 0.02);
   return [low, high];
 }
 
@@ -90,8 +117,15 @@ function drawCurve({ run, rank, points }, x, y) {
   const path = points
     .map(({ at, value }, i) => `${joined(i) ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`)
     .join("");
-  const kind = rank ? "curve second" : "curve";
+  const kind = ["curve", "curve second", "curve third"][rank];
   return s("path", { d: path, class: kind, "data-run": run.name, style: { stroke: run.colour } });
+}
+
+/** A dot for each point, hollow on all but the first curve, unless they would touch. */
+function drawDots(svg, { run, rank, points }, x, y, box) {
+  if (points.length < 2 || points.length > (box.right - box.left) / 12) return;
+  const style = { fill: rank ? "var(--card)" : run.colour, stroke: run.colour };
+  for (const { at, value } of points) svg.append(s("circle", { cx: x(at), cy: y(value), r: 2.8, class: "dot", style }));
 }
 
 /** The point of each curve that is nearest to a place on the axis. */
@@ -103,18 +137,28 @@ function readCurves(figure, curves, cursor, x, at) {
     const i = before(places, at),
       j = Math.min(i + 1, points.length - 1);
     const point = Math.abs(places[j] - at) < Math.abs(places[i] - at) ? points[j] : points[i];
-    if (!nearest || Math.abs(point.at - at) < Math.abs(nearest.at - at)) nearest = point;
+    if (!nearest || Math.abs(point.at - at) < Math.abs(nearest.at - at)) nearest = { ...point, run };
     rows.push({
       colour: run.colour,
       name: figure.keys.length > 1 ? (several ? `${run.name}, ${name}` : name) : run.name,
       value: short(point.value, 4),
-      epoch: point.epoch,
+      number: point.number,
     });
   }
   setAttributes(cursor, { x1: x(nearest.at), x2: x(nearest.at) });
   cursor.style.display = "";
-  const title = axis === "epoch" ? `epoch ${nearest.epoch}` : `${seconds(nearest.at)} of training`;
+  const alone = curves.every(({ run }) => run === nearest.run),
+    title = readTitle(figure, nearest, alone);
+  if (figure.rounds) return { x: x(nearest.at), title, rows: rows.filter((row) => row.number === nearest.number) };
   // Each run has its own clock, and a thinned curve its own epochs: say which one a value is from.
-  for (const row of rows) if (axis !== "epoch" || row.epoch !== nearest.epoch) row.name += ` (epoch ${row.epoch})`;
+  for (const row of rows) if (axis !== "epoch" || row.number !== nearest.number) row.name += ` (epoch ${row.number})`;
   return { x: x(nearest.at), title, rows };
+}
+
+/** Where a value was read; if it is all of one run, also which round it was or which epochs the round had. */
+function readTitle(figure, { run, number, at }, alone) {
+  if (figure.rounds) return alone ? roundTitle(run, number) : `round ${number}`;
+  const title = axis === "epoch" ? `epoch ${number}` : `${seconds(at)} of training`;
+  const round = alone ? roundAt(run, number) : null;
+  return round == null ? title : `${title}, round ${round}`;
 }

@@ -7,8 +7,8 @@ const total = (row) => row.reduce((sum, count) => sum + count, 0);
 
 const acrossTicks = (low, high, box) => linearTicks(low, high, Math.max(2, Math.floor((box.right - box.left) / 70)));
 
-function bottomAxis(svg, x, low, high, box, title) {
-  for (const tick of acrossTicks(low, high, box)) {
+function bottomAxis(svg, x, low, high, box, title, ticks = acrossTicks(low, high, box)) {
+  for (const tick of ticks) {
     svg.append(line(x(tick), box.bottom, x(tick), box.bottom + 4, "axis"));
     svg.append(text(x(tick), box.bottom + 17, short(tick), { "text-anchor": "middle" }));
   }
@@ -16,12 +16,14 @@ function bottomAxis(svg, x, low, high, box, title) {
   svg.append(text((box.left + box.right) / 2, box.bottom + 33, title, { "text-anchor": "middle" }));
 }
 
+const betweenEpochs = (run, epoch) => along(run, epoch - 0.5);
+
 /** Thin lines where the network grew; where runs share one, it is drawn once, with a text if they agree on it. */
-function drawStages(svg, selected, x, box) {
+function drawStages(svg, selected, x, box, place = betweenEpochs) {
   const labels = new Map();
   for (const run of selected) {
     for (const stage of run.stages.slice(1)) {
-      const at = Math.round(x(along(run, stage.epoch - 0.5)) * 2) / 2;
+      const at = Math.round(x(place(run, stage.epoch)) * 2) / 2;
       const label = `${stage.depth} layers`,
         known = labels.get(at);
       labels.set(at, known != null && known !== label ? "" : label);

@@ -1,9 +1,10 @@
 // The frame of a figure: title, switches, what is read under the pointer or with the arrow keys.
 
 // A figure is given its id, its title, the function that paints it, and what else it needs: note and label (what is
-// shown), keys (names of series), candidates (runs of which one is drawn), scale (log or linear), mode (what the
-// timeline measures), least and most (beyond which no value is drawn). Painting fills the svg and returns its height;
-// it may set show (what is read at a place), range and steps (how the arrow keys walk), key (what the colours mean).
+// shown), more (what only the page says of it), keys (names of series), candidates (runs of which one is drawn), scale
+// (log or linear), rounds (whether its axis counts these), mode (what the timeline measures), least and most (beyond
+// which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
+// range and steps (how the arrow keys walk), key (what the colours mean).
 const figures = [];
 const drawAll = () => figures.forEach(draw);
 

@@ -42,6 +42,24 @@ function curveFigures() {
   }
 }
 
+function roundFigure() {
+  if (!runs.some((run) => run.rounds)) return;
+  const asked = several ? null : runs[0].facts.unlabelled;
+  const note = "Solid: best validation accuracy; dashed: nodes whose copies agree; dotted: whose class changed.";
+  addFigure({
+    id: "rounds",
+    title: "Rounds",
+    note,
+    more: `Shares of the nodes asked${asked > 0 ? `, up to ${whole(asked)} in each round` : ""}.`,
+    label: note,
+    keys: Object.entries({ val_accuracy: "validation", agreement: "copies agree", changed: "class changed" }),
+    rounds: true,
+    least: 0,
+    most: 1,
+    paint: drawCurves,
+  });
+}
+
 function workerFigures() {
   const timed = runs.filter((run) => run.timeline),
     staged = runs.filter((run) => run.stages.length);
@@ -98,6 +116,7 @@ legend();
 controls();
 overview();
 curveFigures();
+roundFigure();
 workerFigures();
 classFigures();
 if (!figures.length) byId("figures").append(h("p", { class: "card" }, "No epoch has ended yet: nothing to draw."));

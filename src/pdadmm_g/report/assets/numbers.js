@@ -4,6 +4,7 @@ const DASH = "\u2013";
 const share = (value) => (value == null ? DASH : value.toFixed(3));
 const whole = (value) =>
   value == null ? DASH : value >= 1e7 ? short(value) : Math.round(value).toLocaleString("en-GB");
+const epochSpan = (first, last) => (first === last ? `${last}` : `${first}\u2013${last}`);
 const trim = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 /** A number in few characters: 0.00012 as 1.2e-4, 12000 as 12k. */

@@ -37,6 +37,7 @@ function drawTimeline(figure, svg, width) {
     drawBars(svg, worker, parts, places, floor, tall, figure.mode === "share" ? null : full);
   });
   drawStages(svg, [run], x, box);
+  drawRounds(svg, [run], x, box);
   bottomAxis(svg, x, start, end, box, axisTitle());
   figure.hint(timelineNote(figure.mode, full, largest));
   figure.key = parts.map(([, name, colour]) => [`var(${colour})`, name]);
@@ -94,6 +95,6 @@ function readTimeline({ edges, workers }, rank, i) {
     ([[key, name, colour], format]) => ({ colour: `var(${colour})`, name, value: format(workers[rank][key][i]) }),
   );
   const [first, last] = [edges[i] + 1, edges[i + 1]];
-  const span = first === last ? `epoch ${last}` : `epochs ${first}\u2013${last}`;
+  const span = `${first === last ? "epoch" : "epochs"} ${epochSpan(first, last)}`;
   return { title: `worker ${rank}, ${span}, per epoch`, rows };
 }

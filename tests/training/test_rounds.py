@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.commands import save
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.config import ModelConfig, RunConfig
+from pdadmm_g.data.examples import Examples
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training.fit import fit
+from pdadmm_g.training.local_workers import Job
+from pdadmm_g.training.prepare import prepare_graph
+from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, _examples, is_over, margin, schedule
+
+#: Nothing is left to the data.
+SETTINGS = {
+    "augment": "average", "hops": 2, "teleport": 0.2, "normalize": "centered", "components": 8, "weight_decay": 0.05,
+    "sharpness": 3.0, "unlabelled": 40, "rounds": 3, "copies": 2, "layers": 4, "stages": (2, 4), "hidden": 6,
+    "epochs": 6,
+}  # fmt: skip
+
+
+def config(**changes) -> ModelConfig:
+    return ModelConfig(**SETTINGS | changes).resolved()
+
+
+def trained(**changes):
+    problem = prepare_graph(communities(), config(**changes), seed=0)
+    return fit(problem, seed=0)
+
+
+def same_weights(first, second) -> bool:
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_stage_has_rounds_where_nodes_without_labels_teach() -> None:
+    assert schedule(config(unlabelled=0)) == [Step(1, 2), Step(2, 4)]
+    assert schedule(config(rounds=2)) == [Step(1, 2, 0), Step(1, 2, 1), Step(1, 2, 2), Step(2, 4, 3), Step(2, 4, 4)]
+
+
+def record(epoch: int, accuracy: float | None, stage: int = 1, loss: float = 1.0) -> dict:
+    return {"stage": stage, "epoch": epoch, "val_accuracy": accuracy, "val_loss": loss}
+
+
+def test_rounds_end_where_validation_got_no_better_for_as_long_as_patience() -> None:
+    history = [record(epoch, 0.8 if epoch == 5 else 0.7) for epoch in range(1, 16)]
+    assert is_over(Step(1, 2, 3), history, config(patience=10))
+    assert not is_over(Step(1, 2, 3), history, config(patience=11))
+    assert not is_over(Step(1, 2, 3), history, config(patience=None))
+    assert not is_over(Step(1, 2, 3), history, config(patience=10, unlabelled=0))
+    # Lower loss at the same accuracy is better too.
+    assert not is_over(Step(1, 2, 3), [*history, record(16, 0.8, loss=0.9)], config(patience=10))
+
+
+def test_a_depth_that_gained_too_little_is_the_last_one() -> None:
+    history = [record(1, 0.7), record(2, 0.7 + 0.9 * GAIN, stage=2)]
+    assert margin(Step(2, 4, 4), history) == GAIN
+    assert is_over(Step(3, 8, 6), history, config())
+    history.append(record(3, 0.7 + 1.1 * GAIN, stage=2))
+    assert margin(Step(2, 4, 4), history) == 0
+    assert not is_over(Step(3, 8, 6), history, config())
+    assert margin(Step(1, 2, 1), history) == 0
+
+
+def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
+    X = torch.randn(3, 5, 4)  # three copies of two labelled nodes and three others
+    labelled = Examples(torch.zeros(2, 4), torch.tensor([1, 0]), torch.tensor([2.0, 1.0]))
+    mean = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
+    rows = _examples(X, labelled, mean**2, trust=4.0)
+    assert torch.equal(rows.X, torch.cat([X[0], X[1], X[2]]))
+    expected = [[0, 1], [1, 0], [0.5, 0.5], [0.81 / 0.82, 0.01 / 0.82], [0.04 / 0.68, 0.64 / 0.68]]
+    assert torch.allclose(rows.y, torch.tensor(expected * 3))
+    assert torch.allclose(rows.weights, torch.tensor([2 / 3, 1 / 3, 4 / 3, 4 / 3, 4 / 3] * 3))
+    alone = _examples(X, labelled, mean**2, trust=0.0)
+    assert torch.equal(alone.X, torch.cat([X[0, :2], X[1, :2], X[2, :2]]))
+    assert torch.allclose(alone.weights, torch.tensor([2 / 3, 1 / 3] * 3))
+
+
+def test_records_say_which_round_they_are_of_and_how_the_copies_agree() -> None:
+    history = trained().history
+    assert [record["round"] for record in history][:7] == [0] * 6 + [1]
+    assert {record["round"] for record in history} >= {0, 1, 2, 3, 4, 5}
+    for line in history:
+        assert line["stage"] == (1 if line["round"] <= 3 else 2)
+        assert (line["agreement"] is None) is (line["round"] == 0)
+        assert (line["changed"] is None) is (line["round"] <= 1)
+        assert line["round"] == 0 or 0 < line["agreement"] <= 1
+    assert ROUND_EPOCHS > 6  # the configuration has fewer
+
+
+def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:
+    """Against a plain computation: the network after labelled nodes alone is asked about the first copies."""
+    problem = prepare_graph(communities(), config(rounds=1, layers=2, stages=(2,), patience=6), seed=0)
+    alone = fit(dataclasses.replace(problem, config=dataclasses.replace(problem.config, unlabelled=0)), seed=0)
+    assert problem.copies is not None
+    taught = fit(problem, seed=0)
+    first = next(record for record in taught.history if record["round"] == 1)
+    pool = problem.copies.others
+    order, noise = np.random.SeedSequence([0, 1]).generate_state(2, np.uint64).tolist()
+    sample = torch.randperm(len(pool), generator=torch.Generator().manual_seed(order))[:40]
+    X = problem.copies.copies.draw(torch.cat([problem.copies.training, pool[sample]]), 2, noise)
+    classes = torch.stack([alone.model(copy[9:]).argmax(1) for copy in X])
+    # The network is trained in other coordinates where labelled nodes are alone for good, so bits may differ.
+    assert first["agreement"] == pytest.approx(float((classes[0] == classes[1]).double().mean()), abs=0.05)
+
+
+def test_a_depth_that_gains_nothing_leaves_no_layers_behind() -> None:
+    result = trained(epochs=1, stages=(2, 3), layers=3)
+    assert max(record["stage"] for record in result.history) == 2
+    assert len(result.model.linears) == 2 or margin(Step(2, 3, 5), result.history) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"solver": "linearized"}, {"quantize": "pq", "bits": 6}, {"copies": 1, "drop": 0.0}, {"trust": 0.0}], ids=str,
+)  # fmt: skip
+def test_runs_with_rounds_are_the_same_twice(changes) -> None:
+    first, second = (trained(**changes) for _ in range(2))
+    assert same_weights(first.model, second.model)
+    assert not first.status.is_failure
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("changes", [{}, {"solver": "linearized", "quantize": "pq", "bits": 6}], ids=str)
+def test_weights_are_the_same_for_any_number_of_workers(changes) -> None:
+    one, three = (trained(workers=workers, **changes) for workers in (1, 3))
+    assert same_weights(one.model, three.model)
+    kept = ("round", "agreement", "changed", "objective", "val_accuracy", "train_accuracy")
+    assert [[line[key] for key in kept] for line in one.history] == [
+        [line[key] for key in kept] for line in three.history
+    ]
+
+
+@pytest.mark.parametrize("epoch", [3, 8, 26], ids=["alone", "in a round", "in a round of the second depth"])
+def test_a_run_resumed_in_a_round_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
+    file = save(tmp_path / "graph.npz", communities())
+
+    def run(out: str) -> RunConfig:
+        return RunConfig(**SETTINGS | {"dataset": str(file), "out": str(tmp_path / out), "checkpoint_every": 1})
+
+    def stop(record) -> None:
+        if record["epoch"] == epoch + 1:
+            raise RuntimeError("stop here")
+
+    train_run(run("whole"))
+    with pytest.raises(RuntimeError, match="stop here"):
+        train_run(run("cut"), on_epoch=stop)
+    train_run(run("cut"), resume=True)
+    whole, cut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
+    assert whole == cut
+
+
+def test_a_job_carries_the_nodes_that_teach(tmp_path: Path) -> None:
+    problem = prepare_graph(communities(), config(), seed=0)
+    assert problem.copies is not None
+    sent = problem.copies
+    Job({}, 0, 3, None).write(tmp_path, problem)
+    received = Job(vars(problem.config), 0, 3, None).problem(tmp_path).copies
+    assert received is not None
+    nodes = torch.arange(20)
+    assert torch.equal(sent.copies.draw(nodes, 2, 3), received.copies.draw(nodes, 2, 3))
+    assert torch.equal(sent.others, received.others)
+
+
+def test_nodes_without_labels_teach_something() -> None:
+    """With two labels in each community and noisy features, accuracy on other nodes is higher with them."""
+    data = communities(300, features=30, labels=2, noise=5.0, seed=3)
+    settings = SETTINGS | {"layers": 2, "stages": (2,), "hidden": 16, "epochs": 60, "rounds": 6}
+    alone, taught = (
+        GAMLPClassifier(**settings | {"unlabelled": number}, random_state=0).fit(data).score(data)
+        for number in (0, 200)
+    )
+    assert taught > alone + 0.02

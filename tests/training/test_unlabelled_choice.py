@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.training import unlabelled_choice
+from pdadmm_g.training.prepare import prepare_graph
+from pdadmm_g.training.unlabelled_choice import OPERATORS, SHARPNESSES, WEIGHT_DECAYS, _homophily
+
+SMALL = {"layers": 2, "hidden": 8, "epochs": 5}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch) -> None:
+    monkeypatch.setattr(unlabelled_choice, "ROUNDS", 1)
+
+
+def prepared(data, **settings):
+    return prepare_graph(data, ModelConfig(**SMALL | settings).resolved(), seed=0)
+
+
+def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph) -> None:
+    tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
+    assert _homophily(tiny_graph, torch.arange(20)) == (1.0, tiny_graph.edge_index.shape[1])
+    # By hand: of four edges with both ends known, half join equal classes, and half would by chance.
+    tiny_graph.edge_index = torch.tensor([[0, 0, 10, 10, 3], [1, 10, 11, 1, 3]])
+    assert _homophily(tiny_graph, torch.arange(20)) == (0.0, 4)
+    assert _homophily(tiny_graph, torch.tensor([5])) == (0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "why"),
+    [
+        (communities(noise=4.0, homophily=False), {}, "hardly more often than chance"),
+        (communities(24), {}, "38% of all nodes have labels"),
+        (communities(), {"augment": "hops"}, "not averages over hops but hops"),
+    ],
+    ids=["heterophily", "plenty of labels", "hop blocks"],
+)
+def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, settings, why, monkeypatch) -> None:
+    monkeypatch.setattr(unlabelled_choice.Race, "run", lambda *_, **__: pytest.fail("a race was run"))
+    problem = prepared(data, **settings)
+    assert problem.config.unlabelled == 0
+    assert problem.copies is None
+    assert problem.config.components is None
+    (reason,) = problem.reasons
+    assert reason.startswith("nodes without labels do not teach: ")
+    assert why in reason
+
+
+def test_without_validation_nodes_labelled_ones_are_alone() -> None:
+    data = communities()
+    del data.val_mask
+    assert "no validation nodes" in prepared(data).reasons[0]
+
+
+def test_the_race_fills_in_all_that_is_open_and_says_why() -> None:
+    problem = prepared(communities(200, noise=4.0, labels=2))
+    config = problem.config
+    assert config.unlabelled == unlabelled_choice.UNLABELLED
+    assert problem.copies is not None
+    assert (config.hops, config.teleport) in OPERATORS
+    assert config.normalize in ("unit", "centered")
+    assert config.weight_decay in [pytest.approx(each * 6) for each in WEIGHT_DECAYS]
+    assert config.sharpness in SHARPNESSES
+    assert problem.reasons[0].startswith("nodes without labels teach: validation 0.")
+    assert f"average of {config.hops} hops" in problem.reasons[1]
+
+
+def test_what_is_given_stays() -> None:
+    given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
+    config = prepared(communities(), **given).config
+    assert {name: getattr(config, name) for name in given} == given
+    assert config.augment == "average"
+
+
+def test_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
+    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *_: pytest.fail("a short run"))
+    given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
+    assert prepared(communities(), **given).config.unlabelled == 10
+
+
+def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypatch) -> None:
+    entry = unlabelled_choice.Race._entry
+    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *given: entry(*given)._replace(alone=0.99, taught=0.9))
+    problem = prepared(communities())
+    assert problem.config.unlabelled == 0
+    assert problem.reasons == ("nodes without labels do not teach: validation 0.900 with them, 0.990 without",)
+    # Whoever asks for them gets them.
+    assert prepared(communities(), unlabelled=20).config.unlabelled == 20
+
+
+def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
+    data = communities()
+    del data.val_mask
+    config = prepared(data, unlabelled=20).config
+    assert (config.hops, config.teleport, config.sharpness) == (*OPERATORS[0], SHARPNESSES[0])
+
+
+def test_more_nodes_than_there_are_means_all_of_them() -> None:
+    classifier = GAMLPClassifier(**SMALL, unlabelled=10**6, rounds=1, random_state=0).fit(communities())
+    assert classifier.config_.unlabelled == 10**6
+    assert 0 < classifier.history_[-1]["agreement"] <= 1
+
+
+def test_a_graph_without_other_nodes_has_nobody_to_ask() -> None:
+    data = communities(30)
+    data.train_mask[:] = True
+    del data.val_mask, data.test_mask
+    assert prepared(data).config.unlabelled == 0
+    assert prepared(data, unlabelled=20).config.unlabelled == 0
+
+
+def test_the_saved_model_predicts_the_same(tmp_path) -> None:
+    data = communities(noise=3.0, features=300)
+    classifier = GAMLPClassifier(**SMALL, unlabelled=50, rounds=1, random_state=0).fit(data)
+    assert classifier.augmentation_.basis is not None
+    classifier.save(tmp_path / "model.safetensors")
+    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
+    assert (loaded.predict_proba(data) == classifier.predict_proba(data)).all()
+
+
+def test_nodes_that_come_later_are_predicted_too() -> None:
+    """The test nodes are not there yet when the model is trained."""
+    data = communities(noise=2.0)
+    known = (~data.test_mask).nonzero().view(-1)
+    classifier = GAMLPClassifier(**SMALL | {"epochs": 30}, unlabelled=50, random_state=0).fit(data.subgraph(known))
+    assert classifier.score(data) > 0.6
