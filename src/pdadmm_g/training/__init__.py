@@ -14,6 +14,8 @@ What happens behind it:
 ``records``         the record of an epoch, a line of metrics.jsonl
 ``checkpoint``      what a run goes on from, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
+``rounds``          rounds of a stage in which nodes without labels teach
+``unlabelled_choice``  whether and how they do, where that is left to the data
 ``weight_decay``    how much of it, where that is left to the data
 ``gradient``        the methods to compare with, by backpropagation
 ``gcn``             one of them, which takes the whole graph

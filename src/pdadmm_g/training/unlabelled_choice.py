@@ -57,9 +57,9 @@ class Choice(NamedTuple):
 
 def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
     """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where they teach."""
-    without = dataclasses.replace(config, unlabelled=0)
     if config.by_gradient:
         return Choice(config)
+    without = dataclasses.replace(config, unlabelled=0)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
         return Choice(without)
     asked = config.unlabelled is not None
