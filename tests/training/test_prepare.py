@@ -15,7 +15,7 @@ CONFIG = ModelConfig(layers=2, hidden=4, epochs=3, augment="average", normalize=
 
 def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None:
     tiny_graph.y = torch.tensor([3, 7])[tiny_graph.y]
-    problem = prepare_graph(tiny_graph, CONFIG, test=True)
+    problem = prepare_graph(tiny_graph, CONFIG, seed=0, test=True)
     assert problem.classes.tolist() == [3, 7]
     assert problem.training.y.unique().tolist() == [0, 1]
     assert fit(problem, seed=0).model.widths[-1] == 2
@@ -24,7 +24,7 @@ def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None
 
 
 def test_test_nodes_are_augmented_only_where_they_are_asked_for(tiny_graph: Data) -> None:
-    with_test, without = (prepare_graph(tiny_graph, CONFIG, test=test) for test in (True, False))
+    with_test, without = (prepare_graph(tiny_graph, CONFIG, seed=0, test=test) for test in (True, False))
     assert without.test is None
     for ours, theirs in ((with_test.training, without.training), (with_test.validation, without.validation)):
         assert ours is not None
@@ -35,11 +35,11 @@ def test_test_nodes_are_augmented_only_where_they_are_asked_for(tiny_graph: Data
 def test_classes_without_training_nodes_are_refused(tiny_graph: Data) -> None:
     tiny_graph.y[tiny_graph.test_mask.nonzero()[0]] = 2
     with pytest.raises(InputError, match="class 2 has no training node"):
-        prepare_graph(tiny_graph, CONFIG, test=True)
+        prepare_graph(tiny_graph, CONFIG, seed=0, test=True)
 
 
 def test_what_is_fitted_is_what_the_estimator_has(tiny_graph: Data) -> None:
-    problem = prepare_graph(tiny_graph, CONFIG)
+    problem = prepare_graph(tiny_graph, CONFIG, seed=0)
     settings = {"layers": 2, "hidden": 4, "epochs": 3, "augment": "average", "normalize": "unit", "weight_decay": 0.1}
     classifier = GAMLPClassifier(**settings, random_state=5).fit(tiny_graph)
     for a, b in zip(fit(problem, seed=5).model.parameters(), classifier.model_.parameters(), strict=True):
@@ -52,7 +52,7 @@ def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
     undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
-    problem = prepare_graph(tiny_graph, undecided)
+    problem = prepare_graph(tiny_graph, undecided, seed=0)
     assert "auto" not in (problem.config.augment, problem.config.normalize)
     assert problem.config.weight_decay is None
     decided = problem.decided(0)

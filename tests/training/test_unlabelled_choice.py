@@ -57,7 +57,9 @@ def test_without_validation_nodes_labelled_ones_are_alone() -> None:
     assert "no validation nodes" in prepared(data).reasons[0]
 
 
-def test_the_race_fills_in_all_that_is_open_and_says_why() -> None:
+def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
+    entry = unlabelled_choice.Race._entry
+    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *given: entry(*given)._replace(alone=0.0))
     problem = prepared(communities(200, noise=4.0, labels=2))
     config = problem.config
     assert config.unlabelled == unlabelled_choice.UNLABELLED

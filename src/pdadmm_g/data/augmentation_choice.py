@@ -34,7 +34,6 @@ def augmentation(config: ModelConfig) -> GraphAugment:
     assert config.augment != "auto"
     assert config.normalize != "auto"
     assert config.hops is not None
-    assert config.teleport is not None
     return GraphAugment(
         config.augment,
         config.hops,

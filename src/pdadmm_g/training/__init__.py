@@ -1,25 +1,25 @@
 """Training: from rows with targets to a network.
 
 The door:
-``prepare``            from data to a problem
-``problem``            what is to be trained
-``fit``                a problem goes in, a network comes out, whoever computes it and by whatever method
+``prepare``         from data to a problem
+``problem``         what is to be trained
+``fit``             a problem goes in, a network comes out, whoever computes it and by whatever method
 
 What happens behind it:
-``train``              greedy growth from stage to stage
-``stage``              one depth: epochs, evaluation, rules that end it
-``rounds``             parts of a stage in which nodes without labels teach
-``member``             what a worker has and knows in every stage
-``growth``             the weights that a stage starts from
-``penalties``          rho over time
-``records``            the record of an epoch, a line of metrics.jsonl
-``checkpoint``         what a run goes on from, on disk
-``layer_tensors``      a layer as the tensors of a checkpoint, and back
-``weight_decay``       how much of it, where that is left to the data
-``unlabelled_choice``  whether and how nodes without labels teach, likewise
-``gradient``           the methods to compare with, by backpropagation
-``gcn``                one of them, which takes the whole graph
-``grand``              another, which sees random copies of the features
-``local_workers``      several processes on this machine
-``worker_process``     the program of one of them
+``train``           greedy growth from stage to stage
+``stage``           one depth: epochs, evaluation, rules that end it
+``member``          what a worker has and knows in every stage
+``growth``          the weights that a stage starts from
+``penalties``       rho over time
+``records``         the record of an epoch, a line of metrics.jsonl
+``checkpoint``      what a run goes on from, on disk
+``layer_tensors``   a layer as the tensors of a checkpoint, and back
+``rounds``          rounds of a stage in which nodes without labels teach
+``unlabelled_choice``  whether and how they do, where that is left to the data
+``weight_decay``    how much of it, where that is left to the data
+``gradient``        the methods to compare with, by backpropagation
+``gcn``             one of them, which takes the whole graph
+``grand``           another, which sees random copies of the features
+``local_workers``   several processes on this machine
+``worker_process``  the program of one of them
 """

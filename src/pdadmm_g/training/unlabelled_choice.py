@@ -69,8 +69,8 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
             return Choice(without, reasons=(f"nodes without labels do not teach: {against}",))
     components = COMPONENTS if config.components is None else config.components
     config = dataclasses.replace(config, components=components, unlabelled=config.unlabelled or UNLABELLED)
-    race = Race(data, rows, config, seed)
-    return race.run(forced=asked)
+    with compute_threads(config.threads):
+        return Race(data, rows, config, seed).run(forced=asked)
 
 
 def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
@@ -187,8 +187,7 @@ class Race:
             unlabelled=min(NODES, config.unlabelled),
         )  # fmt: skip
         training, validation, copies = self._examples(pilot)
-        with compute_threads(config.threads):
-            result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
+        result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
         last = [record for record in history if record["round"] == ROUNDS]
