@@ -48,7 +48,9 @@ PEERS: dict[str, tuple[Settings, ...]] = {
         _UNIT | {"method": "sign", "augment": "hops", "weight_decay": decay, "eval_every": 2}
         for decay in (0.01, 0.1, 1.0)
     ),
-    "GCN": tuple({"method": "gcn", "hidden": 64, "weight_decay": decay} for decay in (0.007, 0.07, 0.7)),
+    "GCN": tuple(
+        {"method": "gcn", "hidden": 64, "epochs": 600, "weight_decay": decay} for decay in (0.007, 0.07, 0.7, 2.0)
+    ),
     "GRAND": tuple({"method": "grand", "hidden": 64, "hops": hops, "weight_decay": 0.07} for hops in (2, 4, 8)),
 }
 

@@ -52,6 +52,7 @@ def prepare_graph(
         require_edges(data, f"method {config.method} needs it")
     elif config.augment != "none":
         require_edges(data)
+    data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
     labels = {mask: torch.searchsorted(torch.as_tensor(classes), hard_labels(data)[parts[mask]]) for mask in masks}
@@ -74,6 +75,15 @@ def prepare_graph(
         source = choice.source or augment.source(data)
         copies = NodeCopies.of(augment.copies(source.to(config.device), drop=config.drop), rows.training)
     return Problem(training, validation, classes, config, augment, scored, graph, copies, choice.reasons)
+
+
+def _features_on(data: Data, device: str) -> Data:
+    """The graph with its features on a GPU, where they are augmented much faster, if they fit there several times."""
+    if torch.device(device).type != "cuda" or 8 * data.x.numel() * data.x.element_size() > torch.cuda.mem_get_info()[0]:
+        return data
+    data = copy.copy(data)
+    data.x = data.x.to(device)
+    return data
 
 
 def training_rows(
