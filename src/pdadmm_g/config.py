@@ -224,7 +224,7 @@ class ModelConfig:
     eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
     unlabelled: int | None = option(
         None, "most nodes without labels that teach in a round; 0 for none "
-        "[default: 2000 where they help on the validation nodes]", UNLABELLED, rules=FROM_ZERO, by_data=True,
+        "[default: 3000 where they help on the validation nodes]", UNLABELLED, rules=FROM_ZERO, by_data=True,
         method="pdadmm-g",
     )  # fmt: skip
     rounds: int = option(

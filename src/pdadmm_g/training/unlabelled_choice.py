@@ -21,15 +21,15 @@ from ..hardware import compute_threads
 from .train import train
 
 #: What is not given and not chosen either.
-UNLABELLED, COMPONENTS = 2000, 256
+UNLABELLED, COMPONENTS = 3000, 256
 #: The race: averages of so many hops with such a share of the node's own features, weight decay for each labelled
-#: node, and sharpness. The first of each is what the other choices are made with.
+#: node, each with each, since features of larger spread need less of it; then sharpness, from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
 NORMALIZATIONS = ("unit", "centered")
 WEIGHT_DECAYS = (0.002, 0.0007)
 SHARPNESSES = (3.0, 2.0, 5.0)
 #: A short run: its rounds, and most nodes without labels.
-ROUNDS, NODES = 5, 1000
+ROUNDS, NODES = 4, 1000
 #: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
 #: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
 MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
@@ -115,7 +115,7 @@ class Entry(NamedTuple):
 
 
 class Race:
-    """Short runs from the most to the least important choice, each choice made with the best so far."""
+    """Short runs: first features and weight decay, then, with the best of these, sharpness."""
 
     def __init__(self, data: Data, rows: Rows, config: ModelConfig, seed: int) -> None:
         self.data, self.rows, self.config, self.seed = data, rows, config, seed
@@ -128,13 +128,10 @@ class Race:
         """The winner; without nodes that teach, unless ``forced``, where labelled nodes alone are as accurate."""
         features, given = self._features(), self.config
         decided = len(features) == 1 and None not in (given.weight_decay, given.sharpness)
-        candidates = self._candidates(given, features, WEIGHT_DECAYS[:1], SHARPNESSES[:1])
+        candidates = self._candidates(given, features, WEIGHT_DECAYS, SHARPNESSES[:1])
         if self.rows.validation is None or (decided and forced):
             return Choice(candidates[0], self.source, self.basis)
         best = self._best(candidates)
-        leaders = sorted(self.entries, key=lambda entry: entry.score, reverse=True)[:2]
-        for leader in leaders:
-            best = self._best(self._candidates(leader.config, [{}], WEIGHT_DECAYS[1:], ()))
         best = self._best(self._candidates(best.config, [{}], (), SHARPNESSES[1:]))
         alone = max(entry.alone for entry in self.entries)
         if best.taught <= alone and not forced:
