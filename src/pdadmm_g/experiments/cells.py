@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import GRAPH, ModelConfig, settings_where
+from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.datasets import load_dataset
 from ..data.examples import Examples, aligned
 from ..hardware import compute_threads
@@ -230,6 +232,22 @@ def problem_of(
     return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))
 
 
+def _is_same_for_all_splits(config: ModelConfig) -> bool:
+    """Do the features depend on nothing that a split changes, and does the network take nothing but them?"""
+    decided = "auto" not in (config.augment, config.normalize) and config.normalize != "centered"
+    return config.by_gradient and decided and not config.needs_graph and not config.sees_copies
+
+
+@functools.lru_cache(maxsize=1)
+def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Data:
+    """A graph with the augmented features of all its nodes, which ten splits need alike."""
+    data = _load(dataset, data_root)
+    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved())
+    augmented = copy.copy(data)
+    augmented.x = augmentation(config).features(data)
+    return augmented
+
+
 def _asks_others(config: ModelConfig) -> bool:
     """Is it tried how nodes without labels teach? What comes of it depends on the seed and on more settings."""
     if config.by_gradient:
@@ -238,10 +256,15 @@ def _asks_others(config: ModelConfig) -> bool:
 
 
 def _prepare(dataset: str, data_root: str | None, config: ModelConfig, seed: int, split: Split | None) -> Problem:
-    data = _load(dataset, data_root)
+    data, known = _load(dataset, data_root), config
+    if split is not None and _is_same_for_all_splits(config):
+        names = settings_where(config, group=GRAPH)
+        data = _augment(dataset, data_root, tuple((name, getattr(config, name)) for name in names))
+        known = dataclasses.replace(config, augment="none", hops=1, row_normalize=False, normalize="none")
     if split is not None:
         data = split(data, seed)
-    prepared = prepare_graph(data, config, seed=seed, test=True, culprit=dataset)
+    prepared = prepare_graph(data, known, seed=seed, test=True, culprit=dataset)
+    prepared = dataclasses.replace(prepared, config=config if known is not config else prepared.config)
     training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
     assert training is not None
     return dataclasses.replace(prepared, training=training, validation=validation, test=test)
