@@ -33,7 +33,7 @@ def test_splits_are_drawn_as_the_protocol_says(number: int) -> None:
     for label, size in enumerate((20, 19, 20, 3, 20)):
         train += rng.permutation(np.flatnonzero(y == label))[:size].tolist()
     rest = rng.permutation(np.setdiff1d(np.arange(len(y)), train))
-    found = random_split(data, number)
+    found = splits.random_split(data, number)
     for mask, nodes in zip(MASKS, (train, rest[:500], rest[500:]), strict=True):
         assert found[mask].nonzero().view(-1).tolist() == sorted(nodes), mask
     assert int(found.test_mask.sum()) == 786 - 82 - 500
@@ -43,7 +43,7 @@ def test_splits_are_drawn_as_the_protocol_says(number: int) -> None:
 def test_nodes_without_label_are_in_no_mask() -> None:
     data = labelled(300, 300)
     data.y[::7] = -1
-    found = random_split(data, 0)
+    found = splits.random_split(data, 0)
     used = sum(found[mask].long() for mask in MASKS)
     assert torch.equal(used, (data.y >= 0).long())
 
@@ -53,7 +53,7 @@ def test_a_problem_has_the_nodes_of_its_split(graph_file: Path, monkeypatch: pyt
     monkeypatch.setattr(splits, "VALIDATION", 4)
     config = cells.ModelConfig.from_settings(FAST).resolved()
     data = cells.load_dataset(graph_file)
-    assert not torch.equal(random_split(data, 0).val_mask, random_split(data, 1).val_mask)
+    assert not torch.equal(splits.random_split(data, 0).val_mask, splits.random_split(data, 1).val_mask)
     for number in (0, 1, None, 0):
         split = None if number is None else random_split
         expected = data if split is None else split(data, number)
