@@ -55,7 +55,7 @@ def test_a_problem_has_the_nodes_of_its_split(graph_file: Path, monkeypatch: pyt
     data = cells.load_dataset(graph_file)
     assert not torch.equal(splits.random_split(data, 0).val_mask, splits.random_split(data, 1).val_mask)
     for number in (0, 1, None, 0):
-        split = None if number is None else random_split
+        split = None if number is None else splits.random_split
         expected = data if split is None else split(data, number)
         own = prepare_graph(expected, config, seed=0, test=True)
         for _ in range(2):
@@ -76,7 +76,7 @@ def test_each_split_chooses_for_itself_and_goes_on_where_it_was(
                   (0.1, 1): (0.7, 1.0), (0.2, 1): (0.6, 1.0), (0.3, 1): (0.8, 5.0)}  # fmt: skip
 
     def measured(dataset, settings, seed, data_root, device, split):
-        assert split is random_split
+        assert split is splits.random_split
         case = (settings["weight_decay"], seed)
         if case in stop_at:
             stop_at.remove(case)
