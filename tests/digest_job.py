@@ -23,9 +23,11 @@ PORTABLE = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM
 #: A digits graph with fixed features, 5 labels a class, trained to the last epoch, and grown where not said otherwise.
 BASE: dict[str, Any] = {
     "augment": "average", "hops": 4, "normalize": "centered", "weight_decay": 0.1, "layers": 4, "stages": (2, 4),
-    "hidden": 24, "epochs": 8, "patience": None, "tolerance": 0.0,
+    "hidden": 24, "epochs": 8, "patience": None, "tolerance": 0.0, "unlabelled": 0,
 }  # fmt: skip
 LINEARIZED = {"solver": "linearized"}
+#: Settings that other methods know nothing of, as they are where nobody names them.
+OTHER = {"unlabelled": None}
 CASES: dict[str, dict[str, Any]] = {
     "exact": {},
     "linearized": LINEARIZED,
@@ -51,9 +53,9 @@ CASES: dict[str, dict[str, Any]] = {
     "two workers": {"workers": 2},
     "three workers, p and q at 5 bits": {"workers": 3, "quantize": "pq", "bits": 5, **LINEARIZED},
     "killed and resumed": {"resume": 5},
-    **{method: {"method": method, "weight_decay": 0.01} for method in ("gd", "adadelta", "adagrad", "adam")},
-    "sgc": {"method": "sgc", "augment": "auto", "hops": None},
-    "sign": {"method": "sign", "augment": "hops"},
+    **{method: {"method": method, "weight_decay": 0.01, **OTHER} for method in ("gd", "adadelta", "adagrad", "adam")},
+    "sgc": {"method": "sgc", "augment": "auto", "hops": None, **OTHER},
+    "sign": {"method": "sign", "augment": "hops", **OTHER},
 }
 #: What a record says that the trained weights depend on, or that is measured of them.
 MEASURED = ("objective", "risk", "primal_residual", "dual_residual", "descent", "c_k", "rho", "train_loss", "val_loss")

@@ -13,7 +13,15 @@ from torch_geometric.data import Data
 from pdadmm_g import GAMLPClassifier, InputError, load_dataset
 from pdadmm_g.cli import main
 
-SETTINGS = {"layers": 3, "hidden": 16, "stages": (3,), "epochs": 20, "weight_decay": 0.1, "random_state": 0}
+SETTINGS = {
+    "layers": 3,
+    "hidden": 16,
+    "stages": (3,),
+    "epochs": 20,
+    "weight_decay": 0.1,
+    "unlabelled": 0,
+    "random_state": 0,
+}
 AUGMENTATIONS = [("average", 4, "centered"), ("hops", 3, "unit"), ("power", 2, "centered")]
 
 

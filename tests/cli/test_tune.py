@@ -48,8 +48,9 @@ def test_a_search_that_could_not_be_written_is_not_begun(reproduce, capsys: pyte
 
 def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    options = ["--layers", "2", "--epochs", "5", "--unlabelled", "0"]
     with pytest.raises(SystemExit) as caught:
-        main(["tune", "--dataset", "digits", "--budget", "2", "--layers", "2", "--epochs", "5", *FIXED[:-1], "0.5"])
+        main(["tune", "--dataset", "digits", "--budget", "2", *options, *FIXED[:-1], "0.5"])
     assert not caught.value.code
     out, err = capsys.readouterr()
     assert out == "best settings written to best.yaml; next: pdadmm-g train --config best.yaml\n"

@@ -73,7 +73,11 @@ def test_large_layers_of_rows_with_weights_and_probabilities(
 @pytest.mark.parametrize("quantize", ["none", "pq"])
 @pytest.mark.parametrize("solver", ["linearized", "exact"])
 def test_training_with_weights_and_probabilities(used: set[str], solver: str, quantize: str) -> None:
-    """In double precision, in which a CPU and a GPU differ by nothing that could be mistaken for a weight."""
+    """In double precision, in which a CPU and a GPU differ by nothing that could be mistaken for a weight.
+
+    Quantized, a value that rounds to another level on one of the two moves the objective by some 4e-5.
+    """
+    tolerance = 1e-6 if quantize == "none" else 1e-3
     soft = (torch.eye(3, dtype=torch.float64)[TRAINING.y] + 0.2) / 1.6
     training = Examples(TRAINING.X.double(), soft, torch.linspace(0.5, 3.0, len(soft), dtype=torch.float64))
     validation = VALIDATION._replace(X=VALIDATION.X.double())
@@ -89,7 +93,7 @@ def test_training_with_weights_and_probabilities(used: set[str], solver: str, qu
         histories.append(train(*examples, 3, config, seed=0).history)
     for cpu, gpu in zip(*histories, strict=True):
         for name in ("objective", "risk", "primal_residual", "train_loss", "train_accuracy", "val_loss"):
-            assert gpu[name] == pytest.approx(cpu[name], rel=1e-6, abs=1e-12), name
+            assert gpu[name] == pytest.approx(cpu[name], rel=tolerance, abs=1e-12), name
     assert ("recorded" in used) == (quantize == "none" and solver == "linearized")
 
 

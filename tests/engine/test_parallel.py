@@ -144,6 +144,7 @@ def test_growth_deals_the_layers_anew(parallel_runs) -> None:
 def test_estimator_with_workers_and_a_plan() -> None:
     data = load_dataset("digits")
     settings = {"layers": 4, "hidden": 20, "epochs": 5, "random_state": 0, "quantize": "pq", "weight_decay": 0.1}
+    settings["unlabelled"] = 0
     one = GAMLPClassifier(**settings).fit(data)
     two = GAMLPClassifier(**settings, workers=2, plan=(3, 1)).fit(data)
     assert two.plan_ == (3, 1)

@@ -20,7 +20,15 @@ from pdadmm_g.runs import export as module
 from pdadmm_g.runs.export import FORMATS, export
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
-SETTINGS = {"layers": 4, "hidden": 16, "stages": (4,), "epochs": 20, "weight_decay": 0.1, "random_state": 0}
+SETTINGS = {
+    "layers": 4,
+    "hidden": 16,
+    "stages": (4,),
+    "epochs": 20,
+    "weight_decay": 0.1,
+    "unlabelled": 0,
+    "random_state": 0,
+}
 
 
 @pytest.fixture(scope="module")

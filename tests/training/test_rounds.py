@@ -16,7 +16,7 @@ from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.local_workers import Job
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, _examples, is_over, margin, schedule
+from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, _examples, _sharpened, is_over, margin, schedule
 
 #: Nothing is left to the data.
 SETTINGS = {
@@ -81,6 +81,14 @@ def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
     alone = _examples(X, labelled, mean**2, trust=0.0)
     assert torch.equal(alone.X, torch.cat([X[0, :2], X[1, :2], X[2, :2]]))
     assert torch.allclose(alone.weights, torch.tensor([2 / 3, 1 / 3] * 3))
+
+
+@pytest.mark.parametrize("power", [200.0, 1e15])
+def test_a_power_that_leaves_nothing_of_small_numbers_still_gives_targets(power: float) -> None:
+    sharp = _sharpened(torch.tensor([[0.5, 0.5], [0.6, 0.4], [1.0, 0.0]]), power)
+    targets = sharp / sharp.sum(1, keepdim=True)
+    assert torch.allclose(targets, torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]]))
+    assert not trained(sharpness=power).status.is_failure
 
 
 def test_records_say_which_round_they_are_of_and_how_the_copies_agree() -> None:

@@ -95,6 +95,13 @@ def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypat
     assert prepared(communities(), unlabelled=20).config.unlabelled == 20
 
 
+@pytest.mark.parametrize("augment", ["none", "hops", "power"])
+def test_asked_for_they_teach_with_any_features(augment: str) -> None:
+    classifier = GAMLPClassifier(**SMALL, augment=augment, unlabelled=20, rounds=1, random_state=0).fit(communities())
+    assert (classifier.config_.augment, classifier.config_.unlabelled) == (augment, 20)
+    assert f"features: {augment} of {classifier.config_.hops} hops, " in classifier.choices_[1]
+
+
 def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
     data = communities()
     del data.val_mask

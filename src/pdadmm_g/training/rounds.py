@@ -186,7 +186,7 @@ class Rounds:
             assert base.training is not None
             assert config.sharpness is not None
             assert self.known is not None
-            training = _examples(X, base.training, mean**config.sharpness, config.trust)
+            training = _examples(X, base.training, _sharpened(mean, config.sharpness), config.trust)
             lesson = lesson._replace(tensors={"mean": mean, "known": self.known})
         outline = share_outline(
             base.team.chain, training, base.validation, base.outline.sizes.classes, config.device, base.training
@@ -194,6 +194,12 @@ class Rounds:
         return dataclasses.replace(
             base, config=config, outline=outline, training=training, scored=base.training, lesson=lesson
         )
+
+
+def _sharpened(mean: Tensor, power: float) -> Tensor:
+    """Each row to this power; one of which nothing is left in its precision, in relation to its largest entry."""
+    sharp = mean**power
+    return torch.where(sharp.sum(1, keepdim=True) > 0, sharp, (mean / mean.amax(1, keepdim=True)) ** power)
 
 
 def _examples(X: Tensor, labelled: Examples, sharp: Tensor, trust: float) -> Examples:

@@ -220,8 +220,6 @@ class Race:
             != (config.hops, config.teleport, config.normalize)
         ]
         next_best = f" (validation {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
-        yield (
-            f"features: {config.augment} of {config.hops} hops, own share {config.teleport:g}, {config.normalize}"
-            f"{next_best}"
-        )
+        own = f", own share {config.teleport:g}" if config.augment == "average" else ""
+        yield f"features: {config.augment} of {config.hops} hops{own}, {config.normalize}{next_best}"
         yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}"

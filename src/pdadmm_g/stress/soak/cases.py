@@ -75,7 +75,12 @@ def draw(seed: int) -> Case:
     if settings["quantize"] != "none":
         settings["bits"] = rng.randint(2, 8)
     blows = tuple(_draw_blow(rng, most) for _ in range(rng.randint(1, 3)))
-    return Case(seed, settings, blows, rng.randint(1, most))
+    workers = rng.randint(1, most)
+    # All that a race would decide is given, so that the time is spent on training.
+    settings["unlabelled"] = rng.choice((0, 0, 60, 300))
+    settings |= {"rounds": rng.randint(1, 6), "copies": rng.randint(1, 3), "drop": rng.choice((0, 0.5))}
+    settings |= {"sharpness": rng.choice((2, 3)), "trust": rng.choice((0, 1, 10)), "teleport": rng.choice((0.05, 0.25))}
+    return Case(seed, settings, blows, workers)
 
 
 def _draw_blow(rng: random.Random, most: int) -> Blow:
