@@ -45,8 +45,8 @@ def test_a_stage_has_rounds_where_nodes_without_labels_teach() -> None:
     assert schedule(config(rounds=2)) == [Step(1, 2, 0), Step(1, 2, 1), Step(1, 2, 2), Step(2, 4, 3), Step(2, 4, 4)]
 
 
-def record(epoch: int, accuracy: float | None, stage: int = 1, loss: float = 1.0) -> dict:
-    return {"stage": stage, "epoch": epoch, "val_accuracy": accuracy, "val_loss": loss}
+def record(epoch: int, accuracy: float | None, stage: int = 1, loss: float = 1.0, round: int = 1) -> dict:
+    return {"stage": stage, "epoch": epoch, "round": round, "val_accuracy": accuracy, "val_loss": loss}
 
 
 def test_rounds_end_where_validation_got_no_better_for_as_long_as_patience() -> None:
@@ -57,6 +57,19 @@ def test_rounds_end_where_validation_got_no_better_for_as_long_as_patience() -> 
     assert not is_over(Step(1, 2, 3), history, config(patience=10, unlabelled=0))
     # Lower loss at the same accuracy is better too.
     assert not is_over(Step(1, 2, 3), [*history, record(16, 0.8, loss=0.9)], config(patience=10))
+
+
+def test_what_labelled_nodes_did_alone_does_not_use_up_the_patience_of_rounds() -> None:
+    alone = [record(epoch, 0.8 if epoch == 1 else 0.7, round=0) for epoch in range(1, 30)]
+    assert not is_over(Step(1, 2, 1), alone, config(patience=5))
+    assert not is_over(Step(1, 2, 2), [*alone, *(record(epoch, 0.7) for epoch in range(30, 34))], config(patience=5))
+    assert is_over(Step(1, 2, 2), [*alone, *(record(epoch, 0.7) for epoch in range(30, 35))], config(patience=5))
+
+
+def test_without_validation_a_network_does_not_grow() -> None:
+    history = [record(epoch, None) for epoch in range(1, 5)]
+    assert not is_over(Step(1, 2, 2), history, config())
+    assert is_over(Step(2, 4, 4), history, config())
 
 
 def test_a_depth_that_gained_too_little_is_the_last_one() -> None:

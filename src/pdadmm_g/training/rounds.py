@@ -61,16 +61,24 @@ def epochs_of(round: int) -> int:
 
 
 def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
-    """Is a round not worth while, since validation got no better lately, or since the depth before gained nothing?"""
-    if not config.unlabelled:
+    """Is a round not worth while, since rounds no longer help on validation, or since the depth before gained nothing?
+
+    Without validation there is no telling what a further depth is worth.
+    """
+    if not config.unlabelled or step.round == 0:
         return False
+    scored = [record for record in history if record["val_accuracy"] is not None]
+    if step.stage > 1 and not scored:
+        return True
     if step.stage > 2 and margin(Step(step.stage - 1, step.depth, step.round), history):
         return True
-    own = [record for record in history if record["stage"] == step.stage and record["val_accuracy"] is not None]
-    if config.patience is None or not own:
+    own = [record for record in scored if record["stage"] == step.stage]
+    if config.patience is None or not any(record["round"] for record in own):
         return False
     scores = [(record["val_accuracy"], -record["val_loss"]) for record in own]
-    return bool(own[-1]["epoch"] - own[scores.index(max(scores))]["epoch"] >= config.patience)
+    before = max((record["epoch"] for record in own if not record["round"]), default=0)
+    best = max(before, own[scores.index(max(scores))]["epoch"])
+    return bool(own[-1]["epoch"] - best >= config.patience)
 
 
 def margin(step: Step, history: list[Record]) -> float:

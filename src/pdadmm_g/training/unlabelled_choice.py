@@ -70,7 +70,8 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
     components = COMPONENTS if config.components is None else config.components
     config = dataclasses.replace(config, components=components, unlabelled=config.unlabelled or UNLABELLED)
     with compute_threads(config.threads):
-        return Race(data, rows, config, seed).run(forced=asked)
+        choice = Race(data, rows, config, seed).run(forced=asked)
+    return choice if choice.config.unlabelled else Choice(without, reasons=choice.reasons)
 
 
 def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
@@ -136,7 +137,7 @@ class Race:
         alone = max(entry.alone for entry in self.entries)
         if best.taught <= alone and not forced:
             why = f"validation {best.taught:.3f} with them, {alone:.3f} without"
-            without = dataclasses.replace(given, unlabelled=0, components=None)
+            without = dataclasses.replace(given, unlabelled=0)
             return Choice(without, reasons=(f"nodes without labels do not teach: {why}",))
         return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone)))
 
@@ -187,8 +188,8 @@ class Race:
         result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
-        last = [record for record in history if record["round"] == ROUNDS]
-        if not last:  # it failed
+        last = [record for record in history if 0 < record["round"] == history[-1]["round"]]
+        if not last or result.status.is_failure:
             return Entry(config, (-1.0, 0.0), -1.0, -1.0)
         accuracy, loss = (np.mean([record[name] for record in last]) for name in ("val_accuracy", "val_loss"))
         alone, taught = (
