@@ -204,7 +204,10 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"rho": 10**400}, "rho is missing or not a number"),
         ({"data": "another digest"}, "was written for other data"),
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
-        ({"chosen": {"weight_decay": 0.1}}, "chosen does not name augment, hops, normalize, weight_decay"),
+        (
+            {"chosen": {"weight_decay": 0.1}},
+            "chosen does not name augment, hops, teleport, normalize, components, weight_decay, unlabelled, sharpness",
+        ),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),
         ({"stage": 5}, "is of stage 5"),
