@@ -204,7 +204,10 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"rho": 10**400}, "rho is missing or not a number"),
         ({"data": "another digest"}, "was written for other data"),
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
-        ({"chosen": {"weight_decay": 0.1}}, "chosen does not name augment, hops, normalize, weight_decay"),
+        (
+            {"chosen": {"weight_decay": 0.1}},
+            "chosen does not name augment, hops, teleport, normalize, components, weight_decay, unlabelled, sharpness",
+        ),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),
         ({"stage": 5}, "is of stage 5"),
@@ -234,6 +237,22 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     refused(stopped, "history.jsonl: cannot read the checkpoint: No such file")
     history.write_text(sound_lines)
     assert train_run(stopped, resume=True)["epochs"] == 4
+
+
+def test_a_checkpoint_of_before_nodes_without_labels_could_teach_goes_on(stopped: RunConfig) -> None:
+    whole = dataclasses.replace(stopped, out=f"{stopped.out}-whole", teleport=0.05)
+    train_run(whole)
+    meta_file = checkpoint.latest(Path(stopped.out) / "checkpoints").folder / "meta.json"
+    meta = json.loads(meta_file.read_text())
+    del meta["round"]
+    since = ("unlabelled", "rounds", "copies", "drop", "sharpness", "trust", "components")
+    meta["settings"] = {name: value for name, value in meta["settings"].items() if name not in since}
+    meta["settings"]["teleport"] = 0.05
+    meta["chosen"] = {name: meta["chosen"][name] for name in ("augment", "hops", "normalize", "weight_decay")}
+    meta_file.write_text(json.dumps(meta))
+    train_run(dataclasses.replace(stopped, teleport=0.05), resume=True)
+    resumed, expected = (Path(config.out, "model.safetensors").read_bytes() for config in (stopped, whole))
+    assert resumed == expected
 
 
 def test_folders_in_place_of_files_are_no_checkpoint(stopped: RunConfig) -> None:

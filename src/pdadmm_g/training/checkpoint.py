@@ -101,7 +101,18 @@ class Description(StageState):
     def read(cls, folder: Path) -> Description:
         """That of a checkpoint, or an :class:`InputError`."""
         with reading(folder / META, "the checkpoint", f"; {REMEDY}"):
-            return decoded(cls, parsed(read_text(folder / META, "the checkpoint")))
+            return decoded(cls, _as_written_now(parsed(read_text(folder / META, "the checkpoint"))))
+
+
+def _as_written_now(value: Any) -> Any:
+    """What was written before nodes without labels could teach, with what it would say of them: they do not."""
+    if not isinstance(value, dict) or "round" in value:
+        return value
+    chosen, settings = value.get("chosen"), value.get("settings")
+    if not isinstance(chosen, dict) or not isinstance(settings, dict) or "unlabelled" in chosen:
+        return value
+    since = {"teleport": settings.get("teleport"), "components": None, "unlabelled": 0, "sharpness": None}
+    return value | {"round": 0, "chosen": since | chosen}
 
 
 @dataclass(frozen=True)
