@@ -121,7 +121,7 @@ class Rounds:
             seen = before >= 0
             changed = float((now != before)[seen].double().mean()) if bool(seen.any()) else None
             self.known[sample] = now
-        return self._taught(step, config, X, mean, Lesson(step.round, agreement, changed))
+        return self._taught(config, X, mean, Lesson(step.round, agreement, changed))
 
     def resumed(self, step: Step, saved: Checkpoint) -> Member:
         """The member as it was in the round of a checkpoint."""
@@ -134,7 +134,7 @@ class Rounds:
             tensors = saved.lesson(mean)
             mean, self.known = tensors["mean"], tensors["known"]
         last = saved.history[-1]
-        return self._taught(step, config, X, mean, Lesson(step.round, last["agreement"], last["changed"]))
+        return self._taught(config, X, mean, Lesson(step.round, last["agreement"], last["changed"]))
 
     def _config(self, step: Step) -> ModelConfig:
         return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, epochs_of(step.round)))
@@ -187,7 +187,7 @@ class Rounds:
                 mean = chain.receive(outline.like.new_empty(int(number), outline.sizes.classes), plan.last)
         return mean, share
 
-    def _taught(self, step: Step, config: ModelConfig, X: Tensor | None, mean: Tensor, lesson: Lesson) -> Member:
+    def _taught(self, config: ModelConfig, X: Tensor | None, mean: Tensor, lesson: Lesson) -> Member:
         """The member with the rows of a round."""
         base, training = self.base, None
         if X is not None:
