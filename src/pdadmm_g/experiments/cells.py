@@ -260,7 +260,9 @@ def _prepare(dataset: str, data_root: str | None, config: ModelConfig, seed: int
     if split is not None and _is_same_for_all_splits(config):
         names = settings_where(config, group=GRAPH)
         data = _augment(dataset, data_root, tuple((name, getattr(config, name)) for name in names))
-        known = dataclasses.replace(config, augment="none", hops=1, row_normalize=False, normalize="none")
+        known = dataclasses.replace(
+            config, augment="none", hops=1, row_normalize=False, normalize="none", components=None
+        )
     if split is not None:
         data = split(data, seed)
     prepared = prepare_graph(data, known, seed=seed, test=True, culprit=dataset)

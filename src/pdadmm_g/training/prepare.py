@@ -79,7 +79,9 @@ def prepare_graph(
 
 def _features_on(data: Data, device: str) -> Data:
     """The graph with its features on a GPU, where they are augmented much faster, if they fit there several times."""
-    if torch.device(device).type != "cuda" or 8 * data.x.numel() * data.x.element_size() > torch.cuda.mem_get_info()[0]:
+    if torch.device(device).type != "cuda":
+        return data
+    if 8 * data.x.numel() * data.x.element_size() > torch.cuda.mem_get_info(device)[0]:
         return data
     data = copy.copy(data)
     data.x = data.x.to(device)
