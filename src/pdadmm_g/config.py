@@ -224,7 +224,7 @@ class ModelConfig:
     eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
     unlabelled: int | None = option(
         None, "most nodes without labels that teach in a round; 0 for none "
-        "[default: 3000 where they help on the validation nodes]", UNLABELLED, rules=FROM_ZERO, by_data=True,
+        "[default: 2000 where they help on the validation nodes]", UNLABELLED, rules=FROM_ZERO, by_data=True,
         method="pdadmm-g",
     )  # fmt: skip
     rounds: int = option(
@@ -234,6 +234,10 @@ class ModelConfig:
     drop: float = option(
         0.5, "probability with which a copy leaves out the features of a node", UNLABELLED, rules=SHARE,
         method="pdadmm-g",
+    )  # fmt: skip
+    drop_entries: float | None = option(
+        None, "probability with which it leaves out each single feature of a node, where nearly all features are zero "
+        "[default: what suits best]", UNLABELLED, rules=SHARE, by_data=True, method="pdadmm-g",
     )  # fmt: skip
     sharpness: float | None = option(
         None, "exponent that makes the mean prediction of the copies a target [default: what suits best]", UNLABELLED,

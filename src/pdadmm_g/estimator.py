@@ -134,6 +134,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         rounds: int = 12,
         copies: int = 2,
         drop: float = 0.5,
+        drop_entries: float | None = None,
         sharpness: float | None = None,
         trust: float = 10.0,
         workers: int = 1,
@@ -176,6 +177,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.rounds = rounds
         self.copies = copies
         self.drop = drop
+        self.drop_entries = drop_entries
         self.sharpness = sharpness
         self.trust = trust
         self.workers = workers

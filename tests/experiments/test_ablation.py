@@ -15,7 +15,7 @@ SETTINGS = {
 
 
 def measured(dataset, settings, seed, data_root, device, split):
-    gain = 0.1 * bool(settings.get("unlabelled", 3000)) + 0.01 * (seed > 0)
+    gain = 0.1 * bool(settings.get("unlabelled", 2000)) + 0.01 * (seed > 0)
     return {"seed": seed, "test_accuracy": 0.5 + gain * (1 + seed), "status": "DONE"}
 
 
@@ -50,8 +50,8 @@ def test_a_figure_of_what_is_there_so_far(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "unlabelled", "rows"), [("labelled nodes only", 0, None), ("copies, no targets", 3000, 2 * 6),
-                                        ("targets, no copies", 3000, 20)],
+    ("variant", "unlabelled", "rows"), [("labelled nodes only", 0, None), ("copies, no targets", 2000, 2 * 6),
+                                        ("targets, no copies", 2000, 20)],
 )  # fmt: skip
 def test_variants_are_what_they_are_called(
     graph_file: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch, variant: str, unlabelled: int, rows: int | None

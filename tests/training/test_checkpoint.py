@@ -206,7 +206,8 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
         (
             {"chosen": {"weight_decay": 0.1}},
-            "chosen does not name augment, hops, teleport, normalize, components, weight_decay, unlabelled, sharpness",
+            "chosen does not name augment, hops, teleport, normalize, components, weight_decay, unlabelled, "
+            "drop_entries, sharpness",
         ),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),
@@ -245,7 +246,7 @@ def test_a_checkpoint_of_before_nodes_without_labels_could_teach_goes_on(stopped
     meta_file = checkpoint.latest(Path(stopped.out) / "checkpoints").folder / "meta.json"
     meta = json.loads(meta_file.read_text())
     del meta["round"]
-    since = ("unlabelled", "rounds", "copies", "drop", "sharpness", "trust", "components")
+    since = ("unlabelled", "rounds", "copies", "drop", "drop_entries", "sharpness", "trust", "components")
     meta["settings"] = {name: value for name, value in meta["settings"].items() if name not in since}
     meta["settings"]["teleport"] = 0.05
     meta["chosen"] = {name: meta["chosen"][name] for name in ("augment", "hops", "normalize", "weight_decay")}

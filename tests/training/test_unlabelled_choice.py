@@ -22,6 +22,20 @@ def prepared(data, **settings):
     return prepare_graph(data, ModelConfig(**SMALL | settings).resolved(), seed=0)
 
 
+def scored(monkeypatch, **scores: float) -> list[int]:
+    """Short runs end with these accuracies, where given, alone and taught; the rounds of each."""
+    entry, ran = unlabelled_choice.Race._entry, []
+
+    def run(race, config, rounds):
+        ran.append(rounds)
+        found = entry(race, config, rounds)
+        given = scores.get("taught" if rounds else "alone")
+        return found if given is None else found._replace(score=(given, 0.0))
+
+    monkeypatch.setattr(unlabelled_choice.Race, "_entry", run)
+    return ran
+
+
 def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph) -> None:
     tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
     assert _homophily(tiny_graph, torch.arange(20)) == (1.0, tiny_graph.edge_index.shape[1])
@@ -58,8 +72,7 @@ def test_without_validation_nodes_labelled_ones_are_alone() -> None:
 
 
 def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
-    entry = unlabelled_choice.Race._entry
-    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *given: entry(*given)._replace(alone=0.0))
+    ran = scored(monkeypatch, alone=0.0)
     problem = prepared(communities(200, noise=4.0, labels=2))
     config = problem.config
     assert config.unlabelled == unlabelled_choice.UNLABELLED
@@ -68,8 +81,23 @@ def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
     assert config.normalize in ("unit", "centered")
     assert config.weight_decay in [pytest.approx(each * 6) for each in WEIGHT_DECAYS]
     assert config.sharpness in SHARPNESSES
+    assert config.drop_entries == 0.0  # hardly any of the features is zero
+    # All twelve alone, the better half of them taught, and the best of these with other exponents.
+    assert [rounds > 0 for rounds in ran] == 12 * [False] + (unlabelled_choice.KEPT + 2) * [True]
     assert problem.reasons[0].startswith("nodes without labels teach: validation 0.")
     assert f"average of {config.hops} hops" in problem.reasons[1]
+
+
+def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(monkeypatch) -> None:
+    scored(monkeypatch, alone=0.0)
+    data = communities(200, noise=4.0, labels=2, features=40)
+    data.x *= torch.rand(data.x.shape, generator=torch.Generator().manual_seed(1)) < 0.08
+    problem = prepared(data)
+    assert problem.config.drop_entries == 0.6
+    assert problem.copies.copies.drop_entries == 0.6
+    assert "single features dropped with probability 0.6" in problem.reasons[2]
+    monkeypatch.setattr(unlabelled_choice, "_score", lambda entry: (-entry.config.drop_entries, *entry.score))
+    assert prepared(data, unlabelled=20).config.drop_entries == 0.0
 
 
 def test_what_is_given_stays() -> None:
@@ -86,11 +114,11 @@ def test_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
 
 
 def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypatch) -> None:
-    entry = unlabelled_choice.Race._entry
-    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *given: entry(*given)._replace(alone=0.99, taught=0.9))
+    scored(monkeypatch, alone=0.99, taught=0.9)
     problem = prepared(communities())
     assert problem.config.unlabelled == 0
-    assert problem.reasons == ("nodes without labels do not teach: validation 0.900 with them, 0.990 without",)
+    why = "nodes without labels do not teach: validation 0.900 with them, 0.990 without (short runs)"
+    assert problem.reasons == (why,)
     # Whoever asks for them gets them.
     assert prepared(communities(), unlabelled=20).config.unlabelled == 20
 

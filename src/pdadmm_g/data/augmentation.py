@@ -57,8 +57,8 @@ class GraphAugment(BaseTransform):
         row_normalize: Divide each row of H by the sum of its absolute values first.
         normalize: What is done to the rows of X.
         components: H is first projected on so many principal directions, those in which its rows are longest after
-            two steps over the graph that the transform first sees; centred columns are then not divided by anything.
-            None for the features as they are.
+            two steps over the graph that the transform first sees; centred columns are then divided by the square
+            root of their standard deviation, not the fourth. None for the features as they are.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -134,11 +134,12 @@ class GraphAugment(BaseTransform):
         """What is propagated, all in memory: the features in their principal directions, which are learned first."""
         A = self.adjacency(data)
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
-        if self.components is not None and self.components < H.shape[1]:
-            if self.basis is None:
-                self.basis = principal_directions(H, None if A is None else A.cpu(), self.components)
-            H = H @ self.basis
-        return Source(H.to_dense().to(data.x.device), A)
+        if self.components is not None and self.components < H.shape[1] and self.basis is None:
+            self.basis = principal_directions(H, None if A is None else A.cpu(), self.components)
+        raw, basis = (H if H.layout != torch.strided else None), self.basis
+        if basis is not None:
+            H = H @ basis
+        return Source(H.to_dense(), A, raw, basis).to(data.x.device)
 
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
@@ -152,8 +153,7 @@ class GraphAugment(BaseTransform):
         mean = rows.mean(0)
         deviation = torch.linalg.vector_norm(rows.sub_(mean), dim=0) / len(rows) ** 0.5
         self.mean = mean.cpu()
-        scale = deviation.where(deviation > 1e-12, 1.0) ** 0.25
-        self.scale = (scale if self.basis is None else torch.ones_like(scale)).cpu()
+        self.scale = (deviation.where(deviation > 1e-12, 1.0) ** (0.25 if self.basis is None else 0.5)).cpu()
 
     def learned(self) -> dict[str, Tensor]:
         """What it learned from the graph that it was fitted on."""
@@ -237,13 +237,15 @@ class GraphAugment(BaseTransform):
             return None
         return renormalized_adjacency(data.edge_index.to(data.x.device), data.num_nodes, self.dtype)
 
-    def copies(self, source: Source, *, drop: float = 0.5) -> Copies:
+    def copies(self, source: Source, *, drop: float = 0.5, drop_entries: float = 0.0) -> Copies:
         """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
         if self.normalize == "centered" and self.mean is None:
             raise InputError("fit the transform before it makes copies: they share the statistics of clean features")
+        if drop_entries and source.raw is None:
+            raise InputError("drop_entries is for features that are nearly all zero, and these are not: leave it out")
         device = source.H.device
         mean, scale = (None if learned is None else learned.to(device) for learned in (self.mean, self.scale))
-        return Copies(source, self.operator, self.normalize, mean, scale, drop)
+        return Copies(source, self.operator, self.normalize, mean, scale, drop, drop_entries)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"

@@ -14,8 +14,8 @@ LABELLED, ALL = "labelled nodes only", "all"
 #: What is not set is chosen as always. All but the default's own choice are told to ask the other nodes or not to.
 VARIANTS: dict[str, Settings] = {
     LABELLED: {"unlabelled": 0},
-    "copies, no targets": {"unlabelled": 3000, "trust": 0.0},
-    "targets, no copies": {"unlabelled": 3000, "copies": 1, "drop": 0.0},
+    "copies, no targets": {"unlabelled": 2000, "trust": 0.0},
+    "targets, no copies": {"unlabelled": 2000, "copies": 1, "drop": 0.0, "drop_entries": 0.0},
     ALL: {},
 }
 #: Each as what it gains over labelled nodes only.

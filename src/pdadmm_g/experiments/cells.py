@@ -196,7 +196,11 @@ def run_once(
         "hops": config.hops,
         "normalize": config.normalize,
         "weight_decay": config.weight_decay,
-        **({"teleport": config.teleport, "sharpness": config.sharpness} if config.unlabelled else {}),
+        **(
+            {name: getattr(config, name) for name in ("teleport", "drop_entries", "sharpness")}
+            if config.unlabelled
+            else {}
+        ),
         "unlabelled": config.unlabelled,
         "layers": len(result.model.linears),
     }

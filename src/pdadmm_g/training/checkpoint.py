@@ -111,7 +111,8 @@ def _as_written_now(value: Any) -> Any:
     chosen, settings = value.get("chosen"), value.get("settings")
     if not isinstance(chosen, dict) or not isinstance(settings, dict) or "unlabelled" in chosen:
         return value
-    since = {"teleport": settings.get("teleport"), "components": None, "unlabelled": 0, "sharpness": None}
+    since: dict[str, Any] = dict.fromkeys(("components", "drop_entries", "sharpness"))
+    since |= {"teleport": settings.get("teleport"), "unlabelled": 0}
     return value | {"round": 0, "chosen": since | chosen}
 
 

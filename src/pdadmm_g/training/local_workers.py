@@ -86,7 +86,7 @@ class Job:
             assert config.hops is not None
             assert config.teleport is not None
             operator = Operator(config.augment, config.hops, config.teleport)
-            copies = NodeCopies.of_tensors(known, operator, config.normalize, config.drop)
+            copies = NodeCopies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
         return Problem(training, validation, np.arange(self.classes), config, copies=copies)
 
 

@@ -24,12 +24,11 @@ from ..data.checks import (
     require_labels,
     require_training_nodes,
 )
-from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from .problem import Problem
-from .unlabelled_choice import Rows, choose_unlabelled
+from .unlabelled_choice import Rows, choose_unlabelled, copies_of
 
 
 def prepare_graph(
@@ -73,7 +72,7 @@ def prepare_graph(
     copies = None
     if config.sees_copies or config.unlabelled:
         source = choice.source or augment.source(data)
-        copies = NodeCopies.of(augment.copies(source.to(config.device), drop=config.drop), rows.training)
+        copies = copies_of(source.to(config.device), augment, config, rows.training)
     return Problem(training, validation, classes, config, augment, scored, graph, copies, choice.reasons)
 
 

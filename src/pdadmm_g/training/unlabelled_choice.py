@@ -13,23 +13,30 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
+from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
 from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
 from ..hardware import compute_threads
+from .rounds import FIRST_EPOCHS
 from .train import train
 
 #: What is not given and not chosen either.
-UNLABELLED, COMPONENTS = 3000, 256
+UNLABELLED, COMPONENTS = 2000, 256
 #: The race: averages of so many hops with such a share of the node's own features, weight decay for each labelled
-#: node, each with each, since features of larger spread need less of it; then sharpness, from the first one on.
+#: node, each with each, since features of larger spread need less of it; then whether single entries of the features
+#: are dropped, if most of these are zero, and sharpness, each from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
 NORMALIZATIONS = ("unit", "centered")
 WEIGHT_DECAYS = (0.002, 0.0007)
+DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
-#: A short run: its rounds, and most nodes without labels.
-ROUNDS, NODES = 4, 1000
+#: So many go on after a heat of labelled nodes alone.
+KEPT = 6
+#: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
+#: the end count together.
+ROUNDS, NODES, EVAL_EVERY, LAST = 4, 1000, 5, 2
 #: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
 #: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
 MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
@@ -107,42 +114,50 @@ def _homophily(data: Data, known: Tensor) -> tuple[float, int]:
 
 
 class Entry(NamedTuple):
-    """A short run: its settings, mean validation accuracy in its last round, and the best with and before rounds."""
+    """A short run: its settings, mean validation accuracy at its end, and the negative of its loss."""
 
     config: ModelConfig
     score: tuple[float, float]
-    taught: float
-    alone: float
 
 
 class Race:
-    """Short runs: first features and weight decay, then, with the best of these, sharpness."""
+    """Short runs, fewer from heat to heat.
+
+    First features and weight decay: all with labelled nodes alone, then the better half with the others too. Then,
+    with the best of these, what is left.
+    """
 
     def __init__(self, data: Data, rows: Rows, config: ModelConfig, seed: int) -> None:
         self.data, self.rows, self.config, self.seed = data, rows, config, seed
         like = augmentation(dataclasses.replace(config, augment="average", hops=1, normalize="unit"))
         self.source = like.source(data)
         self.basis = like.basis
-        self.entries: list[Entry] = []
+        self.alone: list[Entry] = []
+        self.taught: list[Entry] = []
+        self._known: dict[Any, tuple[Examples, Examples, GraphAugment]] = {}
 
     def run(self, *, forced: bool) -> Choice:
         """The winner; without nodes that teach, unless ``forced``, where labelled nodes alone are as accurate."""
-        features, given = self._features(), self.config
-        decided = len(features) == 1 and None not in (given.weight_decay, given.sharpness)
-        candidates = self._candidates(given, features, WEIGHT_DECAYS, SHARPNESSES[:1])
+        given = self.config
+        sparse = self.source.raw is not None
+        candidates = self._variants(given, self._features(), DROP_ENTRIES[:1] if sparse else (0.0,), SHARPNESSES[:1])
+        decided = len(candidates) == 1 and None not in (given.drop_entries if sparse else 0.0, given.sharpness)
         if self.rows.validation is None or (decided and forced):
             return Choice(candidates[0], self.source, self.basis)
-        best = self._best(candidates)
-        best = self._best(self._candidates(best.config, [{}], (), SHARPNESSES[1:]))
-        alone = max(entry.alone for entry in self.entries)
-        if best.taught <= alone and not forced:
-            why = f"validation {best.taught:.3f} with them, {alone:.3f} without"
+        self.alone = sorted((self._entry(config, 0) for config in candidates), key=_score, reverse=True)
+        best = self._best(entry.config for entry in self.alone[:KEPT])
+        if sparse:
+            best = self._best(self._variants(best.config, [{}], DROP_ENTRIES[1:], ()))
+        best = self._best(self._variants(best.config, [{}], (), SHARPNESSES[1:]))
+        alone = self.alone[0].score
+        if best.score[0] <= alone[0] and not forced:
+            why = f"validation {best.score[0]:.3f} with them, {alone[0]:.3f} without (short runs)"
             without = dataclasses.replace(given, unlabelled=0)
             return Choice(without, reasons=(f"nodes without labels do not teach: {why}",))
-        return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone)))
+        return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone[0])))
 
     def _features(self) -> list[dict[str, Any]]:
-        """What the features may be, as far as that is left open."""
+        """What features and weight decay may be, as far as that is left open."""
         given = self.config
         if given.augment not in ("auto", "average"):
             operators = [{"augment": given.augment, "hops": given.hops, "teleport": given.teleport}]
@@ -150,77 +165,89 @@ class Race:
             found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in OPERATORS}
             operators = [{"augment": "average", "hops": k, "teleport": own} for k, own in found]
         kinds = NORMALIZATIONS if given.normalize == "auto" else (given.normalize,)
-        return [operator | {"normalize": kind} for operator in operators for kind in kinds]
-
-    def _candidates(
-        self, config: ModelConfig, features: Iterable[dict[str, Any]], decays: Sequence[float], sharp: Sequence[float]
-    ) -> list[ModelConfig]:
-        """Variants of ``config`` in what was not given."""
         weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
-        if self.config.weight_decay is not None:
-            decays = ()
-        if self.config.sharpness is not None:
-            sharp = ()
-        changes: list[dict[str, Any]] = [
-            feature | decay | power
-            for feature in features
-            for decay in ([{"weight_decay": each * weight} for each in decays] or [{}])
-            for power in ([{"sharpness": each} for each in sharp] or [{}])
+        decays = [each * weight for each in WEIGHT_DECAYS] if given.weight_decay is None else [given.weight_decay]
+        return [
+            operator | {"normalize": kind, "weight_decay": decay}
+            for operator in operators
+            for kind in kinds
+            for decay in decays
         ]
-        return [dataclasses.replace(config, **change) for change in changes]
+
+    def _variants(
+        self, config: ModelConfig, features: Iterable[dict[str, Any]], drops: Sequence[float], sharp: Sequence[float]
+    ) -> list[ModelConfig]:
+        """Variants of ``config``, in what was not given."""
+        others: list[dict[str, Any]] = [{}]
+        for name, values in (("drop_entries", drops), ("sharpness", sharp)):
+            if values and getattr(self.config, name) is None:
+                others = [other | {name: value} for other in others for value in values]
+        return [dataclasses.replace(config, **feature, **other) for feature in features for other in others]
 
     def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
-        """The best of all entries after these candidates have run too."""
+        """The best of all entries with nodes that teach after these candidates have run too."""
         for config in candidates:
-            if all(config != entry.config for entry in self.entries):
-                self.entries.append(self._entry(config))
-        return max(self.entries, key=lambda entry: entry.score)
+            if all(config != entry.config for entry in self.taught):
+                self.taught.append(self._entry(config, ROUNDS))
+        return max(self.taught, key=_score)
 
-    def _entry(self, config: ModelConfig) -> Entry:
+    def _entry(self, config: ModelConfig, rounds: int) -> Entry:
+        """A run of so many rounds, of labelled nodes alone if none."""
         assert config.stages is not None
         assert config.unlabelled is not None
         depth = config.stages[0]
         pilot = dataclasses.replace(
-            config, layers=depth, stages=(depth,), plan=None, workers=1, rounds=ROUNDS, eval_every=5,
-            unlabelled=min(NODES, config.unlabelled),
+            config, layers=depth, stages=(depth,), plan=None, workers=1, eval_every=EVAL_EVERY, rounds=max(rounds, 1),
+            epochs=min(config.epochs, FIRST_EPOCHS), unlabelled=min(NODES, config.unlabelled) if rounds else 0,
         )  # fmt: skip
         training, validation, copies = self._examples(pilot)
-        result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
+        result = train(
+            training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies if rounds else None
+        )
         assert result is not None
         history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
-        last = [record for record in history if 0 < record["round"] == history[-1]["round"]]
-        if not last or result.status.is_failure:
-            return Entry(config, (-1.0, 0.0), -1.0, -1.0)
-        accuracy, loss = (np.mean([record[name] for record in last]) for name in ("val_accuracy", "val_loss"))
-        alone, taught = (
-            max((record["val_accuracy"] for record in history if (record["round"] > 0) is kind), default=-1.0)
-            for kind in (False, True)
-        )
-        return Entry(config, (float(accuracy), -float(loss)), taught, alone)
+        if rounds:
+            history = [record for record in history if record["round"] > 0]
+        if not history or result.status.is_failure:
+            return Entry(config, (-1.0, 0.0))
+        accuracy, loss = (np.mean([each[name] for each in history[-LAST:]]) for name in ("val_accuracy", "val_loss"))
+        return Entry(config, (float(accuracy), -float(loss)))
 
     def _examples(self, config: ModelConfig) -> tuple[Examples, Examples, NodeCopies]:
         """Rows and nodes that teach under these settings."""
-        rows = self.rows
-        assert rows.validation is not None
-        assert rows.y_val is not None
-        augment = augmentation(config)
-        augment.basis = self.basis
-        features = augment.fit(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
-        X, X_val = features.to(config.device).split([len(rows.training), len(rows.validation)])
-        validation = Examples(X_val, rows.y_val.to(config.device))
-        copies = NodeCopies.of(augment.copies(self.source.to(config.device), drop=config.drop), rows.training)
-        return Examples(X, rows.y, rows.weights), validation, copies
+        rows, features = self.rows, (config.augment, config.hops, config.teleport, config.normalize)
+        if features not in self._known:
+            assert rows.validation is not None
+            assert rows.y_val is not None
+            augment = augmentation(config)
+            augment.basis = self.basis
+            both = augment.fit(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
+            X, X_val = both.to(config.device).split([len(rows.training), len(rows.validation)])
+            validation = Examples(X_val, rows.y_val.to(config.device))
+            self._known[features] = Examples(X, rows.y, rows.weights), validation, augment
+        training, validation, augment = self._known[features]
+        return training, validation, copies_of(self.source.to(config.device), augment, config, rows.training)
 
     def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
         config = best.config
-        yield f"nodes without labels teach: validation {best.taught:.3f} with them, {alone:.3f} without (short runs)"
+        yield f"nodes without labels teach: validation {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
         others = [
             entry.score[0]
-            for entry in self.entries
+            for entry in self.taught
             if (entry.config.hops, entry.config.teleport, entry.config.normalize)
             != (config.hops, config.teleport, config.normalize)
         ]
         next_best = f" (validation {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
         own = f", own share {config.teleport:g}" if config.augment == "average" else ""
         yield f"features: {config.augment} of {config.hops} hops{own}, {config.normalize}{next_best}"
-        yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}"
+        dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
+        yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"
+
+
+def _score(entry: Entry) -> tuple[float, float]:
+    return entry.score
+
+
+def copies_of(source: Source, augment: GraphAugment, config: ModelConfig, training: Tensor) -> NodeCopies:
+    """Copies of the training nodes and the others as the settings say, by what ``augment`` learned."""
+    return NodeCopies.of(augment.copies(source, drop=config.drop, drop_entries=config.drop_entries or 0.0), training)

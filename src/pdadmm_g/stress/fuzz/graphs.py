@@ -63,8 +63,9 @@ def fit(rng: random.Random, _: Path) -> None:
         rho=rng.choice((5.0, 1e-15, 1e15)), nu=rng.choice((1.0, 1e-15, 1e15)), quantize=rng.choice(("none", "p", "pq")),
         weight_decay=rng.choice((0.0, 0.1, 1e15)), activation=rng.choice(("relu", "tanh", "identity")),
         unlabelled=rng.choice((None, 0, 3, 100)), rounds=rng.choice((1, 3)), copies=rng.choice((1, 2)),
-        drop=rng.choice((0.0, 0.5, 0.99)), sharpness=rng.choice((None, 1e-15, 2.0, 1e15)),
-        trust=rng.choice((0.0, 10.0, 1e15)), components=rng.choice((None, 1, 2, 99)),
+        drop=rng.choice((0.0, 0.5, 0.99)), drop_entries=rng.choice((None, 0.0, 0.99)),
+        sharpness=rng.choice((None, 1e-15, 2.0, 1e15)), trust=rng.choice((0.0, 10.0, 1e15)),
+        components=rng.choice((None, 1, 2, 99)),
     )  # fmt: skip
     data = weird_graph(rng)
     clf.fit(data)

@@ -80,6 +80,7 @@ def draw(seed: int) -> Case:
     settings["unlabelled"] = rng.choice((0, 0, 60, 300))
     settings |= {"rounds": rng.randint(1, 6), "copies": rng.randint(1, 3), "drop": rng.choice((0, 0.5))}
     settings |= {"sharpness": rng.choice((2, 3)), "trust": rng.choice((0, 1, 10)), "teleport": rng.choice((0.05, 0.25))}
+    settings["drop-entries"] = 0
     return Case(seed, settings, blows, workers)
 
 
