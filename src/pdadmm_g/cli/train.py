@@ -56,7 +56,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.watchdog import WorkerLostError
     from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
 
-    team = join(config.device, config.timeout, watch=True) if under_torchrun else None
+    team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         # After a restart by torchrun, going on is what is wanted.
         resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"

@@ -69,8 +69,8 @@ class Beats:
 class WatchedTeam(DistributedTeam):
     """A distributed team whose members beat, and can be asked to stop."""
 
-    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool) -> None:
-        super().__init__()
+    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool, shards: int = 1) -> None:
+        super().__init__(shards)
         self.store = store
         self._beat_store = beat_store
         self._timeout = timeout

@@ -36,7 +36,7 @@ def fit(
     )
     problem = problem.decided(seed)
     config = problem.config
-    if config.workers > 1 and team is None:
+    if config.workers * config.shards > 1 and team is None:
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):
