@@ -314,9 +314,8 @@ class Stage:
                 for place, (logits, y) in enumerate(zip(outputs, targets, strict=False)):
                     assert y is not None
                     number = y.rows().number
-                    sums[place] = torch.tensor(
-                        [float(self.algorithm.risk(logits, y)), y.accuracy(logits) * number, number]
-                    )
+                    loss = float(self.algorithm.risk(logits, y))
+                    sums[place] = sums.new_tensor([loss, y.accuracy(logits) * number, number])
             else:
                 for x in outputs:
                     self.chain.send(x, self.chain.rank + 1)
