@@ -154,8 +154,8 @@ def _grow(
         elif saved is None:
             mine = plan.layers(chain.rank)
             weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
-            for own in weights:
-                member.team.rows.broadcast(own.W, 0)  # the first worker alone knows the basis
+            for layer in weights:
+                member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
         try:
             with tensor_cores(config.precision):
                 if before is None and saved is not None:
