@@ -12,9 +12,12 @@ import torch
 from filelock import FileLock
 from safetensors.torch import save_file
 
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.cli import main
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import run_workers
+from pdadmm_g.errors import InputError
 from pdadmm_g.training.member import part_of
 from pdadmm_g.training.train import train
 
@@ -99,3 +102,20 @@ def test_parts_are_all_rows_in_order_and_nearly_alike(number: int, parts: int) -
     dealt = [part_of(number, place, parts) for place in range(parts)]
     assert [row for part in dealt for row in part] == list(range(number))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
+    rows = int(tiny_graph.train_mask.sum())
+    classifier = GAMLPClassifier(layers=2, shards=rows + 1, unlabelled=0)
+    with pytest.raises(InputError, match=f"shards = {rows + 1}, but there are {rows} training rows"):
+        classifier.fit(tiny_graph)
+
+
+@pytest.mark.timeout(60)
+def test_processes_that_do_not_fit_the_shards_are_refused(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--shards", "3"])
+    assert caught.value.code == 2
+    assert "4 processes cannot be dealt to 3 shards: start a multiple of 3" in capsys.readouterr().err
