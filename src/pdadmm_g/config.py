@@ -251,6 +251,10 @@ class ModelConfig:
         1, "processes that share the layers; the trained weights are the same for any number", MACHINE, rules=COUNT,
         decides="nothing", method="pdadmm-g",
     )  # fmt: skip
+    shards: int = option(
+        1, "parts of the training rows, each with workers of its own; the trained weights differ by rounding",
+        MACHINE, rules=COUNT, decides="bits", method="pdadmm-g",
+    )  # fmt: skip
     threads: int = option(
         1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
         rules=COUNT, decides="bits",

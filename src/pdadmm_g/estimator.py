@@ -138,6 +138,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         sharpness: float | None = None,
         trust: float = 10.0,
         workers: int = 1,
+        shards: int = 1,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
         wire: Literal["float32", "bf16", "fp16"] = "float32",
@@ -181,6 +182,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.sharpness = sharpness
         self.trust = trust
         self.workers = workers
+        self.shards = shards
         self.threads = threads
         self.plan = plan
         self.wire = wire

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .rows import Rows
+
 #: The paper's level set, {-1, 0, 1, ..., 20}.
 PAPER_LEVELS: tuple[float, ...] = tuple(float(value) for value in range(-1, 21))
 
@@ -52,17 +54,20 @@ class Levels:
         return cls(torch.tensor(values, dtype=like.dtype, device=like.device))
 
     @classmethod
-    def calibrated(cls, activations: Tensor, bits: int) -> Levels:
+    def calibrated(cls, activations: Tensor, bits: int, rows: Rows | None = None) -> Levels:
         """``2**bits`` equally spaced levels, zero among them, over the range of ``activations`` plus headroom.
 
         Activations grow while a stage trains, so the range gets half of its width more, unless the levels are so few
         that resolution is worth more. Zero is always a level: after ReLU most entries are zero and must stay so.
 
+        Where other ``rows`` are elsewhere, it is the range of all of them.
+
         Where the range has no finite levels, any will do: the objective of such activations is not finite either, and
         ends the run.
         """
-        low = min(activations.min().item(), 0.0)
-        high = max(activations.max().item(), 0.0)
+        ends = torch.stack([-activations.min(), activations.max()]).clamp(min=0.0)
+        low, high = (ends if rows is None else rows.largest(ends)).tolist()
+        low = -low
         headroom = 1.5 if bits > 2 else 1.0
         is_finite = headroom * (high - low) <= torch.finfo(activations.dtype).max
         if low == high or not is_finite:

@@ -7,40 +7,57 @@ Its own p, z, q and u do not notice; what is a sum over rows does, namely the W-
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from . import sums
 
+
+class Across(Protocol):
+    """What adds up or compares the parts of several processes, the same bits on each. May overwrite a part."""
+
+    def sum(self, part: Tensor) -> Tensor: ...
+
+    def largest(self, part: Tensor) -> Tensor: ...
+
+
 #: A named tuple of tensors of one shape.
 Sums = TypeVar("Sums", bound=tuple[Any, ...])
 
 
 class Rows:
-    """All training rows, which are here, in this process.
+    """The training rows: all of them, which are here, in this process.
 
     Where a process has only a part of them, :meth:`total` adds up what the parts have summed; nothing else differs.
     """
 
-    #: Are all rows here? If not, nothing of the size rows x rows can be computed.
-    whole = True
-
-    def __init__(self, number: float, weights: Tensor | None = None) -> None:
+    def __init__(self, number: float, weights: Tensor | None = None, across: Across | None = None) -> None:
         #: How many there are in all parts together, each counted with its weight.
         self.number = number
         #: Of the rows that are here, as a column; None if each weighs one.
         self.weights = weights
+        #: The processes that have the others; None where all rows are here.
+        self._across = across
 
     @classmethod
     def of_weights(cls, weights: Tensor) -> Rows:
         """Rows that are all here, with one weight each."""
         return cls(float(weights.double().sum()), weights[:, None])
 
+    @property
+    def whole(self) -> bool:
+        """Are all rows here? If not, nothing of the size rows x rows can be computed."""
+        return self._across is None
+
     def total(self, part: Tensor) -> Tensor:
         """The sum over all rows, from the sum over those that are here."""
-        return part
+        return part if self._across is None else self._across.sum(part)
+
+    def largest(self, part: Tensor) -> Tensor:
+        """The largest of all rows, from the largest of those that are here."""
+        return part if self._across is None else self._across.largest(part)
 
     def totals(self, parts: Sums) -> Sums:
         """As :meth:`total`, field by field."""

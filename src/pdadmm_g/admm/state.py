@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .activations import Activation
 from .levels import FloatGrid, Levels
+from .rows import Rows
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Quantization:
     #: A shorter floating-point type for the variables that are not quantized to levels.
     wire: torch.dtype | None = None
 
-    def boundary(self, activations: Tensor, *, keep_u: bool = True) -> Boundary:
+    def boundary(self, activations: Tensor, *, keep_u: bool = True, rows: Rows | None = None) -> Boundary:
         """A boundary at rest: p = q = the activations (projected where quantized), u = 0.
 
         A quantized q keeps u in any case, for it does not follow from q and z then.
@@ -72,7 +73,7 @@ class Quantization:
         short = FloatGrid(self.wire) if self.wire is not None else None
         levels: Levels | None = None
         if self.p and self.levels is None:
-            levels = Levels.calibrated(activations, self.bits)
+            levels = Levels.calibrated(activations, self.bits, rows)
         elif self.p and self.levels is not None:
             levels = Levels.from_sequence(self.levels, like=activations)
         p_levels, q_levels = (levels if self.p else short), (levels if self.q else short)
@@ -102,6 +103,7 @@ def forward_state(
     *,
     last: bool = True,
     keep_u: bool | None = None,
+    rows: Rows | None = None,
 ) -> tuple[list[Layer], list[Boundary]]:
     """The state that a forward pass leaves: r = 0, q = f(z), p = q, u = 0, on levels where quantized.
 
@@ -118,6 +120,7 @@ def forward_state(
         layers.append(Layer(w.W.clone(), w.b.clone(), w.W0, z=z, r=torch.zeros_like(z)))
         if index < len(weights) - 1 or not last:
             keeps = keeps_u(z) if keep_u is None else keep_u
-            boundaries.append(quantization.boundary(activation(z), keep_u=keeps or index == len(weights) - 1))
+            keeps = keeps or index == len(weights) - 1
+            boundaries.append(quantization.boundary(activation(z), keep_u=keeps, rows=rows))
             p = boundaries[-1].p
     return layers, boundaries

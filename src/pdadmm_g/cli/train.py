@@ -48,7 +48,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     overrides = {name: value for name, value in options.items() if value is not None}
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if under_torchrun:
-        overrides["workers"] = os.environ["WORLD_SIZE"]
+        overrides["workers"] = str(_workers_of(int(os.environ["WORLD_SIZE"]), config_file, overrides))
     config = RunConfig.load(config_file, overrides).resolved()
 
     from ..engine.launch import join
@@ -56,7 +56,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.watchdog import WorkerLostError
     from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
 
-    team = join(config.device, config.timeout, watch=True) if under_torchrun else None
+    team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         # After a restart by torchrun, going on is what is wanted.
         resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
@@ -81,6 +81,14 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     if status is Status.INTERRUPTED:
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if status.is_failure else 0
+
+
+def _workers_of(processes: int, config_file: str | None, overrides: dict[str, Any]) -> int:
+    """How many workers each shard has where so many processes were started."""
+    shards = RunConfig.load(config_file, overrides | {"workers": 1, "plan": None}).shards
+    if processes % shards:
+        raise InputError(f"{processes} processes cannot be dealt to {shards} shards: start a multiple of {shards}")
+    return processes // shards
 
 
 def _train(

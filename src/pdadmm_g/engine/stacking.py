@@ -41,10 +41,16 @@ class Group:
     z_before: Tensor | None = None
 
 
-def grouped(layers: list[Layer], boundaries: list[Boundary | None], f: Activation) -> list[Group]:
-    """The layers in groups. Those with more than one layer put new tensors into ``layers`` and ``boundaries``."""
+def grouped(
+    layers: list[Layer], boundaries: list[Boundary | None], f: Activation, *, stack: bool = True
+) -> list[Group]:
+    """The layers in groups. Those with more than one layer put new tensors into ``layers`` and ``boundaries``.
+
+    Each layer is alone unless they may ``stack``: what goes together depends on the number of rows, which is not the
+    same everywhere where rows are spread over processes.
+    """
     likeness = [_likeness(place, layers[place], boundaries[place : place + 2], f) for place in range(len(layers))]
-    runs = [list(run) for _, run in groupby(range(len(layers)), likeness.__getitem__)]
+    runs = [list(run) for _, run in groupby(range(len(layers)), likeness.__getitem__ if stack else None)]
     # First those with several layers: their neighbours must see the new tensors.
     groups = [
         _stacked(run[0], [layers[i] for i in run], boundaries[run[0] : run[-1] + 2]) for run in runs if len(run) > 1

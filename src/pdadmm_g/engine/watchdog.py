@@ -63,18 +63,20 @@ class Beats:
         if not text:
             return f"worker {rank}, not yet in an epoch,"
         beat = json.loads(text)
-        return f"worker {rank} ({describe(range(*beat['layers']))}), last seen in epoch {beat['epoch']},"
+        shard, shards = beat["shard"]
+        part = f", shard {shard + 1} of {shards}" if shards > 1 else ""
+        return f"worker {rank} ({describe(range(*beat['layers']))}{part}), last seen in epoch {beat['epoch']},"
 
 
 class WatchedTeam(DistributedTeam):
     """A distributed team whose members beat, and can be asked to stop."""
 
-    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool) -> None:
-        super().__init__()
+    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool, shards: int = 1) -> None:
+        super().__init__(shards)
         self.store = store
         self._beat_store = beat_store
         self._timeout = timeout
-        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0]}
+        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0], "shard": [self.rows.rank, self.rows.size]}
         self._beats = Beats(beat_store, self.size) if watch else None
         self._done = False
         self._moved = threading.Event()
@@ -82,7 +84,7 @@ class WatchedTeam(DistributedTeam):
         self._heart.start()
 
     def progress(self, *, epoch: int, layers: range) -> None:
-        self._place = {"epoch": epoch, "layers": [layers.start, layers.stop]}
+        self._place = self._place | {"epoch": epoch, "layers": [layers.start, layers.stop]}
         self._moved.set()
 
     def stop_requested(self) -> bool:

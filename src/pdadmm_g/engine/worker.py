@@ -114,7 +114,7 @@ class Worker:
         self._on_gpu = like is not None and like.is_cuda
         self._run = backend_for(torch.device("cpu") if like is None else like.device, algorithm.compile)
         self._work = Workspace(algorithm.precision, algorithm.solver, like)
-        self._groups = grouped(layers, boundaries, algorithm.activation)
+        self._groups = grouped(layers, boundaries, algorithm.activation, stack=self.rows.whole)
         self._lookout = Lookout()
         self._first_gram: Gram | None = None
         self._recorded = RecordedEpoch() if RecordedEpoch.suits(self) else None

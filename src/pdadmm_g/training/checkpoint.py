@@ -10,6 +10,7 @@ whole. The history only grows; a description says how much of it is its own. The
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 META, HISTORY, LESSON = "meta.json", "history.jsonl", "lesson.safetensors"
+#: Tensors of a layer that have one row for each training row.
+ROW_BY_ROW = ("z", "r", "p", "q", "u")
 #: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
 Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
@@ -76,6 +80,8 @@ class StageState:
     best_epoch: CountFromZero
     scale: Positive
     rate: Number
+    #: Into how many files, with a part of the rows each, every layer is written.
+    shards: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +112,10 @@ class Description(StageState):
 
 def _as_written_now(value: Any) -> Any:
     """What was written before nodes without labels could teach, with what it would say of them: they do not."""
-    if not isinstance(value, dict) or "round" in value:
+    if not isinstance(value, dict):
+        return value
+    value = {"shards": 1} | value
+    if "round" in value:
         return value
     chosen, settings = value.get("chosen"), value.get("settings")
     if not isinstance(chosen, dict) or not isinstance(settings, dict) or "unlabelled" in chosen:
@@ -170,19 +179,28 @@ class Checkpoint:
             raise InputError(f"{self.folder}: has the state of another penalty schedule; {REMEDY}")
         known.update(saved)
 
-    def layer(self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None) -> dict[str, Tensor]:
+    def layer(
+        self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None, rows: range | None = None
+    ) -> dict[str, Tensor]:
         """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
 
-        Their type must be that of ``like``, to whose device they go.
+        Of those with one row a training row, these ``rows``, or all. Their type must be that of ``like``, to whose
+        device they go.
         """
-        path = self.folder / _layer_file(index)
-        try:
-            if path.exists() and not path.is_file():
-                raise InputError(f"{path}: cannot read the checkpoint: not a regular file")
-            # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
-            tensors = {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
-        except (SafetensorError, OSError, RuntimeError) as error:
-            raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
+        path = self.folder / _layer_file(index, 0, self.meta.shards)
+        parts: dict[str, list[Tensor]] = {}
+        first = 0
+        for shard in range(self.meta.shards):
+            path = self.folder / _layer_file(index, shard, self.meta.shards)
+            try:
+                if path.exists() and not path.is_file():
+                    raise InputError(f"{path}: cannot read the checkpoint: not a regular file")
+                with safe_open(str(path), "pt", device=str(like.device)) as file:
+                    first = _read_part(file, first, rows, parts)
+            except (SafetensorError, OSError, RuntimeError) as error:
+                raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
+        # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
+        tensors = {name: torch.cat(found) for name, found in parts.items()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "levels"}
         shapes = found if shapes is None else shapes
         for name in sorted(shapes.keys() | found.keys()):
@@ -268,9 +286,28 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> N
             raise OSError(str(error)) from None
 
 
-def write_layer(folder: Path, epoch: int, index: int, tensors: dict[str, Tensor]) -> None:
-    """Write one layer of the checkpoint of ``epoch``, safely on disk when this returns."""
-    _write_safely(_epoch_folder(folder, epoch) / _layer_file(index), tensors)
+def write_layer(
+    folder: Path, epoch: int, index: int, tensors: dict[str, Tensor], *, shard: int = 0, shards: int = 1
+) -> None:
+    """Write one layer of the checkpoint of ``epoch``, or a part of its rows, safely on disk when this returns."""
+    if shard:
+        tensors = {name: tensor for name, tensor in tensors.items() if name in ROW_BY_ROW}
+    _write_safely(_epoch_folder(folder, epoch) / _layer_file(index, shard, shards), tensors)
+
+
+def _read_part(file: Any, first: int, rows: range | None, parts: dict[str, list[Tensor]]) -> int:
+    """Add what a file has of the ``rows`` to the ``parts``; its own begin at number ``first``. Where the next begin."""
+    number = 0
+    for name in file.keys():  # noqa: SIM118  (it is not a dict)
+        part = file.get_slice(name)
+        if name in ROW_BY_ROW:
+            number = part.get_shape()[0]
+            start, stop = (0, number) if rows is None else (rows.start - first, rows.stop - first)
+            start = min(max(start, 0), number)
+            parts.setdefault(name, []).append(part[start : max(min(stop, number), start)])
+        else:
+            parts.setdefault(name, []).append(part[:])
+    return first + number
 
 
 def _write_safely(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -361,7 +398,7 @@ class Checkpointing:
         run folder may have been killed.
         """
         for index, tensors in layers:
-            write_layer(self.folder, len(history), index, tensors)
+            write_layer(self.folder, len(history), index, tensors, shard=team.rows.rank, shards=team.rows.size)
         if lesson is not None:
             _write_safely(_epoch_folder(self.folder, len(history)) / LESSON, lesson)
         team.barrier()
@@ -373,9 +410,10 @@ class Checkpointing:
     def _commit(self, state: StageState, history: Sequence[Record]) -> None:
         """Make the checkpoint valid, all layers of which have been written, then remove all others."""
         path = _epoch_folder(self.folder, len(history))
-        for index in range(state.depth):
-            if not (path / _layer_file(index)).is_file():
-                raise InputError(f"{path}: has no {_layer_file(index)}: --out must be a folder that all machines share")
+        for index, shard in itertools.product(range(state.depth), range(state.shards)):
+            name = _layer_file(index, shard, state.shards)
+            if not (path / name).is_file():
+                raise InputError(f"{path}: has no {name}: --out must be a folder that all machines share")
         with writing(path, STILL_THERE):
             self._save_history(history)
             Description(
@@ -402,8 +440,9 @@ def _epoch_folder(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch:08d}"
 
 
-def _layer_file(index: int) -> str:
-    return f"layer-{index + 1:03d}.safetensors"
+def _layer_file(index: int, shard: int = 0, shards: int = 1) -> str:
+    part = "" if shards == 1 else f"-{shard + 1}-of-{shards}"
+    return f"layer-{index + 1:03d}{part}.safetensors"
 
 
 def _fsync(path: Path) -> None:

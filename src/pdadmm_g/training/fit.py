@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..config import ModelConfig
 from ..engine.team import Team
+from ..errors import InputError
 from ..hardware import compute_threads
 from ..model import GAMLP
 from .checkpoint import Checkpointing
@@ -36,7 +37,10 @@ def fit(
     )
     problem = problem.decided(seed)
     config = problem.config
-    if config.workers > 1 and team is None:
+    if config.shards > len(problem.training.y):
+        rows = len(problem.training.y)
+        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
+    if config.workers * config.shards > 1 and team is None:
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):

@@ -29,15 +29,16 @@ def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor
 
 
 def restore(
-    saved: Checkpoint, mine: range, shape: Sequence[int], nodes: int, quantization: Quantization, like: Tensor
+    saved: Checkpoint, mine: range, shape: Sequence[int], rows: range, quantization: Quantization, like: Tensor
 ) -> tuple[list[Layer], list[Boundary | None], list[Weights]]:
     """The layers of ``mine``, the boundaries beside them and the best weights so far, whoever wrote them.
 
-    ``shape`` are the widths of the network (:func:`.growth.widths`); tensors are ``like`` this one.
+    ``shape`` are the widths of the network (:func:`.growth.widths`), ``rows`` those of the training rows that are
+    wanted; tensors are ``like`` this one.
     """
     depth = len(shape) - 1
     around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth)) if mine else range(0)
-    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, nodes)) for index in around}
+    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, len(rows)), rows) for index in around}
     layers, best = [], []
     for index in mine:
         own = tensors[index]

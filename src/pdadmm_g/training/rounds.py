@@ -25,7 +25,7 @@ from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
-from .member import Lesson, Member, share_outline
+from .member import Lesson, Member, dealt, share_outline
 from .records import Record
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
@@ -95,9 +95,11 @@ def margin(step: Step, history: list[Record]) -> float:
 class Rounds:
     """What a member of the team knows of the rounds: the first one has the nodes, all have the schedule."""
 
-    def __init__(self, member: Member, copies: NodeCopies | None, seed: int) -> None:
+    def __init__(self, member: Member, copies: NodeCopies | None, labelled: Examples | None, seed: int) -> None:
         self.base = member
         self.copies = copies
+        #: All nodes with labels, where the copies are.
+        self.labelled = labelled
         self.seed = seed
         #: The last known class of every node that may teach, -1 where none is known.
         self.known: Tensor | None = None
@@ -109,6 +111,8 @@ class Rounds:
         config = self._config(step)
         if step.round == 0:
             return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
+        if self.base.team.rows.rank > 0:
+            return self._taught(config, None, self.base.outline.like, Lesson(step.round))
         chain = self.base.team.chain
         X, place, sample = self._draw(step)
         rows = int(chain.broadcast(torch.tensor([0 if sample is None else config.copies * len(sample)]), 0))
@@ -191,13 +195,14 @@ class Rounds:
         """The member with the rows of a round."""
         base, training = self.base, None
         if X is not None:
-            assert base.training is not None
+            assert self.labelled is not None
             assert config.sharpness is not None
             assert self.known is not None
-            training = _examples(X, base.training, _sharpened(mean, config.sharpness), config.trust)
+            training = _examples(X, self.labelled, _sharpened(mean, config.sharpness), config.trust)
             lesson = lesson._replace(tensors={"mean": mean, "known": self.known})
+        training = dealt(base.team, training, config.device)
         outline = share_outline(
-            base.team.chain, training, base.validation, base.outline.sizes.classes, config.device, base.training
+            base.team, training, base.validation, base.outline.sizes.classes, config.device, base.training
         )
         return dataclasses.replace(
             base, config=config, outline=outline, training=training, scored=base.training, lesson=lesson

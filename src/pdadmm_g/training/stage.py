@@ -18,6 +18,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import Moves, Shares, rate_term
 from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
+from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from ..config import ModelConfig
 from ..engine.codec import codec_for
@@ -60,6 +61,8 @@ class Stage:
         self.team = member.team
         self.chain = member.team.chain
         self.sizes = member.outline.sizes
+        self.part = member.outline.part
+        self.first_row = member.outline.first
         self.rows = member.outline.rows
         self.config = config
         self.like = member.outline.like
@@ -68,7 +71,7 @@ class Stage:
         self.is_last = self.chain.rank == plan.last
         self.training = member.training
         self.scored = member.scored or member.training
-        self.scored_rows = member.outline.scored
+        self.scored_rows = self.part.nodes if member.outline.scored is None else member.outline.scored
         self.lesson = member.lesson
         self.validation = member.validation
         self.algorithm = Algorithm(
@@ -114,10 +117,11 @@ class Stage:
     def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
         """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
         stage = cls(member, number, plan)
-        meta, (nodes, _, features, classes) = saved.meta, stage.sizes
+        meta, (_, _, features, classes) = saved.meta, stage.sizes
         saved.check_sizes(stage.sizes, plan.depth)
         shape = widths(features, stage.config.hidden, classes, plan.depth)
-        layers, boundaries, best = restore(saved, stage.layers, shape, nodes, quantization(stage.config), stage.like)
+        rows = range(stage.first_row, stage.first_row + stage.part.nodes)
+        layers, boundaries, best = restore(saved, stage.layers, shape, rows, quantization(stage.config), stage.like)
         stage.worker = stage._worker(layers, boundaries)
         stage.worker.rho = meta.rho
         stage.worker.epochs = meta.worker_epochs
@@ -185,7 +189,7 @@ class Stage:
             if status is not None:
                 break
         stop = self.chain.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.chain.size)
-        return status or (Status.INTERRUPTED if bool(stop.any()) else None)
+        return status or (Status.INTERRUPTED if bool(self.team.rows.largest(stop).any()) else None)
 
     # Setting up
 
@@ -197,14 +201,18 @@ class Stage:
         before = None
         p = self.training.X if self.training is not None else None
         if self.layers[0] > 0:
-            before = quantized.boundary(self._receive_activations(self.sizes.nodes))  # keeps u: z is elsewhere
+            # u is kept: z is elsewhere
+            before = quantized.boundary(self._receive_activations(self.part.nodes), rows=self.rows)
             p = before.p
         assert p is not None
-        layers, after = forward_state(weights, p, f, quantized, last=self.is_last)
+        layers, after = forward_state(weights, p, f, quantized, last=self.is_last, rows=self.rows)
         if not self.is_last:
             self.chain.send(f(layers[-1].z), self.chain.rank + 1)
         if self.number == 1:
-            _warn_coarse_levels([f(layer.z) for layer in layers], after, first_layer=self.layers[0] + 1)
+            outputs = [f(layer.z) for layer in layers]
+            _warn_coarse_levels(
+                outputs, after, self.rows, first_layer=self.layers[0] + 1, speaks=self.team.rows.rank == 0
+            )
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
@@ -213,10 +221,16 @@ class Stage:
         left = right = None
         if first is not None:
             q_codec = codec_for(first.q.shape, self.like, first.q_levels)
-            left = Link(self.chain.rank - 1, codec_for(first.p.shape, self.like, first.p_levels), q_codec)
+            left = Link(
+                self.chain.global_rank(self.chain.rank - 1),
+                codec_for(first.p.shape, self.like, first.p_levels),
+                q_codec,
+            )
         if last is not None:
             q_codec = codec_for(last.q.shape, self.like, last.q_levels)
-            right = Link(self.chain.rank + 1, q_codec, codec_for(last.p.shape, self.like, last.p_levels))
+            right = Link(
+                self.chain.global_rank(self.chain.rank + 1), q_codec, codec_for(last.p.shape, self.like, last.p_levels)
+            )
         X = self.training.X if self.training is not None else None
         ends = Ends(self.rows, X, self.targets)
         return Worker(layers, boundaries, self.algorithm, ends, rho=self.config.rho, left=left, right=right)
@@ -244,7 +258,9 @@ class Stage:
         waited = sum(part.wait_seconds for part in traffic.values())
         packed = sum(part.pack_seconds for part in traffic.values())
         risk = float(self.worker.risk()) if self.is_last else 0.0
-        own = WorkerRow(seconds, waited, packed, traffic["left"].bytes_sent, traffic["right"].bytes_sent, risk)
+        sent = torch.tensor([part.bytes_sent for part in traffic.values()])  # to the left, and to the right
+        bytes_p, bytes_q = self.team.rows.sum(sent).tolist()
+        own = WorkerRow(seconds, waited, packed, bytes_p, bytes_q, risk)
         rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
         if self.layers:
             zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
@@ -285,24 +301,26 @@ class Stage:
 
         Activations pass down the chain; the last worker tells everyone the result.
         """
-        result = torch.full((4,), math.nan, dtype=torch.float64)
+        sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
         if self.layers:
             if self.training is not None:
                 parts = [examples.X for examples in (self.scored, self.validation) if examples is not None]
                 outputs = [self.worker.forward(x) for x in parts]
             else:
-                sizes = [size for size in (self.scored_rows, self.sizes.validation_nodes) if size]
+                sizes = [self.scored_rows, *[self.part.validation_nodes] * (self.sizes.validation_nodes > 0)]
                 outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
             if self.is_last:
                 targets = (self.scored_targets, self.validation_targets)
                 for place, (logits, y) in enumerate(zip(outputs, targets, strict=False)):
                     assert y is not None
-                    result[2 * place] = float(self.algorithm.risk(logits, y)) / y.rows().number
-                    result[2 * place + 1] = y.accuracy(logits)
+                    number = y.rows().number
+                    loss = float(self.algorithm.risk(logits, y))
+                    sums[place] = sums.new_tensor([loss, y.accuracy(logits) * number, number])
             else:
                 for x in outputs:
                     self.chain.send(x, self.chain.rank + 1)
-        numbers = self.chain.broadcast(result, self.plan.last).tolist()
+        sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
+        numbers = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
         known = len(SCORES) if self.sizes.validation_nodes else 2
         return {
             name: value if place < known else None
@@ -333,8 +351,9 @@ class Stage:
         if self._culprit is not None:
             epoch, found = self._culprit
             row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
-        rows = self.chain.concat(torch.tensor([row], dtype=torch.float64), [1] * self.chain.size).tolist()
-        epoch, *numbers = min(rows)
+        rows = self.chain.concat(torch.tensor([row], dtype=torch.float64), [1] * self.chain.size)
+        rows = self.team.rows.concat(rows, [len(rows)] * self.team.rows.size)
+        epoch, *numbers = min(rows.tolist())
         if math.isinf(epoch):
             return "in the risk"
         found = Culprit(*map(int, numbers))
@@ -386,6 +405,7 @@ class Stage:
             best_epoch=self._best.epoch,
             scale=self._scale,
             rate=self._rate,
+            shards=self.team.rows.size,
         )
         lesson = None if self.lesson is None else self.lesson.tensors
         self.checkpointing.write(self.team, layers, state, history, lesson)
@@ -399,13 +419,15 @@ def quantization(config: ModelConfig) -> Quantization:
     return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
 
 
-def _warn_coarse_levels(activations: list[Tensor], boundaries: list[Boundary], *, first_layer: int) -> None:
+def _warn_coarse_levels(
+    activations: list[Tensor], boundaries: list[Boundary], rows: Rows, *, first_layer: int, speaks: bool
+) -> None:
     """Levels may be too coarse: the paper's integers round all activations well below 1 to zero."""
     for layer, (output, boundary) in enumerate(zip(activations, boundaries, strict=False), start=first_layer):
         if boundary.p_levels is None:
             continue
-        lost = float(torch.linalg.vector_norm(boundary.p - output))
-        if lost > 0.5 * float(torch.linalg.vector_norm(output)):
+        lost, whole = (float(rows.squared_norm(x)) for x in (boundary.p - output, output))
+        if lost > 0.25 * whole and speaks:
             warnings.warn(
                 f"the levels lose more than half of the output of layer {layer}: use calibrated ones, or more bits",
                 stacklevel=6,

@@ -28,7 +28,7 @@ from ..model import GAMLP
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
-from .member import Member, Sizes, share_outline
+from .member import Member, Sizes, dealt, share_outline
 from .records import Record
 from .rounds import Rounds, is_over, margin, schedule
 from .stage import Stage
@@ -81,16 +81,17 @@ def train(
     """
     config = config.resolved()
     team = team or Team()
-    assert team.rows.size == 1, "all rows are in one place"
     if team.rank == 0:
         _warn_condition(config)
     config = _share_choices(team, config)
     training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
     if not config.unlabelled:
         training, validation, basis = in_row_space(training, validation)
-    outline = share_outline(team.chain, training, validation, num_classes, config.device)
+    labelled = training
+    training, validation = (dealt(team, examples, config.device) for examples in (training, validation))
+    outline = share_outline(team, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
-    rounds = Rounds(member, copies, seed) if config.unlabelled else None
+    rounds = Rounds(member, copies, labelled, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, rounds, seed, basis, history, on_epoch)
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
@@ -153,6 +154,8 @@ def _grow(
         elif saved is None:
             mine = plan.layers(chain.rank)
             weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
+            for layer in weights:
+                member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
         try:
             with tensor_cores(config.precision):
                 if before is None and saved is not None:

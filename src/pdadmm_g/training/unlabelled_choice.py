@@ -197,8 +197,9 @@ class Race:
         assert config.unlabelled is not None
         depth = config.stages[0]
         pilot = dataclasses.replace(
-            config, layers=depth, stages=(depth,), plan=None, workers=1, eval_every=EVAL_EVERY, rounds=max(rounds, 1),
-            epochs=min(config.epochs, FIRST_EPOCHS), unlabelled=min(NODES, config.unlabelled) if rounds else 0,
+            config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY,
+            rounds=max(rounds, 1), epochs=min(config.epochs, FIRST_EPOCHS),
+            unlabelled=min(NODES, config.unlabelled) if rounds else 0,
         )  # fmt: skip
         training, validation, copies = self._examples(pilot)
         result = train(

@@ -30,7 +30,8 @@ def choose_weight_decay(
     best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
     for weight_decay in WEIGHT_DECAYS:
         pilot = dataclasses.replace(
-            config, layers=depth, stages=(depth,), plan=None, workers=1, weight_decay=weight_decay, eval_every=5,
+            config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, weight_decay=weight_decay,
+            eval_every=5,
             epochs=200,
         )  # fmt: skip
         result = train(some, other, num_classes, pilot, seed=seed)

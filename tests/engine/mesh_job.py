@@ -1,0 +1,80 @@
+"""One process of the mesh test: many problems in one process group, each on several meshes of chain and shards.
+
+Run by ``run_workers`` with the folder of the job. Checks in every epoch that all shards have the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
+from pdadmm_g.engine.launch import join
+from pdadmm_g.engine.plan import Plan, deal, layer_costs
+from pdadmm_g.engine.team import DistributedTeam
+from pdadmm_g.training import train as training
+from pdadmm_g.training.checkpoint import Checkpointing, latest
+from pdadmm_g.training.stage import Stage
+from pdadmm_g.training.train import train
+
+folder = Path(sys.argv[1])
+torch.set_num_threads(1)
+world = join("cpu", 60.0, watch=False)
+data = load_file(str(folder / "data.safetensors"))
+active = 0
+
+
+def deal_to_active(sizes, shape, config, workers: int) -> Plan:
+    counts = deal(layer_costs(sizes.nodes, shape, config.solver), active).counts
+    return Plan((*counts, *[0] * (workers - active)))
+
+
+def epoch_with_check(stage: Stage, number: int) -> torch.Tensor:
+    measured = plain_epoch(stage, number)
+    for layer in stage.worker.layers:
+        for tensor in (layer.W, layer.b):
+            bits = tensor.contiguous().view(torch.int64 if tensor.dtype == torch.float64 else torch.int32).clone()
+            assert torch.equal(stage.team.rows.largest(bits.clone()), bits)
+            assert torch.equal(stage.team.rows.largest(-bits), -bits)
+    return measured
+
+
+def rows_of(case: str) -> tuple[Examples, Examples]:
+    kind = torch.float32 if "float32" in case else torch.float64
+    X, X_val = data["X_train"].to(kind), data["X_val"].to(kind)
+    own = Examples(X, data["t_train"].to(kind), data["w_train"].to(kind)) if "weighted" in case else None
+    return own or Examples(X, data["y_train"]), Examples(X_val, data["y_val"])
+
+
+plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
+training.deal_layers = deal_to_active
+teams = {shards: DistributedTeam(shards) for shards in (2, 4)}
+
+
+def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "") -> None:
+    team = teams[shards]
+    rows = rows_of(case) if team.rank == 0 else (None, None)
+    checkpoints = Checkpointing(
+        folder / case / (resume or name), {}, 10, latest(folder / case / resume) if resume else None
+    )
+    result = train(*rows, 4, ModelConfig.from_settings(settings), seed=0, team=team, checkpointing=checkpoints)
+    if result is not None:
+        weights = torch.cat([parameter.detach().double().flatten() for parameter in result.model.parameters()])
+        note = {"case": case, "mesh": name, "history": result.history, "weights": weights.tolist()}
+        print(json.dumps(note), flush=True)
+
+
+for case, settings in json.loads((folder / "cases.json").read_text()).items():
+    for active, shards in ((1, 2), (2, 2), (1, 4)):
+        run(case, settings, shards, f"{active}x{shards}")
+    # What one mesh began, another ends: four shards up to the checkpoint of epoch 10, then two.
+    active = 1
+    run(case, settings | {"epochs": 12, "stages": [2], "layers": 2}, 4, "begun")
+    active = 2
+    run(case, settings, 2, "resumed", resume="begun")
+world.leave()
