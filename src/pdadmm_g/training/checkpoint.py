@@ -140,7 +140,7 @@ class Checkpoint:
         except (InputError, KeyError, TypeError) as error:
             raise InputError(f"{self.folder}: its settings are of another version: {error}") from None
         run = self.folder.parents[1]
-        free = settings_where(config, decides="nothing")
+        free = (*settings_where(config, decides="nothing"), "shards")  # these change the last bits, as said
         for name, new in vars(config).items():
             if (old := getattr(before, name)) != new and name not in free:
                 remedy = f"give the options of the run again, or --config {run / 'config.yaml'}"
