@@ -100,6 +100,19 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
     assert prepared(data, unlabelled=20).config.drop_entries == 0.0
 
 
+def test_runs_at_the_same_time_are_as_they_are_alone(monkeypatch) -> None:
+    entries, races = unlabelled_choice.Race._entries, []
+    for cores in ({0}, {0, 1, 2}):
+        races.append([])
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        monkeypatch.setattr(
+            unlabelled_choice.Race, "_entries", lambda *given: (found := entries(*given), races[-1].extend(found))[0]
+        )
+        prepared(communities(200, noise=4.0, labels=2))
+    assert races[0] == races[1]
+    assert len(races[0]) == 12 + unlabelled_choice.KEPT + 2
+
+
 def test_what_is_given_stays() -> None:
     given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
     config = prepared(communities(), **given).config

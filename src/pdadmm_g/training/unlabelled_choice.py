@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..data.augmentation_choice import augmentation
 from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
+from ..data.propagation import quiet
 from ..hardware import compute_threads
 from .rounds import FIRST_EPOCHS
 from .train import train
@@ -144,7 +147,7 @@ class Race:
         decided = len(candidates) == 1 and None not in (given.drop_entries if sparse else 0.0, given.sharpness)
         if self.rows.validation is None or (decided and forced):
             return Choice(candidates[0], self.source, self.basis)
-        self.alone = sorted((self._entry(config, 0) for config in candidates), key=_score, reverse=True)
+        self.alone = sorted(self._entries(candidates, 0), key=_score, reverse=True)
         best = self._best(entry.config for entry in self.alone[:KEPT])
         if sparse:
             best = self._best(self._variants(best.config, [{}], DROP_ENTRIES[1:], ()))
@@ -186,10 +189,26 @@ class Race:
 
     def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
         """The best of all entries with nodes that teach after these candidates have run too."""
-        for config in candidates:
-            if all(config != entry.config for entry in self.taught):
-                self.taught.append(self._entry(config, ROUNDS))
+        known = [entry.config for entry in self.taught]
+        self.taught += self._entries([config for config in candidates if config not in known], ROUNDS)
         return max(self.taught, key=_score)
+
+    def _entries(self, configs: Sequence[ModelConfig], rounds: int) -> list[Entry]:
+        """Runs of these configurations, as many at a time as there are cores, each on threads of its own.
+
+        Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
+        """
+        for config in configs:
+            self._features_of(config)  # here, so that no two runs make the same
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = self.config.threads
+        at_a_time = max(1, cores // threads) if self.config.device == "cpu" else 1
+        with quiet(), ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+            try:
+                return list(pool.map(lambda config: self._entry(config, rounds), configs))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
+                raise
 
     def _entry(self, config: ModelConfig, rounds: int) -> Entry:
         """A run of so many rounds, of labelled nodes alone if none."""
@@ -201,10 +220,9 @@ class Race:
             rounds=max(rounds, 1), epochs=min(config.epochs, FIRST_EPOCHS),
             unlabelled=min(NODES, config.unlabelled) if rounds else 0,
         )  # fmt: skip
-        training, validation, copies = self._examples(pilot)
-        result = train(
-            training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies if rounds else None
-        )
+        training, validation, augment = self._features_of(pilot)
+        copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training) if rounds else None
+        result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
         if rounds:
@@ -214,8 +232,8 @@ class Race:
         accuracy, loss = (np.mean([each[name] for each in history[-LAST:]]) for name in ("val_accuracy", "val_loss"))
         return Entry(config, (float(accuracy), -float(loss)))
 
-    def _examples(self, config: ModelConfig) -> tuple[Examples, Examples, NodeCopies]:
-        """Rows and nodes that teach under these settings."""
+    def _features_of(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
+        """Rows that train and validate under these settings, and what made them."""
         rows, features = self.rows, (config.augment, config.hops, config.teleport, config.normalize)
         if features not in self._known:
             assert rows.validation is not None
@@ -226,8 +244,7 @@ class Race:
             X, X_val = both.to(config.device).split([len(rows.training), len(rows.validation)])
             validation = Examples(X_val, rows.y_val.to(config.device))
             self._known[features] = Examples(X, rows.y, rows.weights), validation, augment
-        training, validation, augment = self._known[features]
-        return training, validation, copies_of(self.source.to(config.device), augment, config, rows.training)
+        return self._known[features]
 
     def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
         config = best.config
