@@ -38,8 +38,8 @@ def arm() -> None:
         if moment == "transfer" and seen == int(epoch):
             strike()
 
-    def halfway(folder: Path, total: int, index: int, tensors) -> None:
-        plain_write(folder, total, index, tensors)
+    def halfway(folder: Path, total: int, index: int, tensors, **part) -> None:
+        plain_write(folder, total, index, tensors, **part)
         if moment == "checkpoint" and total >= int(epoch):
             file = next((folder / f"epoch-{total:08d}").glob("layer-*"))
             file.write_bytes(file.read_bytes()[:100])

@@ -89,9 +89,9 @@ def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: py
     """Elsewhere somebody else's layer was written, but not here: the checkpoint before it stays."""
     write = checkpoint.write_layer
 
-    def elsewhere(folder: Path, epoch: int, index: int, tensors: dict) -> None:
+    def elsewhere(folder: Path, epoch: int, index: int, tensors: dict, **part: int) -> None:
         if epoch < 10 or index != 1:
-            write(folder, epoch, index, tensors)
+            write(folder, epoch, index, tensors, **part)
 
     monkeypatch.setattr(checkpoint, "write_layer", elsewhere)
     with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
