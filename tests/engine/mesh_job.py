@@ -6,6 +6,7 @@ Run by ``run_workers`` with the folder of the job. Checks in every epoch that al
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -77,4 +78,6 @@ for case, settings in json.loads((folder / "cases.json").read_text()).items():
     run(case, settings | {"epochs": 12, "stages": [2], "layers": 2}, 4, "begun")
     active = 2
     run(case, settings, 2, "resumed", resume="begun")
+teams.clear()
 world.leave()
+os._exit(0)

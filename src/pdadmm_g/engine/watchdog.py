@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from .plan import describe
-from .team import DistributedTeam, PeerLostError
+from .team import DistributedTeam, Line, PeerLostError
 
 #: How long a process may take to start: importing torch on a busy machine is slow.
 START_SECONDS = 120.0
@@ -97,6 +97,7 @@ class WatchedTeam(DistributedTeam):
         self._moved.set()
         # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
         self._heart.join(self._timeout)
+        self.chain = self.rows = Line()  # groups that are still held when the interpreter ends do the same
         dist.destroy_process_group()
 
     def peer_lost(self, error: PeerLostError) -> str:

@@ -77,3 +77,4 @@ def _tell(note: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    os._exit(0)  # not through exit handlers, in which threads of groups that are gone may abort the process
