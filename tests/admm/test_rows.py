@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,8 @@ from torch import Tensor
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.state import Boundary, Layer, Quantization
 from pdadmm_g.admm.targets import Targets
+from pdadmm_g.engine.row_sums import RowSums
+from pdadmm_g.engine.team import Line
 from pdadmm_g.engine.worker import Ends, Worker
 
 SETTINGS = {
@@ -63,28 +66,34 @@ def test_weights_make_a_difference(make_chain) -> None:
     assert not torch.allclose(plain.layers[-1].b, weighted.layers[-1].b)
 
 
-class PartOfRows(Rows):
-    """The rows of one of several threads, which add up their sums in order."""
+class ThreadLine(Line):
+    """Threads that gather in the order in which each starts to, several at a time."""
 
-    whole = False
+    size = 2
 
-    def __init__(self, number: float, weights: Tensor | None, part: int, parts: list[Tensor | None]) -> None:
-        super().__init__(number, weights)
-        self.part, self.parts = part, parts
-        self.barrier: threading.Barrier
+    def __init__(self, rank: int, gathered: dict[int, dict[int, Tensor]], news: threading.Condition) -> None:
+        super().__init__()
+        self.rank, self.gathered, self.news, self.started = rank, gathered, news, 0
 
-    def total(self, part: Tensor) -> Tensor:
-        self.parts[self.part] = part.clone()
-        self.barrier.wait(timeout=20)
-        total = torch.stack(self.parts).sum(0)
-        self.barrier.wait(timeout=20)
-        return total
+    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
+        with self.news:
+            parts = self.gathered.setdefault(self.started, {})
+            parts[self.rank] = part.clone()
+            self.started += 1
+            self.news.notify_all()
+
+        def arrived() -> Tensor:
+            with self.news:
+                assert self.news.wait_for(lambda: len(parts) == self.size, timeout=20)
+            return torch.stack([parts[rank] for rank in range(self.size)])
+
+        return arrived
 
 
 def sharded(worker: Worker, cut: int) -> list[Worker]:
     """Two workers with all layers and with the rows before and from ``cut``."""
     number, weights = worker.rows.number, worker.rows.weights
-    sums, barrier = [None, None], threading.Barrier(2)
+    gathered, news = {}, threading.Condition()
     workers = []
     for part, own in enumerate((slice(0, cut), slice(cut, None))):
         layers = [
@@ -99,8 +108,8 @@ def sharded(worker: Worker, cut: int) -> list[Worker]:
             )
             for boundary in worker.boundaries
         ]  # fmt: skip
-        rows = PartOfRows(number, None if weights is None else weights[own], part, sums)
-        rows.barrier = barrier
+        line = ThreadLine(part, gathered, news)
+        rows = Rows(number, None if weights is None else weights[own], RowSums(line))
         t, w = worker.ends.targets
         ends = Ends(rows, worker.ends.X[own], Targets(t[own], None if w is None else w[own]))
         workers.append(Worker(layers, boundaries, worker.algorithm, ends, rho=worker.rho))

@@ -7,7 +7,7 @@ Its own p, z, q and u do not notice; what is a sum over rows does, namely the W-
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,10 +21,6 @@ class Across(Protocol):
     def sum(self, part: Tensor) -> Tensor: ...
 
     def largest(self, part: Tensor) -> Tensor: ...
-
-
-#: A named tuple of tensors of one shape.
-Sums = TypeVar("Sums", bound=tuple[Any, ...])
 
 
 class Rows:
@@ -59,9 +55,13 @@ class Rows:
         """The largest of all rows, from the largest of those that are here."""
         return part if self._across is None else self._across.largest(part)
 
-    def totals(self, parts: Sums) -> Sums:
-        """As :meth:`total`, field by field."""
-        return parts if self.whole else type(parts)(*self.total(torch.stack(parts)))
+    def totals(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """As :meth:`total`, for tensors of any shapes at once: several processes talk once, not once for each."""
+        if self._across is None or not parts:
+            return parts
+        sums = self._across.sum(torch.cat([part.reshape(-1) for part in parts]))
+        pieces = sums.split([part.numel() for part in parts])
+        return tuple(piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True))
 
     def squared_norm(self, x: Tensor) -> Tensor:
         r""":math:`\sum_i w_i \|x_i\|^2`, one number a layer."""

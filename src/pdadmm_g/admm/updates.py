@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .levels import FloatGrid, Levels
 from .rows import Rows
-from .sums import Product, across, inner, matmul, squared_norm
+from .sums import Product, across, column_sums, inner, matmul, squared_norm
 
 
 class Step(NamedTuple):
@@ -40,6 +40,9 @@ class Step(NamedTuple):
     length: Tensor | float
     #: What the step takes off phi at least: tau/2 |p_new - p|^2 in the paper's notation (theta, W alike).
     descent: Tensor
+    #: Column sums of the r that a W-step leaves, over all rows, which the b-step needs; None if it was not told those
+    #: that it finds.
+    left: Tensor | None = None
 
     def of(self, x: Tensor) -> Tensor:
         """x after the step."""
@@ -81,12 +84,20 @@ def p_linearized(
     r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
 
     :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
-    ``gg`` is :math:`\|g\|^2` where it is known.
+    ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
     """
     gWt = mm(g, W.mT, out=out)
-    gg = rows.squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * rows.squared_norm(gWt) + rho * gg)
+    gg, inverse_tau = _inverse_tau(g, gWt, nu=nu, rho=rho, rows=rows, gg=gg)
     return Step(g, gWt, across(inverse_tau), inverse_tau * gg / 2)
+
+
+def _inverse_tau(
+    g: Tensor, gWt: Tensor, *, nu: float, rho: float, rows: Rows, gg: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    r""":math:`\|g\|^2` of all rows and :math:`1/\tau`."""
+    own = squared_norm(g, rows.weights) if gg is None else gg
+    gg, size = rows.totals(own, squared_norm(gWt, rows.weights))
+    return gg, _ratio(gg, nu * size + rho * gg)
 
 
 def p_exact(
@@ -121,13 +132,13 @@ def p_quantized(
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
     block, and adds up what it returns.
     """
-    gg = rows.squared_norm(g) if gg is None else gg
-    inverse_tau = _ratio(gg, nu * rows.squared_norm(mm(g, W.mT, out=out)) + rho * gg)
+    _, inverse_tau = _inverse_tau(g, mm(g, W.mT, out=out), nu=nu, rho=rho, rows=rows, gg=gg)
     d = torch.empty_like(p)
     while True:
-        dd = rows.total(summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau)))
+        own = summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau))
         dWt = mm(d, W.mT, out=out)
-        majorised = (nu * rows.squared_norm(dWt) + rho * dd) * inverse_tau <= dd
+        dd, size = rows.totals(own, squared_norm(dWt, rows.weights))
+        majorised = (nu * size + rho * dd) * inverse_tau <= dd
         if bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
         inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)  # what is done stays as it is
@@ -162,16 +173,27 @@ def W_linearized(
     rows: Rows,
     out: Tensor | None = None,
     GG: Tensor | None = None,
+    found: Tensor | None = None,
     mm: Product = matmul,
 ) -> Step:
     r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`.
 
-    ``GG`` is :math:`\|G\|^2` where it is known.
+    ``GG`` is :math:`\|G\|^2` where it is known, ``found`` the column sums of r over the rows that are here.
     """
     pGt = mm(p, G.mT, out=out)
     GG = squared_norm(G) if GG is None else GG
-    inverse_theta = _ratio(GG, nu * rows.squared_norm(pGt) + mu * GG)
-    return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2)
+    size, *columns = _totals_with_columns(squared_norm(pGt, rows.weights), found, pGt, rows)
+    inverse_theta = _ratio(GG, nu * size + mu * GG)
+    return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2, _left(columns, across(inverse_theta)))
+
+
+def _totals_with_columns(number: Tensor, found: Tensor | None, product: Tensor, rows: Rows) -> tuple[Tensor, ...]:
+    """The number over all rows; with it, where needed, the column sums of r and of what a step takes off it."""
+    return rows.totals(number, *(() if found is None else (found, column_sums(product, rows.weights))))
+
+
+def _left(columns: list[Tensor], length: Tensor | float) -> Tensor | None:
+    return columns[0] - length * columns[1] if columns else None
 
 
 class Gram(NamedTuple):
@@ -215,6 +237,7 @@ def W_exact(
     factor: Gram | None = None,
     columns: Tensor | None = None,
     out: Tensor | None = None,
+    found: Tensor | None = None,
     mm: Product = matmul,
 ) -> Step:
     r"""Ridge regression of :math:`z - b` on p toward the anchor :math:`W^0`.
@@ -224,7 +247,8 @@ def W_exact(
     :math:`a = \mu/(\mu+\epsilon)`, :math:`R = r - a\, p (W - W^0)^T` and :math:`S = K^{-1} R`, the step is
     :math:`a (W - W^0) + S^T p` and the new residual needs no further product:
     :math:`r_{new} = (ridge/\nu) \mathrm{diag}(1/w) S`.
-    ``columns`` is p in the order of memory in which a sum over the rows is fastest, if there is such a copy.
+    ``columns`` is p in the order of memory in which a sum over the rows is fastest, if there is such a copy;
+    ``found`` as in :func:`W_linearized`.
     """
     factor = factor or gram(p, nu=nu, mu=mu, rows=rows)
     decay = W - W0 if mu else None
@@ -239,10 +263,11 @@ def W_exact(
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
         direction = torch.cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
-    descent = nu * rows.inner(r, product)
+    slope, *sums = _totals_with_columns(inner(r, product, rows.weights), found, product, rows)
+    descent = nu * slope
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
-    return Step(direction, product, 1.0, descent / 2)
+    return Step(direction, product, 1.0, descent / 2, _left(sums, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------------- b, z, q, u

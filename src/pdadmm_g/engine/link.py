@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import torch.distributed as dist
 from torch import Tensor
 
 from .codec import Codec
-from .team import PeerLostError
-
-
-@dataclass
-class Traffic:
-    """What a link has cost since it was last asked."""
-
-    bytes_sent: int = 0
-    wait_seconds: float = 0.0
-    pack_seconds: float = 0.0
+from .team import PeerLostError, Traffic
 
 
 class Link:

@@ -8,11 +8,21 @@ rows the same layers and different rows. :class:`Line` is a line of one process,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+
+
+@dataclass
+class Traffic:
+    """What the talk with others has cost since this was last asked."""
+
+    bytes_sent: int = 0
+    wait_seconds: float = 0.0
+    pack_seconds: float = 0.0
 
 
 class Line:
@@ -21,6 +31,15 @@ class Line:
     #: The place of this process, and the number of processes.
     rank = 0
     size = 1
+
+    def __init__(self) -> None:
+        #: Of the sums over rows in epochs.
+        self.traffic = Traffic()
+
+    def take_traffic(self) -> Traffic:
+        """The traffic since the last call."""
+        traffic, self.traffic = self.traffic, Traffic()
+        return traffic
 
     def global_rank(self, place: int) -> int:
         """The number that the process at this place has in the whole team."""
@@ -34,6 +53,14 @@ class Line:
     def sum(self, part: Tensor) -> Tensor:
         """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
         return part
+
+    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
+        """As :meth:`sum`, without waiting for it: what is returned does."""
+        return lambda: part
+
+    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
+        """Likewise the parts of all processes, stacked in their order."""
+        return lambda: part[None]
 
     def largest(self, part: Tensor) -> Tensor:
         """Likewise the largest, number by number."""
@@ -57,6 +84,7 @@ class Team(Line):
     """All processes of a run: a team of one."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: The line of this process's neighbours with other layers.
         self.chain: Line = Line()
         #: The line of those with the same layers and other rows.
@@ -88,6 +116,7 @@ class ProcessLine(Line):
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__()
         self.group = group
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
@@ -103,9 +132,18 @@ class ProcessLine(Line):
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     def sum(self, part: Tensor) -> Tensor:
+        return self.start_sum(part)()
+
+    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
         part = part.contiguous()
-        _guard(lambda: dist.all_reduce(part, group=self.group))
-        return part
+        return _started(lambda: dist.all_reduce(part, group=self.group, async_op=True), lambda: part)
+
+    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
+        part = part.contiguous()
+        parts = [torch.empty_like(part) for _ in range(self.size)]
+        return _started(
+            lambda: dist.all_gather(parts, part, group=self.group, async_op=True), lambda: torch.stack(parts)
+        )
 
     def largest(self, part: Tensor) -> Tensor:
         part = part.contiguous()
@@ -133,8 +171,7 @@ class DistributedTeam(ProcessLine, Team):
     """
 
     def __init__(self, shards: int = 1) -> None:
-        Team.__init__(self)
-        ProcessLine.__init__(self)
+        super().__init__()
         assert self.size % shards == 0
         self.chain = ProcessLine()
         if shards > 1:
@@ -143,6 +180,20 @@ class DistributedTeam(ProcessLine, Team):
 
     def barrier(self) -> None:
         _guard(lambda: dist.all_reduce(torch.zeros(1)))
+
+
+def _started(operation: Callable[[], dist.Work | None], result: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Begin; what is returned waits for the end and gives the result."""
+    work: list[dist.Work | None] = []
+    _guard(lambda: work.append(operation()))
+
+    def arrived() -> Tensor:
+        started = work[0]
+        if started is not None:
+            _guard(started.wait)
+        return result()
+
+    return arrived
 
 
 def _guard(operation: Callable[[], object], peer: int = -1) -> None:

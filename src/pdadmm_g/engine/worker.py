@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,7 +22,7 @@ from ..admm.diagnostics import Moves, Shares, layer_terms
 from ..admm.risks import Risk
 from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Weights
-from ..admm.sums import squared_norm, sum_up
+from ..admm.sums import column_sums, squared_norm, sum_up
 from ..admm.targets import Targets
 from ..admm.updates import (
     Gram,
@@ -41,6 +43,7 @@ from .culprit import Culprit, Lookout, tainted
 from .link import Link
 from .phases import BoundarySums, StepSums, WeightSums
 from .precision import Precision
+from .row_sums import one_after_the_other, taking_turns
 from .stacking import Group, grouped, layer_by_layer
 from .workspace import Workspace
 
@@ -71,6 +74,25 @@ class Ends(NamedTuple):
     X: Tensor | None = None
     #: What they should become, with the last layer.
     targets: Targets | None = None
+
+
+class _PStep(NamedTuple):
+    """What a p-step leaves for the steps after it."""
+
+    descent: Tensor
+    #: The column sums of r over the rows that are here.
+    sums: Tensor
+
+
+class _Rest(NamedTuple):
+    """What the steps after a group's p-step measured."""
+
+    #: The squared movement of b, and the descent of the W-step.
+    b: Tensor
+    W: Tensor
+    weights: WeightSums
+    #: Over the rows that are here.
+    step: StepSums
 
 
 class Worker:
@@ -113,8 +135,11 @@ class Worker:
         like = layers[0].W if layers else None
         self._on_gpu = like is not None and like.is_cuda
         self._run = backend_for(torch.device("cpu") if like is None else like.device, algorithm.compile)
-        self._work = Workspace(algorithm.precision, algorithm.solver, like)
         self._groups = grouped(layers, boundaries, algorithm.activation, stack=self.rows.whole)
+        # Where others have rows too, the p-step of a group runs while another waits for them: each has its memory.
+        works = [Workspace(algorithm.precision, algorithm.solver, like) for _ in range(1 if self.rows.whole else 2)]
+        self._works = {group.start: works[place % len(works)] for place, group in enumerate(self._groups)}
+        self._both = one_after_the_other if self.rows.whole else taking_turns
         self._lookout = Lookout()
         self._first_gram: Gram | None = None
         self._recorded = RecordedEpoch() if RecordedEpoch.suits(self) else None
@@ -151,7 +176,8 @@ class Worker:
 
         A layer's p, W, b and z depend on nothing that the other layers change before their q-steps, and q_l on nothing
         of layer l + 1 but its p. So groups go from the last to the first, each with its q and u at once. The neighbour
-        to the left waits for the p of the first layer, which therefore comes before everything else.
+        to the left waits for the p of the first layer, which therefore comes before everything else. Where other
+        processes have rows too, the p-step of a group is made while the group before it waits for their sums.
         """
         if self.right is not None:
             self.right.expect()
@@ -161,17 +187,16 @@ class Worker:
             assert self.boundaries[0] is not None
             self.left.send(self.boundaries[0].p)
             self.left.expect()
-        done = []
-        for group in reversed(self._groups):
-            p_descent, sums = early if early is not None and group.start == 0 else self._update_p(group)  # line 3: p
-            step, weights = self._update_W(group)  # line 4: W
-            decrement = self._update_b(group, step, sums)  # line 5: b
-            measured = self._update_z_q_u(group, step, decrement)  # lines 6 to 9: z, q, p - q, u
-            self._work.done(group.start)
-            moves = Moves(p_descent, step.descent, squared_norm(decrement), measured.z_move, measured.q_move)
-            done.append((moves, self._shares(group.layer, measured.r, weights, measured.boundary)))
-        done.reverse()
-        return layer_by_layer(Moves, [moves for moves, _ in done]), layer_by_layer(Shares, [own for _, own in done])
+        order = self._groups[::-1]
+        p_steps, rests = self._p_steps(order[:1], early), []  # line 3: p
+        for place, group in enumerate(order, start=1):
+            rest, following = self._both(
+                partial(self._update_rest, group, p_steps[-1]),  # lines 4 to 9: W, b, z, q, p - q, u
+                partial(self._p_steps, order[place : place + 1], early),
+            )
+            rests.append(rest)
+            p_steps += following
+        return self._measured(p_steps[::-1], rests[::-1])
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -209,7 +234,7 @@ class Worker:
             between = BoundarySums(*[rr.new_zeros(len(rr))] * 3)
             if after is not None:
                 tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
-                between = self.rows.totals(self._run(phases.measure_boundary, *tensors, **settings))
+                between = BoundarySums(*self.rows.totals(*self._run(phases.measure_boundary, *tensors, **settings)))
             result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), between))
         return layer_by_layer(Shares, result)
 
@@ -240,30 +265,33 @@ class Worker:
         assert self.ends.X is not None
         return self.ends.X
 
-    def _update_p(self, group: Group) -> tuple[Tensor, Tensor]:
-        """The p-step: its descent, and the column sums of the residual that it leaves."""
+    def _p_steps(self, groups: list[Group], early: _PStep | None) -> list[_PStep]:
+        """The p-step of each group, unless that of the first one was made ``early``."""
+        return [early if early is not None and group.start == 0 else self._update_p(group) for group in groups]
+
+    def _update_p(self, group: Group) -> _PStep:
         layer, before, place = group.layer, group.before, group.start
         if before is None:
-            return layer.W.new_zeros(len(layer.W)), self.rows.column_sums(layer.r)
-        run, work, rows, nu, rho = self._run, self._work, self.rows, self.algorithm.nu, self.rho
+            return _PStep(layer.W.new_zeros(len(layer.W)), column_sums(layer.r, self.rows.weights))
+        run, work, rows, nu, rho = self._run, self._works[place], self.rows, self.algorithm.nu, self.rho
         g = work.mm(work.rounded("r", layer.r), layer.W, out=work.write("g", place, before.p.shape))
         if place == 0:
             self.settle()
         state = (before.p, before.q, before.u, group.z_before)
-        gg = rows.total(run(phases.gradient, g, *state, rows.weights, f=self.algorithm.activation, nu=nu, rho=rho))
+        gg = run(phases.gradient, g, *state, rows.weights, f=self.algorithm.activation, nu=nu, rho=rho)
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
         self._lookout.look(gg, place, inputs, of_layer_before="qu")
-        step = self._p_step(before, layer.W, g, gg, out=work.write("gWt", place, layer.r.shape))
+        step = self._p_step(before, layer.W, g, gg, work, out=work.write("gWt", place, layer.r.shape))
         work.check("g", place)
         run(phases.move, before.p, step.direction, work.copy_of("p", place, before.p),
             length=step.length, levels=before.p_levels)  # fmt: skip
         work.check("gWt", place)
         copy = work.copy_of("r", place, layer.r)
         sums = run(phases.move_and_sum, layer.r, step.product, copy, rows.weights, length=step.length)
-        return step.descent, rows.total(sums)
+        return _PStep(step.descent, sums)
 
-    def _p_step(self, before: Boundary, W: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
-        nu, rho, rows, mm = self.algorithm.nu, self.rho, self.rows, self._work.mm
+    def _p_step(self, before: Boundary, W: Tensor, g: Tensor, gg: Tensor, work: Workspace, *, out: Tensor) -> Step:
+        nu, rho, rows, mm = self.algorithm.nu, self.rho, self.rows, work.mm
         if before.p_levels is not None:
             return p_quantized(
                 before.p, W, g, before.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, summed=self._run, mm=mm
@@ -272,9 +300,17 @@ class Worker:
             return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
         return p_linearized(W, g, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
 
-    def _update_W(self, group: Group) -> tuple[Step, WeightSums]:
-        """The W-step, and what is measured of W."""
-        nu, mu, rows, run, work = self.algorithm.nu, self.algorithm.mu, self.rows, self._run, self._work
+    def _update_rest(self, group: Group, p_step: _PStep) -> _Rest:
+        """All steps of a group after its p-step."""
+        step, weights = self._update_W(group, p_step.sums)  # line 4: W
+        decrement = self._update_b(group, step)  # line 5: b
+        measured = self._update_z_q_u(group, step, decrement)  # lines 6 to 9: z, q, p - q, u
+        self._works[group.start].done(group.start)
+        return _Rest(squared_norm(decrement), step.descent, weights, measured)
+
+    def _update_W(self, group: Group, found: Tensor) -> tuple[Step, WeightSums]:
+        """The W-step, and what is measured of W. ``found`` are the column sums of r, over the rows that are here."""
+        nu, mu, rows, run, work = self.algorithm.nu, self.algorithm.mu, self.rows, self._run, self._works[group.start]
         layer, place = group.layer, group.start
         p = self._p(group.before).view(*layer.r.shape[:2], -1)  # X has no leading dimension
         W, W0 = layer.W, layer.W0
@@ -283,45 +319,47 @@ class Worker:
             factor = self._gram(group, p if columns is None else columns)
             out = work.write("pGt", place, layer.r.shape)
             step = W_exact(
-                W, W0, p, layer.r, nu=nu, mu=mu, rows=rows, factor=factor, columns=columns, out=out, mm=work.mm
-            )
+                W, W0, p, layer.r, nu=nu, mu=mu, rows=rows, factor=factor, columns=columns, out=out, found=found,
+                mm=work.mm,
+            )  # fmt: skip
         else:
             p, r = work.factor("p", place, p), work.factor("r", place, layer.r)
             G = rows.product(r, p, work.mm)
             GG = run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
             out = work.write("pGt", place, layer.r.shape)
-            step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, mm=work.mm)
+            step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, mm=work.mm)
         return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
 
     def _gram(self, group: Group, p: Tensor) -> Gram:
         """What the exact W-step inverts. p_1 = X never changes, so neither does its factor."""
         if group.before is None and self._first_gram is not None:
             return self._first_gram
-        factor = gram(p, nu=self.algorithm.nu, mu=self.algorithm.mu, rows=self.rows, mm=self._work.gram_mm)
+        mm = self._works[group.start].gram_mm
+        factor = gram(p, nu=self.algorithm.nu, mu=self.algorithm.mu, rows=self.rows, mm=mm)
         self._first_gram = factor if group.before is None else self._first_gram
         return factor
 
-    def _update_b(self, group: Group, step: Step, sums: Tensor) -> Tensor:
-        """The b-step: what b has lost. ``sums`` are the column sums of r before the W-step."""
-        decrement = b_decrement(sums - step.length * self.rows.column_sums(step.product), self.rows)
+    def _update_b(self, group: Group, step: Step) -> Tensor:
+        """The b-step: what b has lost."""
+        assert step.left is not None
+        decrement = b_decrement(step.left, self.rows)
         group.layer.b -= decrement
         return decrement
 
     def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> StepSums:
         """The z-step; and, except after the last layer, the q- and u-steps in the same pass over memory."""
         layer, after, rows = group.layer, group.after, self.rows
-        self._work.check("pGt", group.start)
+        self._works[group.start].check("pGt", group.start)
         if after is None:
             return self._update_last_z(layer, step, decrement)
         link = self.right if group is self._groups[-1] else None
         if link is not None:
             after.p[-1].copy_(link.receive())
         state = (layer.z, layer.r, step.product, after.q, after.u, after.p)
-        sums = self._run(
+        measured = self._run(
             phases.z_q_u, *state, rows.weights, length=step.length, decrement=decrement, f=self.algorithm.activation,
             nu=self.algorithm.nu, rho=self.rho, levels=after.q_levels,
         )  # fmt: skip
-        measured = rows.totals(sums)
         if link is not None:
             link.send(after.q[-1])
         self._lookout.look(measured.q_old, group.start, {"q": measured.q_old})
@@ -332,11 +370,21 @@ class Worker:
         assert self.ends.targets is not None
         m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
         z_new = self.algorithm.risk.argmin_z(m[0], self.ends.targets, self.algorithm.nu, layer.z[0])[None]
-        z_move = self.rows.squared_norm(z_new - layer.z)
+        z_move = squared_norm(z_new - layer.z, self.rows.weights)
         layer.z.copy_(z_new)
         torch.sub(m, layer.z, out=layer.r)
-        rr = self.rows.squared_norm(layer.r)
+        rr = squared_norm(layer.r, self.rows.weights)
         return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
+
+    def _measured(self, p_steps: list[_PStep], rests: list[_Rest]) -> tuple[list[Moves], list[Shares]]:
+        """What the steps of the groups measured, over all rows and layer by layer."""
+        totals = iter(self.rows.totals(*(part for rest in rests for part in rest.step)))
+        moves, shares = [], []
+        for group, p_step, rest in zip(self._groups, p_steps, rests, strict=True):
+            step = StepSums(*islice(totals, len(rest.step)))
+            moves.append(Moves(p_step.descent, rest.W, rest.b, step.z_move, step.q_move))
+            shares.append(self._shares(group.layer, step.r, rest.weights, step.boundary))
+        return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
 
     def _shares(self, layer: Layer, rr: Tensor, weights: WeightSums, between: BoundarySums) -> Shares:
         own = layer_terms(rr, weights.decay, nu=self.algorithm.nu, mu=self.algorithm.mu)

@@ -14,6 +14,7 @@ from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan
+from ..engine.row_sums import RowSums
 from ..engine.team import Team
 from .checkpoint import Checkpointing
 
@@ -136,7 +137,7 @@ def share_outline(
         weights = team.chain.broadcast(like.new_empty(part.nodes) if own is None else own, 0)
         number = float(team.rows.sum(weights.double().sum()))
         weights = weights[:, None]
-    rows = Rows(number, weights, team.rows if team.rows.size > 1 else None)
+    rows = Rows(number, weights, RowSums(team.rows) if team.rows.size > 1 else None)
     return Outline(
         part._replace(nodes=nodes, validation_nodes=validation_nodes),
         part,

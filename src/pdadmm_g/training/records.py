@@ -62,9 +62,10 @@ class WorkerRow(NamedTuple):
     seconds: float
     wait: float
     pack: float
-    #: Sent to the left and to the right.
+    #: Sent to the left and to the right, and in sums over rows, by all shards together.
     bytes_p: float
     bytes_q: float
+    bytes_sums: float
     #: Zero unless the worker has the last layer.
     risk: float
 
@@ -95,7 +96,7 @@ def admm_record(
         "rho": rho,
         **dict.fromkeys(SCORES),
         "seconds": max(worker.seconds for worker in workers),
-        "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q for worker in workers)),
+        "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q + worker.bytes_sums for worker in workers)),
         "workers": [
             {
                 "layers": count,
@@ -104,6 +105,7 @@ def admm_record(
                 "pack_seconds": worker.pack,
                 "bytes_p": int(worker.bytes_p),
                 "bytes_q": int(worker.bytes_q),
+                "bytes_sums": int(worker.bytes_sums),
             }
             for count, worker in zip(counts, workers, strict=True)
         ],

@@ -23,8 +23,9 @@ from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from ..config import ModelConfig
 from ..engine.codec import codec_for
 from ..engine.culprit import Culprit
-from ..engine.link import Link, Traffic
+from ..engine.link import Link
 from ..engine.plan import Plan
+from ..engine.team import Traffic
 from ..engine.worker import Algorithm, Ends, Worker
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, StageState
@@ -254,13 +255,14 @@ class Stage:
 
     def _measure(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
         """One row of numbers for the worker, then one for each of its layers, all of the same width."""
-        traffic = {name: link.take_traffic() if link else Traffic() for name, link in self._links().items()}
-        waited = sum(part.wait_seconds for part in traffic.values())
-        packed = sum(part.pack_seconds for part in traffic.values())
+        traffic = [link.take_traffic() if link else Traffic() for link in self._links().values()]
+        traffic.append(self.team.rows.take_traffic())
+        waited = sum(part.wait_seconds for part in traffic)
+        packed = sum(part.pack_seconds for part in traffic)
         risk = float(self.worker.risk()) if self.is_last else 0.0
-        sent = torch.tensor([part.bytes_sent for part in traffic.values()])  # to the left, and to the right
-        bytes_p, bytes_q = self.team.rows.sum(sent).tolist()
-        own = WorkerRow(seconds, waited, packed, bytes_p, bytes_q, risk)
+        sent = torch.tensor([part.bytes_sent for part in traffic])  # to the left, to the right, and for sums
+        to_left, to_right, for_sums = self.team.rows.sum(sent).tolist()
+        own = WorkerRow(seconds, waited, packed, to_left, to_right, for_sums, risk)
         rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
         if self.layers:
             zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
