@@ -91,6 +91,10 @@ COUNT: tuple[Rule, ...] = (
     ("must be at least 1", lambda value: value >= 1),
     ("must be at most 1000000", lambda value: value <= 10**6),
 )
+COUNT_OR_AUTO: tuple[Rule, ...] = (
+    ("must be 'auto' or at least 1", lambda value: value == "auto" or value >= 1),
+    ("must be at most 1000000", lambda value: value == "auto" or value <= 10**6),
+)
 FROM_ZERO: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0), COUNT[1])
 SHARE: tuple[Rule, ...] = (("must be in [0, 1)", lambda value: 0 <= value < 1),)
 PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" not in value),)
@@ -247,13 +251,15 @@ class ModelConfig:
         10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED,
         rules=NOT_NEGATIVE, method="pdadmm-g",
     )  # fmt: skip
-    workers: int = option(
-        1, "processes that share the layers; the trained weights are the same for any number", MACHINE, rules=COUNT,
+    workers: int | Literal["auto"] | None = option(
+        None, "processes that share the layers, any number to the same weights; 'auto' for what should end first here, "
+        "of these and of shards [default: 1, or auto where shards are given]", MACHINE, rules=COUNT_OR_AUTO,
         decides="nothing", method="pdadmm-g",
     )  # fmt: skip
-    shards: int = option(
-        1, "parts of the training rows, each with workers of its own; the trained weights differ by rounding",
-        MACHINE, rules=COUNT, decides="bits", method="pdadmm-g",
+    shards: int | None = option(
+        None, "parts of the training rows, each with workers of its own; the trained weights differ by rounding "
+        "[default: 1, or what suits best with --workers auto]", MACHINE, rules=COUNT, decides="bits",
+        method="pdadmm-g",
     )  # fmt: skip
     threads: int = option(
         1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
@@ -291,8 +297,9 @@ class ModelConfig:
             _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
             _require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
         if self.plan is not None:
-            fits = len(self.plan) == self.workers and sum(self.plan) == self.layers and min(self.plan) >= 1
-            rule = f"must give each of {self.workers} workers at least one of {self.layers} layers"
+            workers = self.workers or len(self.plan)
+            fits = len(self.plan) == workers and sum(self.plan) == self.layers and min(self.plan) >= 1
+            rule = f"must give each of {workers} workers at least one of {self.layers} layers"
             _require(fits, "plan", rule, self.plan)
         _require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         if isinstance(self.levels, tuple):
@@ -314,6 +321,12 @@ class ModelConfig:
     def by_gradient(self) -> bool:
         """Is the method one of those to compare with, which use backpropagation?"""
         return METHODS[self.method].optimizer is not None
+
+    @property
+    def processes(self) -> int:
+        """How many processes train, where their numbers are chosen."""
+        assert self.workers != "auto"
+        return (self.workers or 1) * (self.shards or 1)
 
     @property
     def needs_graph(self) -> bool:
@@ -351,6 +364,10 @@ class ModelConfig:
             "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
             "learning_rate": self.learning_rate or usual.learning_rate,
         }
+        if not self.by_gradient:
+            planned = len(self.plan) if self.plan else 1
+            settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
+            settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
         return dataclasses.replace(self, **settings)
 
 

@@ -137,8 +137,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         drop_entries: float | None = None,
         sharpness: float | None = None,
         trust: float = 10.0,
-        workers: int = 1,
-        shards: int = 1,
+        workers: int | Literal["auto"] | None = None,
+        shards: int | None = None,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
         wire: Literal["float32", "bf16", "fp16"] = "float32",
@@ -232,7 +232,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
-        problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed))
+        problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = problem.reasons
         result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)

@@ -27,6 +27,11 @@ def compute_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def checked_device(name: str) -> torch.device:
     """The torch device of that name, or an error if this machine does not have it."""
     try:

@@ -48,7 +48,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     overrides = {name: value for name, value in options.items() if value is not None}
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if under_torchrun:
-        overrides["workers"] = str(_workers_of(int(os.environ["WORLD_SIZE"]), config_file, overrides))
+        overrides |= _mesh_of(int(os.environ["WORLD_SIZE"]), config_file, overrides)
     config = RunConfig.load(config_file, overrides).resolved()
 
     from ..engine.launch import join
@@ -83,12 +83,23 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     return EXIT_FAILURE if status.is_failure else 0
 
 
-def _workers_of(processes: int, config_file: str | None, overrides: dict[str, Any]) -> int:
-    """How many workers each shard has where so many processes were started."""
-    shards = RunConfig.load(config_file, overrides | {"workers": 1, "plan": None}).shards
-    if processes % shards:
-        raise InputError(f"{processes} processes cannot be dealt to {shards} shards: start a multiple of {shards}")
-    return processes // shards
+def _mesh_of(processes: int, config_file: str | None, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The settings of workers and shards where so many processes were started."""
+    given = RunConfig.load(config_file, overrides)
+    workers, shards = given.workers, given.shards
+    if workers is None and shards is None and given.plan is None:
+        workers = "auto"
+    if workers == "auto":
+        return {"workers": workers}
+    workers = workers or (len(given.plan) if given.plan else None)
+    count, name = (workers, "workers") if shards is None else (shards, "shards")
+    assert count is not None
+    if processes % count:
+        raise InputError(f"{processes} processes cannot be dealt to {count} {name}: start a multiple of {count}")
+    if workers and shards and workers * shards != processes:
+        needed = f"{workers} workers x {shards} shards are {workers * shards} processes"
+        raise InputError(f"{needed}, but {processes} were started: start as many, or leave one of the two out")
+    return {"workers": workers or processes // count, "shards": shards or processes // count}
 
 
 def _train(

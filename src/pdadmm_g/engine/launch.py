@@ -21,8 +21,11 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from .watchdog import Beats, WatchedTeam, WorkerLostError, raise_if_lost
 
 
-def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> WatchedTeam:
-    """Become a member of the team that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)."""
+def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) -> WatchedTeam:
+    """Become a member of the team that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+
+    Where the number of shards is still to be chosen, the team measures what it can do and is one chain at first.
+    """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -40,9 +43,11 @@ def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> Watche
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
     # A store's connection serves one thread at a time: the beating thread gets its own.
-    team = WatchedTeam(store, connect(host=False), timeout, watch=watch, shards=shards)
+    team = WatchedTeam(store, connect(host=False), timeout, watch=watch, shards=shards or 1)
     # Connections form at first use: form them all now, while everyone is here.
     team.barrier()
+    if shards is None:
+        team.measure()
     return team
 
 

@@ -7,6 +7,7 @@ rows the same layers and different rows. :class:`Line` is a line of one process,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -90,6 +91,13 @@ class Team(Line):
         #: The line of those with the same layers and other rows.
         self.rows: Line = Line()
 
+        #: Bytes that a process sends in a second, and seconds that a sum of a few numbers takes.
+        self.bandwidth, self.latency = 1e9, 2e-4
+
+    def arrange(self, shards: int) -> None:
+        """Form chains, one for each part of the rows."""
+        assert shards == 1
+
     def barrier(self) -> None:
         """Wait until everyone is here."""
 
@@ -172,7 +180,12 @@ class DistributedTeam(ProcessLine, Team):
 
     def __init__(self, shards: int = 1) -> None:
         super().__init__()
+        self.arrange(shards)
+
+    def arrange(self, shards: int) -> None:
         assert self.size % shards == 0
+        if shards == self.rows.size and self.chain.size * shards == self.size:
+            return
         self.chain = ProcessLine()
         if shards > 1:
             mesh = init_device_mesh("cpu", (self.size // shards, shards), mesh_dim_names=("chain", "rows"))
@@ -180,6 +193,20 @@ class DistributedTeam(ProcessLine, Team):
 
     def barrier(self) -> None:
         _guard(lambda: dist.all_reduce(torch.zeros(1)))
+
+    def measure(self) -> None:
+        """Find out how fast sums are while all processes take part."""
+        times = {}
+        for size in (1, 1 << 18):
+            seconds = []
+            for _ in range(4):
+                start = time.perf_counter()
+                self.sum(torch.zeros(size))
+                seconds.append(time.perf_counter() - start)
+            times[size] = min(seconds)
+        self.latency = times[1]
+        sent = 2 * 4 * (1 << 18) * (self.size - 1) / self.size
+        self.bandwidth = sent / max(times[1 << 18] - times[1], 1e-9)
 
 
 def _started(operation: Callable[[], dist.Work | None], result: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -72,16 +72,20 @@ class WatchedTeam(DistributedTeam):
     """A distributed team whose members beat, and can be asked to stop."""
 
     def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool, shards: int = 1) -> None:
+        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0]}
         super().__init__(shards)
         self.store = store
         self._beat_store = beat_store
         self._timeout = timeout
-        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0], "shard": [self.rows.rank, self.rows.size]}
         self._beats = Beats(beat_store, self.size) if watch else None
         self._done = False
         self._moved = threading.Event()
         self._heart = threading.Thread(target=self._live, daemon=True)
         self._heart.start()
+
+    def arrange(self, shards: int) -> None:
+        super().arrange(shards)
+        self._place = self._place | {"shard": [self.rows.rank, self.rows.size]}
 
     def progress(self, *, epoch: int, layers: range) -> None:
         self._place = self._place | {"epoch": epoch, "layers": [layers.start, layers.stop]}

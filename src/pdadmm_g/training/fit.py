@@ -35,12 +35,12 @@ def fit(
     assert start is None or (
         problem.config.by_gradient and not problem.config.needs_graph and not problem.config.sees_copies
     )
-    problem = problem.decided(seed)
+    rows, shards = len(problem.training.y), problem.config.shards or 1
+    if shards > rows:
+        raise InputError(f"shards = {shards}, but there are {rows} training rows: set shards to {rows} at most")
+    problem = problem.decided(seed, team)
     config = problem.config
-    if config.shards > len(problem.training.y):
-        rows = len(problem.training.y)
-        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
-    if config.workers * config.shards > 1 and team is None:
+    if config.processes > 1 and team is None:
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):

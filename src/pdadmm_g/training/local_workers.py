@@ -122,7 +122,7 @@ def train_in_workers(
         job.write(folder, problem)
         run_workers(
             [*WORKER, name],
-            config.workers * config.shards,
+            config.processes,
             threads=config.threads,
             timeout=config.timeout,
             folder=folder,

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..data.examples import Examples, Graph
+from ..engine.team import Team
 from ..hardware import compute_threads
 from ..model import GAMLP, GCN
+from .mesh_choice import choose_mesh
 from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -41,11 +43,12 @@ class Problem:
     #: What was chosen by the data, a sentence each.
     reasons: tuple[str, ...] = ()
 
-    def decided(self, seed: int) -> Problem:
-        """The same with the weight decay chosen, if it was left to the data."""
+    def decided(self, seed: int, team: Team | None = None) -> Problem:
+        """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
         with compute_threads(self.config.threads):
             config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
-        return dataclasses.replace(self, config=config)
+            config, reasons = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
+        return dataclasses.replace(self, config=config, reasons=self.reasons + reasons)
 
     def predictor(self, model: GAMLP) -> Callable[[Tensor], Tensor]:
         """What gives the logits of rows of this problem, by a network that was trained on it."""

@@ -84,6 +84,7 @@ def train(
     if team.rank == 0:
         _warn_condition(config)
     config = _share_choices(team, config)
+    team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
     training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
     if not config.unlabelled:
         training, validation, basis = in_row_space(training, validation)

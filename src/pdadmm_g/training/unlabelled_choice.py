@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
 from ..data.propagation import quiet
-from ..hardware import compute_threads
+from ..hardware import compute_threads, usable_cores
 from .rounds import FIRST_EPOCHS
 from .train import train
 
@@ -200,7 +199,7 @@ class Race:
         """
         for config in configs:
             self._features_of(config)  # here, so that no two runs make the same
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         threads = self.config.threads
         at_a_time = max(1, cores // threads) if self.config.device == "cpu" else 1
         with quiet(), ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool:

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
     warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
     job = Job.read(folder)
-    team = join(job.config.device, job.config.timeout, watch=False, shards=job.config.shards)
+    team = join(job.config.device, job.config.timeout, watch=False, shards=job.config.shards or 1)
     try:
         checkpointing = Checkpointing.joined(**job.checkpointing) if job.checkpointing else None
         if team.rank == 0:
