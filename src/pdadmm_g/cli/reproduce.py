@@ -104,7 +104,7 @@ UNITS = (("depth", "layers"), ("workers", "workers"), ("shards", "shards"), ("ro
 
 def _row_line(row: dict[str, Any]) -> str:
     """A line of progress: what was run, and its main figure."""
-    what = [str(row[key]) for key in ("dataset", "method") if key in row]
+    what = [str(row[key]) for key in ("dataset", "method", "link") if key in row]
     what += [f"{row[key]} {unit}" for key, unit in UNITS if key in row]
     figures = [f"{row[key]:.3f}" for key in ("mean", "test_accuracy", "seconds") if row.get(key) is not None]
     return "  ".join([*what, *figures])

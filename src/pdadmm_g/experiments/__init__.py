@@ -203,6 +203,19 @@ def _mesh(request: Request) -> Experiment:
     return Experiment(repeats * len(cases), rows, mesh.render)
 
 
+def _network(request: Request) -> Experiment:
+    from . import network
+    from .namespaces import SPEEDS
+
+    hidden = request.hidden or (50 if request.quick else 1000)
+    nodes = request.rows[0] if request.rows else (200 if request.quick else 5000)
+    size = {"nodes": nodes, "features": hidden, "hidden": hidden, "epochs": 2, "warm_up": 1}
+    workers, depth, repeats = (2, 4, 1) if request.quick else (max(2, request.workers), 16, 3)
+    rows = network.run(request.results, workers=workers, depth=depth, size=size, repeats=repeats)
+    total = repeats * len(network.cases(workers, depth)) * len(SPEEDS)
+    return Experiment(total, rows, network.render, network.figure)
+
+
 #: The data sets of a quick table.
 SMALL = ("cora", "citeseer", "pubmed")
 #: Every experiment by its name, in the order in which "all" runs them.
@@ -217,6 +230,7 @@ EXPERIMENTS: dict[str, Callable[[Request], Experiment]] = {
     "speedup-layers": functools.partial(_speedup, of_layers=True),
     "speedup-workers": functools.partial(_speedup, of_layers=False),
     "speedup-mesh": _mesh,
+    "network": _network,
     "communication": _communication,
     "homophily": _homophily,
     "stand-ins": _stand_ins,

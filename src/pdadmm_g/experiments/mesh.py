@@ -6,11 +6,10 @@ what a machine delivers differs between its cores and from minute to minute, and
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from .results import Row, arranged
-from .speedup import ADAM, BARE, GPIPE, METHODS
+from .speedup import ADAM, BARE, GPIPE, METHODS, spread
 
 #: One process has at most so many rows: more take as much longer, and minutes.
 MOST_ROWS_ALONE = 5000
@@ -60,8 +59,8 @@ def render(rows: Sequence[Row]) -> str:
         bare = _speedups(times, (BARE, *case[1:])) if method in ADMM else {}
         shares = [gain[repeat] / bare[repeat] for repeat in gain if repeat in bare]
         entries = [f"{chain * shards}", f"{number}", f"{chain} x {shards}", method, f"{len(times[case])}"]
-        entries += [_range(list(times[case].values()), ".3g"), _range(list(gain.values()), ".2f", " x")]
-        lines.append("| " + " | ".join([*entries, _range(shares, ".2f")]) + " |")
+        entries += [spread(list(times[case].values()), ".3g"), spread(list(gain.values()), ".2f", " x")]
+        lines.append("| " + " | ".join([*entries, spread(shares, ".2f")]) + " |")
     failed = {(row["method"], row["error"]) for row in rows if "error" in row}
     return "\n".join([*lines, *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
 
@@ -84,11 +83,3 @@ def _speedups(times: Times, case: Case) -> dict[int, float]:
         for repeat, seconds in times.get(case, {}).items()
         if repeat in alone
     }
-
-
-def _range(values: Sequence[float], form: str, unit: str = "") -> str:
-    """The median, the least and the greatest; a dash for none."""
-    if not values:
-        return "-"
-    text = f"{statistics.median(values):{form}}{unit}"
-    return text if len(values) == 1 else f"{text} ({min(values):{form}} to {max(values):{form}})"

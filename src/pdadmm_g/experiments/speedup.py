@@ -212,5 +212,13 @@ def _entry(times: dict[int, float], alone: dict[int, float]) -> str:
     return text
 
 
+def spread(values: Sequence[float], form: str = ".3g", unit: str = "") -> str:
+    """The median, and, of several, the least and the greatest; a dash for none."""
+    if not values:
+        return "-"
+    text = f"{statistics.median(values):{form}}{unit}"
+    return text if len(values) == 1 else f"{text} ({min(values):{form}} to {max(values):{form}})"
+
+
 if __name__ == "__main__":
     worker(Path(sys.argv[1]))
