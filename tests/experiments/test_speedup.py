@@ -49,7 +49,7 @@ def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
 ) -> None:
     """The workers measure with what was left undone; the first one says so and the command ends."""
     size = {"nodes": 20, "features": 5, "hidden": 4, "epochs": 1, "warm_up": 1}
-    order = {"size": size, "cases": [(2, "pdADMM-G")]}
+    order = {"size": size, "cases": speedup.cases([1], [2], ["pdADMM-G"])}
 
     def run_workers(*_: object, on_note, **__: object) -> None:
         for row in speedup.measured(StoppedTeam(), order):

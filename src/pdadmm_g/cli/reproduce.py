@@ -35,6 +35,8 @@ def _with_names(command: click.Command) -> click.Command:
     help="these seeds [default: 0,100,200,300,400]; for random-splits these splits [default: 0,1,...,9]",
 )
 @click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
+@click.option("--rows", metavar="N,...", help="training rows of speedup-mesh and network [default: 5000]")
+@click.option("--hidden", type=int, metavar="N", help="neurons per layer, likewise [default: 1000]")
 @click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
 @output_options
@@ -66,8 +68,9 @@ def reproduce(experiment: str, device: str, output: Output, **options: Any) -> N
 
 
 def _request(
-    name: str, *, out: str, data_root: str | None, datasets: str | None, seeds: str | None, quick: bool, **options: Any
-) -> Request:
+    name: str, *, out: str, data_root: str | None, datasets: str | None, seeds: str | None, rows: str | None,
+    quick: bool, **options: Any
+) -> Request:  # fmt: skip
     """What the options of :func:`reproduce` ask of the experiment of that name."""
     from ..config import coerce
 
@@ -76,6 +79,7 @@ def _request(
         data_root=data_root or os.environ.get("PDADMM_G_DATA"),
         datasets=coerce("datasets", datasets, tuple[str, ...] | None),
         seeds=coerce("seeds", seeds, tuple[int, ...] | None),
+        rows=coerce("rows", rows, tuple[int, ...] | None),
         command=command_line(experiment=name),
         quick=quick,
         **options,
@@ -94,9 +98,13 @@ def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:
     return show
 
 
+#: What a line of progress says of a row, and in what.
+UNITS = (("depth", "layers"), ("workers", "workers"), ("shards", "shards"), ("rows", "rows"))
+
+
 def _row_line(row: dict[str, Any]) -> str:
     """A line of progress: what was run, and its main figure."""
-    what = [str(row[key]) for key in ("dataset", "method") if key in row]
-    what += [f"{row[key]} {unit}" for key, unit in (("depth", "layers"), ("workers", "workers")) if key in row]
+    what = [str(row[key]) for key in ("dataset", "method", "link") if key in row]
+    what += [f"{row[key]} {unit}" for key, unit in UNITS if key in row]
     figures = [f"{row[key]:.3f}" for key in ("mean", "test_accuracy", "seconds") if row.get(key) is not None]
     return "  ".join([*what, *figures])

@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,20 @@ def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) ->
     return team
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where workers run: on the loopback, unless their network is made for them."""
+
+    #: Where all of them find the store, and the device by which they talk to each other.
+    address: str = "127.0.0.1"
+    interface: str | None = None
+    #: What starts inside it is in the place of that worker; None for that of the store.
+    inside: Callable[[int | None], AbstractContextManager[Any]] = nullcontext
+
+
+LOOPBACK = Site()
+
+
 def run_workers(
     command: list[str],
     workers: int,
@@ -59,17 +75,19 @@ def run_workers(
     timeout: float,
     folder: Path,
     on_note: Callable[[int, dict[str, Any]], None],
+    site: Site = LOOPBACK,
 ) -> None:
     """Run ``command`` once per worker and watch until all have ended well; else end all and raise.
 
     Each worker prints notes, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
     them. No process outlives this call.
     """
-    store = _local_store()
+    with site.inside(None):
+        store = _local_store(site.address)
     watched = PrefixStore("pdadmm-g/0", store)
     crew = _Crew(folder)
     try:
-        crew.start(command, workers, _environment(store.port, workers, threads))
+        crew.start(command, workers, _environment(store.port, workers, threads, site), site)
         crew.watch(watched, timeout, on_note)
     finally:
         crew.end()
@@ -84,10 +102,10 @@ class _Crew:
         self.readers: list[threading.Thread] = []
         self.notes: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 
-    def start(self, command: list[str], workers: int, environment: dict[str, str]) -> None:
+    def start(self, command: list[str], workers: int, environment: dict[str, str], site: Site) -> None:
         """Start them all, each with a thread that reads its notes."""
         for rank in range(workers):
-            with (self.folder / f"stderr-{rank}").open("w") as errors:
+            with (self.folder / f"stderr-{rank}").open("w") as errors, site.inside(rank):
                 process = subprocess.Popen(
                     command,
                     env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -142,27 +160,25 @@ class _Crew:
                 process.stdout.close()
 
 
-def _environment(port: int, workers: int, threads: int) -> dict[str, str]:
+def _environment(port: int, workers: int, threads: int, site: Site) -> dict[str, str]:
     """That of every worker, as :func:`join` and torch read it."""
     environment = os.environ | {
         "WORLD_SIZE": str(workers),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": site.address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",  # not that of a torchrun which we may be run by
     }
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    environment["GLOO_SOCKET_IFNAME"] = site.interface or environment.get("GLOO_SOCKET_IFNAME", "lo")
     return environment
 
 
-def _local_store() -> TCPStore:
+def _local_store(address: str) -> TCPStore:
     """A store that this machine alone can reach; left to itself, one listens to every network."""
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as server:
+    with socket.create_server((address, 0), backlog=512) as server:
         port = server.getsockname()[1]
-        return TCPStore(
-            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno())
-        )
+        return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno()))
 
 
 def _read_notes(rank: int, process: subprocess.Popen[str], notes: queue.Queue[tuple[int, dict[str, Any]]]) -> None:

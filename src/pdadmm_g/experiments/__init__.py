@@ -31,6 +31,9 @@ class Request:
     device: str
     command: str
     quick: bool
+    #: Training rows, and neurons per layer, of the experiments on speed.
+    rows: tuple[int, ...] | None = None
+    hidden: int | None = None
 
     def choose_datasets(self, quick: Sequence[str], full: Sequence[str]) -> Sequence[str]:
         """The data sets that were asked for, else those of the quick or of the full experiment."""
@@ -183,9 +186,34 @@ def _speedup(request: Request, *, of_layers: bool) -> Experiment:
         depths, repeats = (16,), 2
     if request.quick:
         size, depths, repeats = size | {"nodes": 300, "features": 100, "hidden": 100, "epochs": 2}, depths[:1], 1
-    total = repeats * sum(len(speedup.cases(count, depths, methods)) for count in counts)
-    asked: dict[str, Any] = {"workers": counts, "depths": depths, "methods": methods, "size": size, "repeats": repeats}
-    return Experiment(total, speedup.run(request.results, **asked), speedup.render)
+    cases = speedup.cases(counts, depths, methods)
+    rows = speedup.run(request.results, cases=cases, size=size, repeats=repeats)
+    return Experiment(repeats * len(cases), rows, speedup.render)
+
+
+def _mesh(request: Request) -> Experiment:
+    from . import mesh, speedup
+
+    hidden = request.hidden or (50 if request.quick else 1000)
+    size = {"features": hidden, "hidden": hidden, "epochs": 2, "warm_up": 1}
+    counts = [count for count in (8, 16) if count <= request.workers] or [max(2, request.workers)]
+    depth, repeats = (4, 1) if request.quick else (16, 3)
+    cases = mesh.cases(counts, request.rows or ((100,) if request.quick else (5000,)), depth)
+    rows = speedup.run(request.results, cases=cases, size=size, repeats=repeats)
+    return Experiment(repeats * len(cases), rows, mesh.render)
+
+
+def _network(request: Request) -> Experiment:
+    from . import network
+    from .namespaces import SPEEDS
+
+    hidden = request.hidden or (50 if request.quick else 1000)
+    nodes = request.rows[0] if request.rows else (200 if request.quick else 5000)
+    size = {"nodes": nodes, "features": hidden, "hidden": hidden, "epochs": 2, "warm_up": 1}
+    workers, depth, repeats = (2, 4, 1) if request.quick else (max(2, request.workers), 16, 3)
+    rows = network.run(request.results, workers=workers, depth=depth, size=size, repeats=repeats)
+    total = repeats * len(network.cases(workers, depth)) * len(SPEEDS)
+    return Experiment(total, rows, network.render, network.figure)
 
 
 #: The data sets of a quick table.
@@ -201,6 +229,8 @@ EXPERIMENTS: dict[str, Callable[[Request], Experiment]] = {
     "depth": _depth,
     "speedup-layers": functools.partial(_speedup, of_layers=True),
     "speedup-workers": functools.partial(_speedup, of_layers=False),
+    "speedup-mesh": _mesh,
+    "network": _network,
     "communication": _communication,
     "homophily": _homophily,
     "stand-ins": _stand_ins,

@@ -19,7 +19,7 @@ from ..files import write_atomically, writing
 
 Row = dict[str, Any]
 #: What identifies a row, as far as it has these.
-KEY = ("dataset", "method", "depth", "workers", "repeat")
+KEY = ("dataset", "method", "depth", "workers", "shards", "rows", "link", "repeat")
 #: Where a row comes from.
 ORIGIN = ("command", "date", "hardware", "versions")
 

@@ -1,8 +1,8 @@
 """Time per epoch against the number of workers and of layers, beside two ways to run Adam on as many processes.
 
-One thread per worker. pdADMM-G and pdADMM-G-Q (p and q at 8 bits) share the layers; full-batch Adam shares the nodes
-(DistributedDataParallel) or the layers (GPipe schedule of torch.distributed.pipelining, four microbatches a worker).
-"bare products" is what the machine allows: every worker makes the matrix products of its layers and nothing else.
+One thread per process. pdADMM-G and pdADMM-G-Q (p and q at 8 bits) share the layers, and rows where there are shards;
+full-batch Adam shares the rows (DistributedDataParallel) or the layers (GPipe, four microbatches a worker). "bare
+products" is what the machine allows: every process makes the matrix products of its layers and rows and nothing else.
 """
 
 from __future__ import annotations
@@ -13,43 +13,23 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..config import ModelConfig
-from ..data.examples import Examples
-from ..engine.launch import join, run_workers
-from ..engine.plan import deal, layer_costs
+from ..engine.launch import LOOPBACK, Site, join, run_workers
 from ..engine.team import Team
-from ..model import GAMLP
-from ..training.growth import widths
 from ..training.train import train
-from .bench import products
+from .epochs import CLASSES, Size, Step, admm_config, ddp_step, gpipe_step, meshes, problem, product_step
 from .results import Results, Row, arranged
 
-CLASSES = 10
-#: Of random data, and for so many epochs after some to warm up.
-Size = dict[str, int]
 
-
-def problem(size: Size) -> Examples:
-    """Random features and labels of that size."""
-    generator = torch.Generator().manual_seed(0)
-    X = torch.nn.functional.normalize(torch.randn(size["nodes"], size["features"], generator=generator))
-    return Examples(X, torch.randint(CLASSES, (size["nodes"],), generator=generator))
-
-
-def admm(team: Team, size: Size, depth: int, quantize: Literal["none", "pq"]) -> Row | None:
+def admm(team: Team, size: Size, depth: int, **settings: Any) -> Row | None:
     """Seconds of the slowest worker, and how it spent them."""
-    epochs = size["warm_up"] + size["epochs"]
-    config = ModelConfig(
-        layers=depth, stages=(depth,), hidden=size["hidden"], solver="linearized", epochs=epochs, eval_every=epochs,
-        patience=None, tolerance=0, quantize=quantize, workers=team.size,
-    )  # fmt: skip
+    config = admm_config(team, size, depth, size["warm_up"] + size["epochs"], **settings)
     result = train(problem(size) if team.rank == 0 else None, None, CLASSES, config, seed=0, team=team)
     if result is None:
         return None
@@ -66,7 +46,7 @@ def admm(team: Team, size: Size, depth: int, quantize: Literal["none", "pq"]) ->
     }
 
 
-def timed(team: Team, size: Size, step: Any) -> Row:
+def timed(team: Team, size: Size, step: Step) -> Row:
     """Median seconds of a step that ends on all processes together."""
     times = []
     for _ in range(size["warm_up"] + size["epochs"]):
@@ -79,83 +59,26 @@ def timed(team: Team, size: Size, step: Any) -> Row:
 
 
 def bare_products(team: Team, size: Size, depth: int) -> Row:
-    """r W, g W^T, r^T p and p G^T of every layer of this worker, the first two not for the first layer."""
-    shape = widths(size["features"], size["hidden"], CLASSES, depth)
-    plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
-    layers = []
-    for index in plan.layers(team.rank):
-        p, r = torch.randn(size["nodes"], shape[index]), torch.randn(size["nodes"], shape[index + 1])
-        layers.append((p, r, torch.randn(shape[index + 1], shape[index]), index > 0))
-    step = products(layers)
+    """The products of every process, and how uneven the cores are."""
+    step, plan = product_step(team, size, depth)
     result = timed(team, size, step)
     # Without the barriers: how uneven are the cores? A middle worker does the same work as any other.
     start = time.process_time()
     step()
     own = torch.tensor([time.process_time() - start], dtype=torch.float64)
-    everyone = team.concat(own, [1] * team.size)
-    middle = [float(everyone[rank]) for rank in range(team.size) if plan.counts[rank] == max(plan.counts)][1:-1]
+    everyone = team.chain.concat(own, [1] * team.chain.size)
+    middle = [float(everyone[rank]) for rank, count in enumerate(plan.counts) if count == max(plan.counts)][1:-1]
     return result | {"cpu_seconds_of_equal_work": middle}
 
 
-def adam_ddp(team: Team, size: Size, depth: int) -> Row:
-    """Every process has the whole network and its share of the nodes."""
-    X, y, _ = problem(size)
-    X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
-    torch.manual_seed(0)
-    model: torch.nn.Module = GAMLP(widths(size["features"], size["hidden"], CLASSES, depth))
-    if team.size > 1:
-        model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(X), y).backward()
-        optimizer.step()
-
-    return timed(team, size, step)
-
-
-def adam_gpipe(team: Team, size: Size, depth: int) -> Row:
-    """Every process has its layers, and microbatches travel through them."""
-    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
-
-    X, y, _ = problem(size)
-    shape = widths(size["features"], size["hidden"], CLASSES, depth)
-    plan = deal(layer_costs(size["nodes"], shape, "linearized"), team.size)
-    layers: list[torch.nn.Module] = []
-    for index in plan.layers(team.rank):
-        layers.append(torch.nn.Linear(shape[index], shape[index + 1]))
-        if index < depth - 1:
-            layers.append(torch.nn.ReLU())
-    model = torch.nn.Sequential(*layers)
-    micro = 4 * team.size
-    rows = len(X) // micro * micro
-    own = torch.empty(rows // micro, shape[plan.layers(team.rank).start])
-    stage = PipelineStage(model, team.rank, team.size, torch.device("cpu"), input_args=(own,))
-    schedule = ScheduleGPipe(stage, n_microbatches=micro, loss_fn=torch.nn.functional.cross_entropy)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        if team.rank == 0:
-            schedule.step(X[:rows])
-        elif team.rank == team.size - 1:
-            schedule.step(target=y[:rows], losses=[])
-        else:
-            schedule.step()
-        optimizer.step()
-
-    return timed(team, size, step)
-
-
 #: On one worker there is nothing to pipeline: what it is compared with is plain Adam.
-GPIPE, ADAM = "Adam, GPipe", "Adam, data parallel"
-METHODS = {
-    "bare products": bare_products,
-    "pdADMM-G": lambda team, size, depth: admm(team, size, depth, "none"),
-    "pdADMM-G-Q": lambda team, size, depth: admm(team, size, depth, "pq"),
-    ADAM: adam_ddp,
-    GPIPE: adam_gpipe,
+GPIPE, ADAM, BARE = "Adam, GPipe", "Adam, data parallel", "bare products"
+METHODS: dict[str, Callable[[Team, Size, int], Row | None]] = {
+    BARE: bare_products,
+    "pdADMM-G": admm,
+    "pdADMM-G-Q": lambda team, size, depth: admm(team, size, depth, quantize="pq"),
+    ADAM: lambda team, size, depth: timed(team, size, ddp_step(team, size, depth)),
+    GPIPE: lambda team, size, depth: timed(team, size, gpipe_step(team, size, depth, micro=4 * team.size)),
 }
 
 
@@ -164,7 +87,12 @@ def worker(job: Path) -> None:
     order = json.loads((job / "order.json").read_text())
     torch.set_num_threads(1)
     team = join("cpu", 600.0, watch=False)
-    for row in measured(team, order):
+    speak(team, measured(team, order))
+
+
+def speak(team: Team, rows: Iterator[Row]) -> None:
+    """Go through the rows, the first process printing them; the end of the process."""
+    for row in rows:
         if team.rank == 0:
             print(json.dumps(row), flush=True)
     dist.destroy_process_group()
@@ -172,42 +100,67 @@ def worker(job: Path) -> None:
 
 
 def measured(team: Team, order: Row) -> Iterator[Row]:
-    """Every method at every depth of the order. The last row says so if an interrupt cut the measurement off."""
-    for depth, method in order["cases"]:
+    """Every case of the order. The last row says so if an interrupt cut the measurement off."""
+    mesh = meshes()
+    for case in order["cases"]:
+        shards = case.get("shards", 1)
+        size = order["size"] | {"nodes": case["rows"]} if "rows" in case else order["size"]
+        place = mesh(shards) if shards > 1 else team
         try:
-            figures = METHODS[method](team, order["size"], depth)
+            figures = METHODS[case["method"]](place, size, case["depth"])
         except Exception as error:  # a peer that cannot run here is reported as such
             figures = {"error": f"{type(error).__name__}: {error}"[:300]}
         if team.stop_requested():
             yield {"interrupted": True}
             return
-        yield {"method": method, "depth": depth, **(figures or {})}
+        yield {**case, "size": order["size"], **(figures or {})}
 
 
-def cases(workers: int, depths: Sequence[int], methods: Sequence[str]) -> list[tuple[int, str]]:
-    """Depths and methods that so many workers measure."""
-    return [(depth, method) for depth in depths for method in methods if workers > 1 or method != GPIPE]
+def cases(workers: Sequence[int], depths: Sequence[int], methods: Sequence[str]) -> list[Row]:
+    """What the chains of these lengths measure."""
+    return [
+        {"method": method, "depth": depth, "workers": count}
+        for count in workers
+        for depth in depths
+        for method in methods
+        if count > 1 or method != GPIPE
+    ]
 
 
-def run(
-    results: Results, *, workers: Sequence[int], depths: Sequence[int], methods: Sequence[str], size: Size, repeats: int
-) -> Iterator[Row]:
-    """Go through all numbers of workers ``repeats`` times, so that the noise of the machine shows."""
+def processes(case: Row) -> int:
+    """As many as the case needs."""
+    return int(case["workers"] * case.get("shards", 1))
+
+
+def run(results: Results, *, cases: Sequence[Row], size: Size, repeats: int) -> Iterator[Row]:
+    """Go through all cases ``repeats`` times, so that the noise of the machine shows."""
     for repeat in range(repeats):
-        for count in workers:
+        for count in dict.fromkeys(map(processes, cases)):
             missing = []
-            for depth, method in cases(count, depths, methods):
-                row = results.find(method=method, depth=depth, workers=count, repeat=repeat)
+            for case in cases:
+                row = results.find(**case, repeat=repeat) if processes(case) == count else None
                 if row is not None and row["size"] == size and "error" not in row:
                     yield row
-                else:
-                    missing.append((depth, method))
+                elif processes(case) == count:
+                    missing.append(case)
             if missing:
-                yield from measure(results, count, repeat, {"size": size, "cases": missing})
+                yield from measure(results, __name__, count, repeat, {"size": size, "cases": missing})
 
 
-def measure(results: Results, workers: int, repeat: int, order: Row) -> list[Row]:
-    """Measure what is in the order on so many workers, and save each row as it comes."""
+def measure(
+    results: Results,
+    module: str,
+    processes: int,
+    repeat: int,
+    order: Row,
+    *,
+    site: Site = LOOPBACK,
+    answer: Callable[[Path, Row], bool] = lambda *_: False,
+) -> list[Row]:
+    """Have so many processes run ``module`` on the order, and save each row as it comes.
+
+    ``answer`` is asked first: it returns True for what is no row.
+    """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -216,10 +169,11 @@ def measure(results: Results, workers: int, repeat: int, order: Row) -> list[Row
         def show(_: int, row: Row) -> None:
             if "interrupted" in row:
                 raise KeyboardInterrupt
-            rows.append(results.put(row | {"workers": workers, "repeat": repeat, "size": order["size"]}))
+            if not answer(folder, row):
+                rows.append(results.put(row | {"repeat": repeat}))
 
-        command = [sys.executable, "-m", __name__, name]
-        run_workers(command, workers, threads=1, timeout=600, folder=folder, on_note=show)
+        command = [sys.executable, "-m", module, name]
+        run_workers(command, processes, threads=1, timeout=600, folder=folder, on_note=show, site=site)
     return rows
 
 
@@ -256,6 +210,14 @@ def _entry(times: dict[int, float], alone: dict[int, float]) -> str:
         text += f" ({statistics.median(speedups):.1f} x"
         text += f", {min(speedups):.1f} to {max(speedups):.1f})" if len(speedups) > 1 else ")"
     return text
+
+
+def spread(values: Sequence[float], form: str = ".3g", unit: str = "") -> str:
+    """The median, and, of several, the least and the greatest; a dash for none."""
+    if not values:
+        return "-"
+    text = f"{statistics.median(values):{form}}{unit}"
+    return text if len(values) == 1 else f"{text} ({min(values):{form}} to {max(values):{form}})"
 
 
 if __name__ == "__main__":

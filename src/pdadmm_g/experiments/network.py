@@ -1,0 +1,119 @@
+"""Training over slow links: seconds per epoch, and to the accuracy that Adam reaches, against the speed of the links.
+
+Every process is in a network namespace of its own, behind a link of 100 Mbit/s to as fast as the machine is
+(:mod:`.namespaces`); :mod:`.paced` has what they do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import paced
+from .epochs import Size
+from .namespaces import SPEEDS, Network
+from .paced import ADMM, HALF, SENDS
+from .results import Results, Row, arranged
+from .speedup import ADAM, GPIPE, measure, spread
+
+METHODS = (ADAM, HALF, GPIPE, *ADMM)
+#: What epochs are timed on: their length does not depend on it.
+RANDOM = "random"
+
+
+def cases(workers: int, depth: int) -> list[Row]:
+    """Every method as it is usual; pdADMM-G as a chain, as two, and where it differs most, as more."""
+    shapes: list[tuple[str, int, int]] = [(SENDS, workers, 1), (ADAM, 1, workers), (HALF, 1, workers)]
+    shapes.append((GPIPE, workers, 1))
+    shapes += [(method, workers // shards, shards) for shards in (1, 2) for method in ADMM]
+    if workers >= 8:
+        shapes.append((list(ADMM)[-1], workers // 4, 4))
+    shapes.append((next(iter(ADMM)), 1, workers))
+    return [
+        {"dataset": RANDOM, "method": method, "depth": depth, "workers": chain, "shards": shards}
+        for method, chain, shards in dict.fromkeys(shapes)
+    ]
+
+
+def run(results: Results, *, workers: int, depth: int, size: Size, repeats: int) -> Iterator[Row]:
+    """Seconds per epoch of all cases at all speeds, ``repeats`` times."""
+    for repeat in range(repeats):
+        missing = []
+        for case in cases(workers, depth):
+            rows = [results.find(**case, link=link, repeat=repeat) for link in SPEEDS]
+            known = [row for row in rows if row is not None and row["size"] == size and "error" not in row]
+            if len(known) == len(SPEEDS):
+                yield from known
+            else:
+                missing.append(case)
+        if missing:
+            order = {"size": size, "cases": missing, "links": list(SPEEDS)}
+            yield from _measured(results, workers, repeat, order)
+
+
+def _measured(results: Results, workers: int, repeat: int, order: Row) -> list[Row]:
+    """Start the processes, each behind its link, and turn the links as they ask."""
+    with Network(workers) as network:
+
+        def turn(folder: Path, note: Row) -> bool:
+            if "turn" not in note:
+                return False
+            network.limit(SPEEDS[note["link"]])
+            (folder / f"turn-{note['turn']}").touch()
+            return True
+
+        return measure(results, paced.__name__, workers, repeat, order, site=network.site, answer=turn)
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Markdown: seconds per epoch at each speed, median, least and greatest of the runs, and what was sent."""
+    timed = arranged([row for row in rows if row["dataset"] == RANDOM], method=METHODS)
+    links = [link for link in SPEEDS if any(row["link"] == link for row in timed)]
+    found: dict[tuple[str, int, int], dict[str, list[Row]]] = {}
+    for row in timed:
+        if "seconds" in row:
+            case = (row["method"], row["workers"], row["shards"])
+            found.setdefault(case, {}).setdefault(row["link"], []).append(row)
+    lines = [
+        "| seconds per epoch | chain x shards | MB per epoch | " + " | ".join(links) + " |",
+        "|---|---|---|" + "---|" * len(links),
+    ]
+    for (method, chain, shards), by_link in found.items():
+        sent = statistics.median(row["megabytes"] for known in by_link.values() for row in known)
+        entries = [spread([row["seconds"] for row in by_link.get(link, [])]) for link in links]
+        lines.append(f"| {method} | {chain} x {shards} | {sent:.3g} | " + " | ".join(entries) + " |")
+    failed = {(row["method"], row["error"]) for row in timed if "error" in row}
+    return "\n".join([*lines, *_carried(timed), *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+
+
+def _carried(rows: Sequence[Row]) -> list[str]:
+    """A line on what the links carried when all processes sent at once."""
+    carried: dict[str, list[float]] = {}
+    for row in rows:
+        if "mbit_per_second" in row:
+            carried.setdefault(row["link"], []).append(row["mbit_per_second"])
+    parts = [f"{link}: {spread(carried[link], '.0f')}" for link in SPEEDS if link in carried]
+    return ["\nMbit/s that every link carried, all at once, in each direction: " + "; ".join(parts) + "."] * bool(parts)
+
+
+def figure(rows: Sequence[Row], path: Path) -> None:
+    """Seconds per epoch against the speed of the links, one line per method and mesh."""
+    from .figures import new_figure, save_figure
+
+    canvas, axes = new_figure(1, 1, height=5.0)
+    axis = axes[0][0]
+    timed = arranged([row for row in rows if row["dataset"] == RANDOM and "seconds" in row], method=METHODS)
+    for method, chain, shards in dict.fromkeys((row["method"], row["workers"], row["shards"]) for row in timed):
+        own = [row for row in timed if (row["method"], row["workers"], row["shards"]) == (method, chain, shards)]
+        heights = [[row["seconds"] for row in own if row["link"] == link] for link in SPEEDS]
+        points = [(place, statistics.median(seconds)) for place, seconds in enumerate(heights) if seconds]
+        style = "-" if method in ADMM else "--"
+        name = f"{method}, {chain} x {shards}" if method in ADMM else method
+        axis.plot(*zip(*points, strict=True), style, marker="o", markersize=4, linewidth=1.6, label=name)
+    axis.set_xticks(range(len(SPEEDS)), list(SPEEDS))
+    axis.set_yscale("log")
+    axis.set_xlabel("speed of every link")
+    axis.set_ylabel("seconds per epoch")
+    axis.legend(frameon=False, fontsize=8)
+    save_figure(canvas, path)
