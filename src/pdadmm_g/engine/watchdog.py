@@ -29,7 +29,7 @@ EXIT_PEER_LOST = 4
 
 
 class WorkerLostError(RuntimeError):
-    """A worker died or stopped answering; the message names it, its layers and the epoch."""
+    """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
 class Beats:
