@@ -60,8 +60,8 @@ def test_killed_worker_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     out, whole = tmp_path / "run", tmp_path / "whole"
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
     monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
-    shard = victim % 2 + 1
-    message = rf"worker {victim} \(layers? [\d-]+, shard {shard} of 2\), last seen in epoch \d+, was killed by SIGKILL"
+    place = f"place {victim // 2 + 1} of 2 in the chain, shard {victim % 2 + 1} of 2"
+    message = rf"worker {victim} \(layers? [\d-]+, {place}\), last seen in epoch \d+, was killed by SIGKILL"
     with pytest.raises(WorkerLostError, match=message):
         train_run(config(out, workers=2, shards=2))
     assert descendants(tmp_path) == []

@@ -84,13 +84,16 @@ class PeerLostError(RuntimeError):
 class ProcessLine(Line):
     """Processes of ``torch.distributed``: all of them, or those of a ``group``.
 
-    Small tensors travel on the CPU (gloo); what is on a GPU goes by that device's backend (NCCL).
+    Small tensors travel on the CPU (gloo); what is on a GPU goes by that device's backend (NCCL), or by way of the host
+    where the team has none.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self.group = group
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
+        #: Whom something that all take part in has lost if it fails: known where there is but one other.
+        self._other = self.global_rank(1 - self.rank) if self.size == 2 else -1
 
     def global_rank(self, place: int) -> int:
         return place if self.group is None else dist.get_global_rank(self.group, place)
@@ -98,32 +101,36 @@ class ProcessLine(Line):
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
+        padded = to_travel(padded)
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        _guard(lambda: dist.all_gather(parts, padded, group=self.group))
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        _guard(lambda: dist.all_gather(parts, padded, group=self.group), self._other)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(rows.device)
 
     def sum(self, part: Tensor) -> Tensor:
-        part = part.contiguous()
-        _guard(lambda: dist.all_reduce(part, group=self.group))
-        return part
+        return self._reduced(part, dist.ReduceOp.SUM)
 
     def largest(self, part: Tensor) -> Tensor:
-        part = part.contiguous()
-        _guard(lambda: dist.all_reduce(part, dist.ReduceOp.MAX, group=self.group))
-        return part
+        return self._reduced(part, dist.ReduceOp.MAX)
+
+    def _reduced(self, part: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        reduced = to_travel(part.contiguous())
+        _guard(lambda: dist.all_reduce(reduced, operation, group=self.group), self._other)
+        return reduced.to(part.device)
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
-        _guard(lambda: dist.broadcast(x, self.global_rank(source), group=self.group))
-        return x
+        message = to_travel(x)
+        _guard(lambda: dist.broadcast(message, self.global_rank(source), group=self.group), self._other)
+        return x if message is x else x.copy_(message)
 
     def send(self, x: Tensor, to: int) -> None:
         to = self.global_rank(to)
-        _guard(lambda: dist.send(x.contiguous(), to), to)
+        _guard(lambda: dist.send(to_travel(x.contiguous()), to), to)
 
     def receive(self, like: Tensor, source: int) -> Tensor:
         source = self.global_rank(source)
-        _guard(lambda: dist.recv(like, source), source)
-        return like
+        message = to_travel(like)
+        _guard(lambda: dist.recv(message, source), source)
+        return like if message is like else like.copy_(message)
 
 
 class DistributedTeam(ProcessLine, Team):
@@ -142,7 +149,17 @@ class DistributedTeam(ProcessLine, Team):
             self.chain, self.rows = ProcessLine(mesh.get_group("chain")), ProcessLine(mesh.get_group("rows"))
 
     def barrier(self) -> None:
-        _guard(lambda: dist.all_reduce(torch.zeros(1)))
+        _guard(lambda: dist.all_reduce(torch.zeros(1)), self._other)
+
+
+def by_way_of_the_host(x: Tensor) -> bool:
+    """Has the team no way to send the tensor from where it is? Gloo alone cannot send from a GPU, nor receive there."""
+    return x.is_cuda and "nccl" not in dist.get_backend_config()
+
+
+def to_travel(x: Tensor) -> Tensor:
+    """The tensor itself, or a copy on the host where it has to go from there."""
+    return x.to("cpu", copy=True) if by_way_of_the_host(x) else x
 
 
 def _guard(operation: Callable[[], object], peer: int = -1) -> None:
