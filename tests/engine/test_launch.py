@@ -54,25 +54,6 @@ def test_killed_worker(
     assert not (out / "checkpoints").exists()
 
 
-@pytest.mark.timeout(90)
-@pytest.mark.parametrize(("victim", "moment"), [(0, "checkpoint"), (1, "transfer"), (3, "compute")])
-def test_killed_worker_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, moment: str) -> None:
-    out, whole = tmp_path / "run", tmp_path / "whole"
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
-    monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
-    place = f"place {victim // 2 + 1} of 2 in the chain, shard {victim % 2 + 1} of 2"
-    message = rf"worker {victim} \(layers? [\d-]+, {place}\), last seen in epoch \d+, was killed by SIGKILL"
-    with pytest.raises(WorkerLostError, match=message):
-        train_run(config(out, workers=2, shards=2))
-    assert descendants(tmp_path) == []
-    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    monkeypatch.undo()
-    # On as many shards, but another chain, the run goes on to the same model, byte for byte.
-    train_run(config(out, workers=1, shards=2), resume=True)
-    train_run(config(whole, workers=2, shards=2))
-    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-
-
 @pytest.mark.timeout(60)
 def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])

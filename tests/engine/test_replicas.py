@@ -19,6 +19,7 @@ from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
+pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 CORRUPT = Path(__file__).parents[1] / "helpers/corrupt_worker.py"
 
 
@@ -69,7 +70,6 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int, place: int
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(CORRUPT)])
     # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
     monkeypatch.setenv("CORRUPT", f"{victim}:17:1")
