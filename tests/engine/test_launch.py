@@ -13,11 +13,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
 from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, free_port, wait_for
 from pdadmm_g.cli import main
-from pdadmm_g.engine.launch import join, run_workers
+from pdadmm_g.engine.launch import _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint, local_workers
@@ -157,6 +158,31 @@ def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> Non
     finally:
         worker.kill()
         worker.wait()
+
+
+# ----------------------------------------------------------------------------------------------------------- GPUs
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "local", "elsewhere", "backend"),
+    [
+        ("cpu", 2, 4, "0", "gloo"),
+        ("cuda", 2, 2, "0", "cpu:gloo,cuda:nccl"),
+        ("cuda", 1, 2, "0", "gloo"),
+        ("cuda", 2, 2, "1", "gloo"),  # all must do as the machine with too few
+        ("cuda:1", 2, 2, "0", "gloo"),
+        ("cuda:1", 2, 1, "0", "cpu:gloo,cuda:nccl"),
+    ],
+)
+def test_processes_that_share_a_gpu_do_without_nccl(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, local: int, elsewhere: str, backend: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
+    store = HashStore()
+    store.set("shares-gpu/1", elsewhere)
+    assert _backend(device, store, 0, 2) == backend
 
 
 # ------------------------------------------------------------------------------------------------------- torchrun

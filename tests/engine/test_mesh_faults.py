@@ -118,6 +118,21 @@ def test_none_outlives_the_process_that_started_them(tmp_path: Path, graph_file:
     wait_for(lambda: not descendants(tmp_path), 10)
 
 
+@pytest.mark.timeout(60)
+def test_by_way_of_the_host_all_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
+    """What travels as copies, as from a GPU that processes share, gives the same model."""
+    script = tmp_path / "copying.py"
+    script.write_text(
+        "import os, sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import team\n"
+        "from pdadmm_g.training import worker_process\n"
+        "team.by_way_of_the_host = lambda x: True\n"
+        "worker_process.main(Path(sys.argv[1]))\nos._exit(0)\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    train_run(config(tmp_path / "run", **MESH))
+    assert (tmp_path / "run/model.safetensors").read_bytes() == whole
+
+
 # ------------------------------------------------------------------------------------------------------- torchrun
 
 

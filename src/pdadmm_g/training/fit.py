@@ -37,9 +37,7 @@ def fit(
     )
     problem = problem.decided(seed)
     config = problem.config
-    if config.shards > len(problem.training.y):
-        rows = len(problem.training.y)
-        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
+    check_shards(config, len(problem.training.y))
     if config.workers * config.shards > 1 and team is None:
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
@@ -57,6 +55,12 @@ def fit(
         )
     assert result is not None
     return result
+
+
+def check_shards(config: ModelConfig, rows: int) -> None:
+    """Raise unless every shard gets one of so many training rows."""
+    if config.shards > rows:
+        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
 
 
 def take_part(config: ModelConfig, *, seed: int, team: Team, checkpointing: Checkpointing | None = None) -> None:
