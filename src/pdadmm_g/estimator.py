@@ -139,6 +139,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         trust: float = 10.0,
         workers: int | Literal["auto"] | None = None,
         shards: int | None = None,
+        verify: bool = False,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
         wire: Literal["float32", "bf16", "fp16"] = "float32",
@@ -183,6 +184,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.trust = trust
         self.workers = workers
         self.shards = shards
+        self.verify = verify
         self.threads = threads
         self.plan = plan
         self.wire = wire

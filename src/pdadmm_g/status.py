@@ -14,7 +14,7 @@ class Status(Enum):
     DIVERGED = "The objective exploded: keep rho between 4 and 100 times nu, and check the scale of the features."
     NON_FINITE = "NaN or infinity appeared: normalise the features, or bring rho and nu closer to their defaults."
     INTERRUPTED = "Stopped on request; the best model so far was kept. If checkpoints were written, --resume goes on."
-    PEER_LOST = "A worker died or stopped answering; if checkpoints were written, go on with --resume."
+    PEER_LOST = "A worker died, stopped answering or went wrong; if checkpoints were written, go on with --resume."
 
     @property
     def advice(self) -> str:

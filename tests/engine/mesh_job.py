@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+sys.path.append(str(Path(__file__).parents[1]))  # a process of its own has not read conftest.py
+
+from helpers.dealing import dealing_to
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import join
-from pdadmm_g.engine.plan import Plan, deal, layer_costs
 from pdadmm_g.engine.team import DistributedTeam
 from pdadmm_g.training import train as training
 from pdadmm_g.training.checkpoint import Checkpointing, latest
@@ -28,11 +30,6 @@ torch.set_num_threads(1)
 world = join("cpu", 60.0, watch=False)
 data = load_file(str(folder / "data.safetensors"))
 active = 0
-
-
-def deal_to_active(sizes, shape, config, workers: int) -> Plan:
-    counts = deal(layer_costs(sizes.nodes, shape, config.solver), active).counts
-    return Plan((*counts, *[0] * (workers - active)))
 
 
 def epoch_with_check(stage: Stage, number: int) -> torch.Tensor:
@@ -53,7 +50,7 @@ def rows_of(case: str) -> tuple[Examples, Examples]:
 
 
 plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
-training.deal_layers = deal_to_active
+training.deal_layers = dealing_to(lambda: active)
 teams = {shards: DistributedTeam(shards) for shards in (2, 4)}
 
 

@@ -13,11 +13,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
 from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, free_port, wait_for
 from pdadmm_g.cli import main
-from pdadmm_g.engine.launch import join, run_workers
+from pdadmm_g.engine.launch import _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint, local_workers
@@ -52,25 +53,6 @@ def test_killed_worker(
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in metrics] == list(range(1, 25))
     assert not (out / "checkpoints").exists()
-
-
-@pytest.mark.timeout(90)
-@pytest.mark.parametrize(("victim", "moment"), [(0, "checkpoint"), (1, "transfer"), (3, "compute")])
-def test_killed_worker_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, moment: str) -> None:
-    out, whole = tmp_path / "run", tmp_path / "whole"
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
-    monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
-    shard = victim % 2 + 1
-    message = rf"worker {victim} \(layers? [\d-]+, shard {shard} of 2\), last seen in epoch \d+, was killed by SIGKILL"
-    with pytest.raises(WorkerLostError, match=message):
-        train_run(config(out, workers=2, shards=2))
-    assert descendants(tmp_path) == []
-    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    monkeypatch.undo()
-    # On as many shards, but another chain, the run goes on to the same model, byte for byte.
-    train_run(config(out, workers=1, shards=2), resume=True)
-    train_run(config(whole, workers=2, shards=2))
-    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 @pytest.mark.timeout(60)
@@ -176,6 +158,31 @@ def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> Non
     finally:
         worker.kill()
         worker.wait()
+
+
+# ----------------------------------------------------------------------------------------------------------- GPUs
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "local", "elsewhere", "backend"),
+    [
+        ("cpu", 2, 4, "0", "gloo"),
+        ("cuda", 2, 2, "0", "cpu:gloo,cuda:nccl"),
+        ("cuda", 1, 2, "0", "gloo"),
+        ("cuda", 2, 2, "1", "gloo"),  # all must do as the machine with too few
+        ("cuda:1", 2, 2, "0", "gloo"),
+        ("cuda:1", 2, 1, "0", "cpu:gloo,cuda:nccl"),
+    ],
+)
+def test_processes_that_share_a_gpu_do_without_nccl(
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, local: int, elsewhere: str, backend: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
+    store = HashStore()
+    store.set("shares-gpu/1", elsewhere)
+    assert _backend(device, store, 0, 2) == backend
 
 
 # ------------------------------------------------------------------------------------------------------- torchrun

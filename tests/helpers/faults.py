@@ -38,7 +38,8 @@ def config(out: Path, **changes: object) -> RunConfig:
 
 def descendants(tmp_path: Path) -> list[str]:
     """Worker processes of this test that are still alive."""
-    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    # -ww: all of a line, whose end is what is looked for; ps cuts it off otherwise, also where no terminal is.
+    listing = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listing.splitlines() if f"{tmp_path}/pdadmm-g-" in line]
 
 

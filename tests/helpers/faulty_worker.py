@@ -54,3 +54,4 @@ if sys.argv[1] == "train":
     cli.main(sys.argv[1:])
 else:
     worker_process.main(Path(sys.argv[1]))
+    os._exit(0)  # as a worker ends

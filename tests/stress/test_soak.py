@@ -31,12 +31,16 @@ def test_draws_are_reproducible_and_valid() -> None:
     assert cases == [draw(seed) for seed in range(200)]
     for case in cases:
         settings = {name.replace("-", "_"): value for name, value in case.settings.items()}
-        config = RunConfig.from_settings(settings | {"workers": case.workers})
+        config = RunConfig.from_settings(settings | {"workers": case.workers, "shards": case.shards})
         assert config.workers <= config.layers
-        assert all(blow.workers > 1 or "parent" in blow.kind for blow in case.blows)
+        assert all(blow.workers * blow.shards > 1 or "parent" in blow.kind for blow in case.blows)
+        assert all(blow.victim < blow.workers * blow.shards for blow in case.blows)
+        assert case.exact or config.quantize == "none"
     kinds = {blow.kind for case in cases for blow in case.blows}
     assert kinds == set(DISTURBANCES)
     assert {case.workers for case in cases} == {1, 2, 3, 4, 5}
+    assert {case.shards for case in cases} == {1, 2, 3}
+    assert 10 < sum(not case.exact for case in cases) < 60
 
 
 @pytest.mark.timeout(110)

@@ -199,3 +199,24 @@ def test_nodes_without_labels_teach_something() -> None:
         for number in (0, 200)
     )
     assert taught > alone + 0.02
+
+
+def _weights(model) -> torch.Tensor:
+    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("asked", [40, 1])
+def test_rounds_over_shards(asked: int) -> None:
+    """To rounding the same for another number of shards, to the bit for another chain; also where a shard asks nobody."""
+    one, two, four = (
+        trained(patience=None, unlabelled=asked, verify=True, **mesh)
+        for mesh in ({}, {"shards": 2}, {"workers": 2, "shards": 2})
+    )
+    assert same_weights(two.model, four.model)
+    expected = _weights(one.model)
+    assert float((_weights(two.model) - expected).norm() / expected.norm()) < 1e-5
+    for ours, theirs in zip(one.history, four.history, strict=True):
+        assert ours["round"] == theirs["round"]
+        assert ours["agreement"] == theirs["agreement"]
+        assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -65,22 +65,24 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
         if team is None:
             raise
         click.echo(f"error: {error}", err=True)
-        sys.stderr.flush()
-        os._exit(EXIT_INPUT)  # not through exit handlers, which would wait for the others
+        _end(EXIT_INPUT)
     except (WorkerLostError, PeerLostError) as error:
         message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
         click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
-        if team is not None:
-            sys.stderr.flush()
-            os._exit(EXIT_PEER_LOST)  # not through exit handlers, which would wait for the lost worker
-        return EXIT_PEER_LOST
-    if summary is None:
-        return 0
-    _print_summary(summary, config.out, output)
-    status = Status[summary["status"]]
-    if status is Status.INTERRUPTED:
-        return EXIT_INTERRUPTED
-    return EXIT_FAILURE if status.is_failure else 0
+        return EXIT_PEER_LOST if team is None else _end(EXIT_PEER_LOST)
+    code = 0
+    if summary is not None:
+        _print_summary(summary, config.out, output)
+        status = Status[summary["status"]]
+        code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
+    return code if team is None else _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """End a member of a team: not through exit handlers, which wait for others, or abort where groups are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _mesh_of(processes: int, config_file: str | None, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def _train(
     if team is not None and team.rank > 0:
         if not join_run(config, team):
             time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-            os._exit(EXIT_INPUT)
+            _end(EXIT_INPUT)
     else:
         with Progress(config, console=output.console()) as progress:
             summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)

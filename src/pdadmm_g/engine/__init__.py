@@ -18,4 +18,5 @@ Several:
 ``codec``       what p and q look like on the wire
 ``launch``      joining a team, and starting one on this machine
 ``watchdog``    what happens when a worker dies or hangs
+``replicas``    do processes with the same layers have the same weights?
 """

@@ -35,9 +35,12 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """The whole chain on a GPU, no large layers, no step that looks at a value: not exact, quantized or smooth."""
+        """The whole chain and all rows on a GPU, no large layers, no step that looks at a value.
+
+        So not exact, quantized or smooth, and no sums that other processes take part in.
+        """
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
-        alone = worker.left is None and worker.right is None
+        alone = worker.left is None and worker.right is None and worker.rows.whole
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
         plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
         algorithm = worker.algorithm

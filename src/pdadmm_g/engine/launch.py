@@ -40,7 +40,7 @@ def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) ->
     store = connect(host=rank == 0 and not served)
     # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
     patience = timedelta(seconds=max(1800, 10 * timeout))
-    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    backend = _backend(device, store, rank, size)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
@@ -65,6 +65,20 @@ class Site:
 
 
 LOOPBACK = Site()
+
+
+def _backend(device: str, store: Store, rank: int, size: int) -> str:
+    """Gloo, and NCCL for what is on GPUs, unless several processes anywhere share one: that NCCL refuses.
+
+    All processes must have the same, and each sees its own machine only: they tell each other.
+    """
+    if not device.startswith("cuda"):
+        return "gloo"
+    gpus = torch.cuda.device_count() if device == "cuda" else 1  # cuda:1 is the same one for all of a machine
+    shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > gpus or not dist.is_nccl_available()
+    store.set(f"shares-gpu/{rank}", str(int(shared)))
+    anywhere = any(store.get(f"shares-gpu/{other}") == b"1" for other in range(size))
+    return "gloo" if anywhere else "cpu:gloo,cuda:nccl"
 
 
 def run_workers(
@@ -164,6 +178,7 @@ def _environment(port: int, workers: int, threads: int, site: Site) -> dict[str,
     """That of every worker, as :func:`join` and torch read it."""
     environment = os.environ | {
         "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
         "MASTER_ADDR": site.address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),

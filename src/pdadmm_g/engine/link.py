@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .codec import Codec
-from .team import PeerLostError, Traffic
+from .team import PeerLostError, Traffic, to_travel
 
 
 class Link:
@@ -37,7 +37,7 @@ class Link:
     def expect(self) -> None:
         """Post the receive of the neighbour's next message."""
         assert self._inbox is None
-        self._inbox = self.incoming.inbox()
+        self._inbox = to_travel(self.incoming.inbox())
         self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer), self._inbox)
 
     def receive(self) -> Tensor:
@@ -45,7 +45,7 @@ class Link:
         assert self._inbox is not None
         self._wait(self._arrival)
         start = time.perf_counter()
-        value = self.incoming.decode(self._inbox)
+        value = self.incoming.decode(self._inbox.to(self.incoming.device))
         self.traffic.pack_seconds += time.perf_counter() - start
         self._inbox = None
         return value
@@ -54,7 +54,7 @@ class Link:
         """Pack ``x`` and hand it to the transport."""
         self._wait(self._departure)
         start = time.perf_counter()
-        self._outbox = self.outgoing.encode(x)
+        self._outbox = to_travel(self.outgoing.encode(x))
         self.traffic.pack_seconds += time.perf_counter() - start
         self.traffic.bytes_sent += self._outbox.numel()
         self._departure = self._guard(lambda outbox: dist.isend(outbox, self.peer), self._outbox)

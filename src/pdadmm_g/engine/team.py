@@ -10,11 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -120,7 +123,8 @@ class PeerLostError(RuntimeError):
 class ProcessLine(Line):
     """Processes of ``torch.distributed``: all of them, or those of a ``group``.
 
-    Small tensors travel on the CPU (gloo); what is on a GPU goes by that device's backend (NCCL).
+    Small tensors travel on the CPU (gloo); what is on a GPU goes by that device's backend (NCCL), or by way of the host
+    where the team has none.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
@@ -128,6 +132,8 @@ class ProcessLine(Line):
         self.group = group
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
+        #: Whom something that all take part in has lost if it fails: known where there is but one other.
+        self._other = self.global_rank(1 - self.rank) if self.size == 2 else -1
 
     def global_rank(self, place: int) -> int:
         return place if self.group is None else dist.get_global_rank(self.group, place)
@@ -135,41 +141,58 @@ class ProcessLine(Line):
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
+        padded = to_travel(padded)
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        _guard(lambda: dist.all_gather(parts, padded, group=self.group))
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        _guard(lambda: dist.all_gather(parts, padded, group=self.group), self._other)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(rows.device)
 
     def sum(self, part: Tensor) -> Tensor:
         return self.start_sum(part)()
 
+    def largest(self, part: Tensor) -> Tensor:
+        return self._start_reducing(part, dist.ReduceOp.MAX)()
+
     def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
-        part = part.contiguous()
-        return _started(lambda: dist.all_reduce(part, group=self.group, async_op=True), lambda: part)
+        return self._start_reducing(part, dist.ReduceOp.SUM)
+
+    def _start_reducing(self, part: Tensor, operation: dist.ReduceOp.RedOpType) -> Callable[[], Tensor]:
+        message = to_travel(part.contiguous())
+        arrived = self._start(lambda: dist.all_reduce(message, operation, group=self.group, async_op=True))
+        return lambda: arrived(message).to(part.device)
 
     def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
-        part = part.contiguous()
-        parts = [torch.empty_like(part) for _ in range(self.size)]
-        return _started(
-            lambda: dist.all_gather(parts, part, group=self.group, async_op=True), lambda: torch.stack(parts)
-        )
+        message = to_travel(part.contiguous())
+        parts = [torch.empty_like(message) for _ in range(self.size)]
+        arrived = self._start(lambda: dist.all_gather(parts, message, group=self.group, async_op=True))
+        return lambda: torch.stack(arrived(parts)).to(part.device)
 
-    def largest(self, part: Tensor) -> Tensor:
-        part = part.contiguous()
-        _guard(lambda: dist.all_reduce(part, dist.ReduceOp.MAX, group=self.group))
-        return part
+    def _start(self, operation: Callable[[], dist.Work | None]) -> Callable[[T], T]:
+        """Begin; what is returned waits for the end and gives what it is told that has arrived then."""
+        started: list[dist.Work | None] = []
+        _guard(lambda: started.append(operation()), self._other)
+
+        def arrived(result: T) -> T:
+            work = started[0]
+            if work is not None:
+                _guard(work.wait, self._other)
+            return result
+
+        return arrived
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
-        _guard(lambda: dist.broadcast(x, self.global_rank(source), group=self.group))
-        return x
+        message = to_travel(x)
+        _guard(lambda: dist.broadcast(message, self.global_rank(source), group=self.group), self._other)
+        return x if message is x else x.copy_(message)
 
     def send(self, x: Tensor, to: int) -> None:
         to = self.global_rank(to)
-        _guard(lambda: dist.send(x.contiguous(), to), to)
+        _guard(lambda: dist.send(to_travel(x.contiguous()), to), to)
 
     def receive(self, like: Tensor, source: int) -> Tensor:
         source = self.global_rank(source)
-        _guard(lambda: dist.recv(like, source), source)
-        return like
+        message = to_travel(like)
+        _guard(lambda: dist.recv(message, source), source)
+        return like if message is like else like.copy_(message)
 
 
 class DistributedTeam(ProcessLine, Team):
@@ -192,7 +215,7 @@ class DistributedTeam(ProcessLine, Team):
             self.chain, self.rows = ProcessLine(mesh.get_group("chain")), ProcessLine(mesh.get_group("rows"))
 
     def barrier(self) -> None:
-        _guard(lambda: dist.all_reduce(torch.zeros(1)))
+        _guard(lambda: dist.all_reduce(torch.zeros(1)), self._other)
 
     def measure(self) -> None:
         """Find out how fast sums are while all processes take part."""
@@ -209,18 +232,14 @@ class DistributedTeam(ProcessLine, Team):
         self.bandwidth = sent / max(times[1 << 18] - times[1], 1e-9)
 
 
-def _started(operation: Callable[[], dist.Work | None], result: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Begin; what is returned waits for the end and gives the result."""
-    work: list[dist.Work | None] = []
-    _guard(lambda: work.append(operation()))
+def by_way_of_the_host(x: Tensor) -> bool:
+    """Has the team no way to send the tensor from where it is? Gloo alone cannot send from a GPU, nor receive there."""
+    return x.is_cuda and "nccl" not in dist.get_backend_config()
 
-    def arrived() -> Tensor:
-        started = work[0]
-        if started is not None:
-            _guard(started.wait)
-        return result()
 
-    return arrived
+def to_travel(x: Tensor) -> Tensor:
+    """The tensor itself, or a copy on the host where it has to go from there."""
+    return x.to("cpu", copy=True) if by_way_of_the_host(x) else x
 
 
 def _guard(operation: Callable[[], object], peer: int = -1) -> None:

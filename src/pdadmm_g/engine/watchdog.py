@@ -29,7 +29,7 @@ EXIT_PEER_LOST = 4
 
 
 class WorkerLostError(RuntimeError):
-    """A worker died or stopped answering; the message names it, its layers and the epoch."""
+    """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
 class Beats:
@@ -57,14 +57,22 @@ class Beats:
             if now - seen > (timeout if text else max(timeout, START_SECONDS))
         ]
 
+    def longest_silent(self, least: float) -> int:
+        """The worker whose last beat is the oldest, if that was ``least`` seconds ago, else -1."""
+        rank, (_, seen) = min(self._last.items(), key=lambda item: item[1][1], default=(-1, ("", 0.0)))
+        return rank if time.monotonic() - seen > least else -1
+
     def describe(self, rank: int) -> str:
-        """``worker 2 (layers 5-7), last seen in epoch 13,``: the subject of a sentence."""
+        """``worker 2 (layers 5-7), last seen in epoch 13,``: the subject of a sentence.
+
+        On a mesh ``worker 3 (layers 5-7, place 2 of 2 in the chain, shard 2 of 2)``.
+        """
         text = self._last.get(rank, ("", 0.0))[0]
         if not text:
             return f"worker {rank}, not yet in an epoch,"
         beat = json.loads(text)
-        shard, shards = beat["shard"]
-        part = f", shard {shard + 1} of {shards}" if shards > 1 else ""
+        (shard, shards), (place, places) = beat["shard"], beat["chain"]
+        part = f", place {place + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
         return f"worker {rank} ({describe(range(*beat['layers']))}{part}), last seen in epoch {beat['epoch']},"
 
 
@@ -77,6 +85,7 @@ class WatchedTeam(DistributedTeam):
         self.store = store
         self._beat_store = beat_store
         self._timeout = timeout
+        self._interval = min(0.5, timeout / 10)
         self._beats = Beats(beat_store, self.size) if watch else None
         self._done = False
         self._moved = threading.Event()
@@ -85,7 +94,8 @@ class WatchedTeam(DistributedTeam):
 
     def arrange(self, shards: int) -> None:
         super().arrange(shards)
-        self._place = self._place | {"shard": [self.rows.rank, self.rows.size]}
+        lines = {name: [line.rank, line.size] for name, line in (("chain", self.chain), ("shard", self.rows))}
+        self._place = self._place | lines
 
     def progress(self, *, epoch: int, layers: range) -> None:
         self._place = self._place | {"epoch": epoch, "layers": [layers.start, layers.stop]}
@@ -105,16 +115,20 @@ class WatchedTeam(DistributedTeam):
         dist.destroy_process_group()
 
     def peer_lost(self, error: PeerLostError) -> str:
-        """Which worker it was, as far as its beats tell."""
-        beats = Beats(self._beat_store, self.size)
-        beats.look()
-        if error.peer < 0:
+        """Which worker it was, as far as the connection or its beats tell."""
+        peer = error.peer
+        if peer < 0 and self._beats is not None:
+            # The lost one beats no more, the others do for as long as they look for it here.
+            time.sleep(3 * self._interval)
+            peer = self._beats.longest_silent(2 * self._interval)
+        if peer < 0:
             return "a worker was lost"
-        return f"{beats.describe(error.peer)} was lost"
+        beats = Beats(self.store, self.size)
+        beats.look()
+        return f"{beats.describe(peer)} was lost"
 
     def _live(self) -> None:
         """Beat, and look at the others' beats where nobody else does."""
-        interval = min(0.5, self._timeout / 10)
         count = 0
         while not self._done:
             count += 1
@@ -127,8 +141,8 @@ class WatchedTeam(DistributedTeam):
             except RuntimeError:
                 if not self._done:  # the store is gone, and with it whoever started us
                     os._exit(EXIT_PEER_LOST)
-            time.sleep(min(interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
-            self._moved.wait(interval)
+            time.sleep(min(self._interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
+            self._moved.wait(self._interval)
             self._moved.clear()
 
     def _die(self, message: str) -> NoReturn:

@@ -18,7 +18,7 @@ from ..estimator import GAMLPClassifier
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
-from ..training.fit import take_part
+from ..training.fit import check_shards, take_part
 from ..training.prepare import training_rows
 from ..training.records import Record
 from .folder import RunFolder
@@ -47,6 +47,7 @@ def train_run(
         data = load_dataset(config.dataset, config.data_root)
         trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
         check_training(trained, culprit=config.dataset)
+        check_shards(config, int(trained.train_mask.sum()))
         checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
         if config.tensorboard:
             require_tensorboard()

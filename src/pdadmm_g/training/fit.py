@@ -35,9 +35,7 @@ def fit(
     assert start is None or (
         problem.config.by_gradient and not problem.config.needs_graph and not problem.config.sees_copies
     )
-    rows, shards = len(problem.training.y), problem.config.shards or 1
-    if shards > rows:
-        raise InputError(f"shards = {shards}, but there are {rows} training rows: set shards to {rows} at most")
+    check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
     if config.processes > 1 and team is None:
@@ -57,6 +55,12 @@ def fit(
         )
     assert result is not None
     return result
+
+
+def check_shards(config: ModelConfig, rows: int) -> None:
+    """Raise unless every shard gets one of so many training rows."""
+    if config.shards is not None and config.shards > rows:
+        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
 
 
 def take_part(config: ModelConfig, *, seed: int, team: Team, checkpointing: Checkpointing | None = None) -> None:

@@ -21,6 +21,7 @@ from ..data.examples import Examples
 from ..data.propagation import Operator
 from ..engine.launch import run_workers
 from ..engine.plan import Plan
+from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
@@ -111,6 +112,8 @@ def train_in_workers(
                 on_epoch(note["epoch"])
         elif "error" in note:
             raise InputError(note["error"])
+        elif "lost" in note:
+            raise WorkerLostError(note["lost"])
         elif "warning" in note:
             warnings.warn(note["warning"], stacklevel=2)
 

@@ -25,6 +25,7 @@ from ..engine.codec import codec_for
 from ..engine.culprit import Culprit
 from ..engine.link import Link
 from ..engine.plan import Plan
+from ..engine.replicas import check_replicas
 from ..engine.team import Traffic
 from ..engine.worker import Algorithm, Ends, Worker
 from ..status import Status
@@ -141,6 +142,8 @@ class Stage:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
                 self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
                 pending.append(self._epoch(epoch))
+                if self.config.verify:
+                    check_replicas(self.team, self.plan, self.worker.layers, len(history) + len(pending))
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
                 records = self._synchronize_epochs(pending)
@@ -387,6 +390,7 @@ class Stage:
         """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
         if self.checkpointing is None or not self.checkpointing.due(len(history)):
             return
+        check_replicas(self.team, self.plan, self.worker.layers, len(history))
         self.worker.settle()
         # One at a time: where u is not kept, the tensors of a layer hold a new one.
         layers = (

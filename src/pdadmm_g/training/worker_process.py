@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ..engine.launch import join
 from ..engine.team import PeerLostError, Team
-from ..engine.watchdog import EXIT_PEER_LOST
+from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
 from .checkpoint import Checkpointing
 from .fit import fit, take_part
@@ -39,6 +39,9 @@ def main(folder: Path) -> None:
     except InputError as error:
         _tell({"error": str(error)})
         _end(f"error: {error}", 1)
+    except WorkerLostError as error:
+        _tell({"lost": str(error)})
+        _end(f"error: {error}", EXIT_PEER_LOST)
     except PeerLostError as error:
         _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
     except Exception:

@@ -36,10 +36,11 @@ def soak(runs: int, seed: int, jobs: int, on_run: Callable[[Outcome], None] | No
 
 
 def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Counts by kind of disturbance, number of workers and quantization, and every failure with its seed."""
+    """Counts by kind of disturbance, workers, shards and quantization, and every failure with its seed."""
     dealt = [blow for outcome in outcomes for blow in outcome.dealt]
     cases = [outcome.case for outcome in outcomes]
     workers = Counter(count for case in cases for count in (*(blow.workers for blow in case.blows), case.workers))
+    shards = Counter(count for case in cases for count in (*(blow.shards for blow in case.blows), case.shards))
     quantized = Counter(
         f"{case.settings['quantize']} {case.settings['bits']} bits" if "bits" in case.settings else "none"
         for case in cases
@@ -60,5 +61,7 @@ def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
             for kind in DISTURBANCES
         },
         "by_workers": dict(sorted(workers.items())),
+        "by_shards": dict(sorted(shards.items())),
+        "shards_changed": sum(not case.exact for case in cases),
         "by_quantization": dict(sorted(quantized.items())),
     }

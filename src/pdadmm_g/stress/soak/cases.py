@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,12 @@ DISTURBANCES = {
 }
 
 
+#: Settings with which a small change of the sums stays one: no levels, no choice of an epoch, no choice of rho.
+CONTINUOUS: Settings = {
+    "quantize": "none", "wire": "float32", "patience": "none", "penalty": "constant", "unlabelled": 0,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Blow:
     """One disturbance: when ``share`` of the epochs are done, or ``delay`` seconds after the start if that is given."""
@@ -31,16 +37,27 @@ class Blow:
     victim: int
     share: float
     delay: float | None = None
+    #: Each with so many workers; the victim is one of all of them.
+    shards: int = 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run of the soak: the settings of the model, what happens to it, and the workers that finish it."""
+    """One run of the soak: the settings of the model, what happens to it, the workers and shards that finish it.
+
+    The undisturbed run has as many shards.
+    """
 
     seed: int
     settings: Settings
     blows: tuple[Blow, ...]
     workers: int
+    shards: int = 1
+
+    @property
+    def exact(self) -> bool:
+        """Must it end with the same bits? Not where the number of shards changes, and with it the order of sums."""
+        return all(blow.shards == self.shards for blow in self.blows)
 
 
 def draw(seed: int) -> Case:
@@ -81,7 +98,28 @@ def draw(seed: int) -> Case:
     settings |= {"rounds": rng.randint(1, 6), "copies": rng.randint(1, 3), "drop": rng.choice((0, 0.5))}
     settings |= {"sharpness": rng.choice((2, 3)), "trust": rng.choice((0, 1, 10)), "teleport": rng.choice((0.05, 0.25))}
     settings["drop-entries"] = 0
-    return Case(seed, settings, blows, workers)
+    return _with_shards(Case(seed, settings, blows, workers))
+
+
+def _with_shards(case: Case) -> Case:
+    """The run with its rows over some shards: as many throughout, or in one of five others after every blow.
+
+    There nothing is left in the settings that makes more of a rounding error than it is.
+    """
+    rng = random.Random(f"shards of {case.seed}")
+    varied, shards = rng.random() < 0.2, rng.choice((1, 1, 2, 2, 3))
+    settings = case.settings | (CONTINUOUS if varied else {})
+    if varied:
+        settings.pop("bits", None)
+    blows = []
+    for blow in case.blows:
+        number = rng.randint(1, 3) if varied else shards
+        kind, delay = blow.kind, blow.delay
+        if blow.workers == 1 and number > 1 and rng.random() < 0.7:
+            kind, delay = rng.choice(("kill worker", "stop worker")), None
+        victim = rng.randrange(blow.workers * number) if number > 1 else blow.victim
+        blows.append(replace(blow, kind=kind, delay=delay, victim=victim, shards=number))
+    return replace(case, settings=settings, blows=tuple(blows), shards=shards)
 
 
 def _draw_blow(rng: random.Random, most: int) -> Blow:

@@ -1,0 +1,172 @@
+"""What holds for the processes of a chain holds for all of a mesh: one that dies or hangs is named and ends the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import FIXED
+from helpers.faults import FAULTY, config, descendants, torchrun, wait_for
+from pdadmm_g.cli import main
+from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint, local_workers
+
+pytestmark = pytest.mark.usefixtures("own_temporary_folder")
+MESH = {"workers": 2, "shards": 2}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The model of the run on two shards that nothing happens to."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    train_run(config(out, shards=2))
+    return (out / "model.safetensors").read_bytes()
+
+
+def named(victim: int) -> str:
+    """A process of the mesh, as messages name it."""
+    place, shard = victim // 2 + 1, victim % 2 + 1
+    return rf"worker {victim} \(layers? [\d-]+, place {place} of 2 in the chain, shard {shard} of 2\)"
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(("victim", "moment"), [(0, "checkpoint"), (1, "transfer"), (2, "checkpoint"), (3, "compute")])
+def test_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes, victim: int, moment: str) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as faulty:
+        faulty.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+        faulty.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
+        with pytest.raises(WorkerLostError, match=named(victim) + r", last seen in epoch \d+, was killed by SIGKILL"):
+            train_run(config(out, **MESH))
+    assert descendants(tmp_path) == []
+    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
+    # On as many shards, but another chain, the run goes on to the same model, byte for byte.
+    train_run(config(out, workers=1 if victim % 2 else 3, shards=2), resume=True)
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert not (out / "checkpoints").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("victim", "moment"), [(0, "compute"), (1, "compute"), (3, "transfer")])
+def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, victim: int, moment: str) -> None:
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+    monkeypatch.setenv("FAULT", f"{victim}:{moment}:6:SIGSTOP")
+    (tmp_path / "run.yaml").write_text(config(tmp_path / "run", **MESH, timeout=3.0).to_yaml())
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--config", str(tmp_path / "run.yaml")])
+    assert caught.value.code == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.match(rf"error: PEER_LOST: {named(victim)}, last seen in epoch \d+, has not answered for 3 s", error)
+    assert descendants(tmp_path) == []
+    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
+
+
+@pytest.mark.timeout(60)
+def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "stopping.py"
+    script.write_text(
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
+        "worker_process.main(Path(sys.argv[1]))\n"
+        "if os.environ['RANK'] == '2':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "os._exit(0)\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=named(2) + r", last seen in epoch 24, has not answered for 3 s"):
+        train_run(config(tmp_path / "run", **MESH, timeout=3.0))
+    assert descendants(tmp_path) == []
+
+
+@pytest.mark.timeout(90)
+def test_stopped_early_on_request(tmp_path: Path, whole: bytes) -> None:
+    """One interrupt: all finish their epoch, the best model is kept, and the run goes on to the same one."""
+    out, epochs = tmp_path / "run", []
+
+    def interrupt(record) -> None:
+        epochs.append(record["epoch"])
+        if record["epoch"] == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
+    assert 7 <= len(epochs) < 24
+    assert descendants(tmp_path) == []
+    train_run(config(out, **MESH), resume=True)
+    assert (out / "model.safetensors").read_bytes() == whole
+
+
+@pytest.mark.timeout(60)
+def test_none_outlives_the_process_that_started_them(tmp_path: Path, graph_file: Path) -> None:
+    command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
+    command += ["--dataset", str(graph_file), "--tolerance", "0", "--shards", "2", "--unlabelled", "0", *FIXED]
+    process = subprocess.Popen(
+        [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
+        assert len(descendants(tmp_path)) == 4
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not descendants(tmp_path), 10)
+
+
+@pytest.mark.timeout(60)
+def test_by_way_of_the_host_all_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
+    """What travels as copies, as from a GPU that processes share, gives the same model."""
+    script = tmp_path / "copying.py"
+    script.write_text(
+        "import os, sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import team\n"
+        "from pdadmm_g.training import worker_process\n"
+        "team.by_way_of_the_host = lambda x: True\n"
+        "worker_process.main(Path(sys.argv[1]))\nos._exit(0)\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    train_run(config(tmp_path / "run", **MESH))
+    assert (tmp_path / "run/model.safetensors").read_bytes() == whole
+
+
+# ------------------------------------------------------------------------------------------------------- torchrun
+
+
+@pytest.mark.timeout(120)
+def test_torchrun_goes_on_by_itself_and_ends_well(tmp_path: Path, whole: bytes) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out, shards=2).to_yaml())
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "4", "--max-restarts", "1", str(FAULTY), "train", "--config",
+        str(tmp_path / "run.yaml"), env={"FAULT": "3:compute:17:SIGKILL"},
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 0, output
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert "accuracy: train" in output  # flushed by a process that ends without exit handlers
+    assert json.loads((out / "summary.json").read_text())["epochs"] == 24
+    assert not (out / "checkpoints").exists()
+    assert "terminate called" not in output
+
+
+@pytest.mark.timeout(120)
+def test_hanging_under_torchrun(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.yaml").write_text(config(out, shards=2, timeout=3.0).to_yaml())
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "4", str(FAULTY), "train", "--config", str(tmp_path / "run.yaml"),
+        env={"FAULT": "1:compute:6:SIGSTOP"},
+    )  # fmt: skip
+    # The agent asks its processes to end half a minute before it kills them, and one that is stopped does not hear it.
+    timer = threading.Timer(110, agent.kill)
+    timer.start()
+    output = agent.communicate()[0]
+    timer.cancel()
+    assert agent.returncode == 1, output
+    assert re.search(named(1) + r", last seen in epoch \d+, has not answered for 3 s", output)
+    assert re.search(r"exitcode\s*: 4\b", output)
+    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5

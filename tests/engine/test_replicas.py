@@ -1,0 +1,105 @@
+"""Processes with the same layers have the same weights: one bit that differs on one of them is found and named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.faults import config, descendants
+from pdadmm_g.admm.state import Weights
+from pdadmm_g.cli import main
+from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.replicas import check_replicas, difference, fingerprint
+from pdadmm_g.engine.team import Team
+from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.training import checkpoint, local_workers
+
+pytestmark = pytest.mark.usefixtures("own_temporary_folder")
+CORRUPT = Path(__file__).parents[1] / "helpers/corrupt_worker.py"
+
+
+def layer(dtype: torch.dtype = torch.float32) -> Weights:
+    W = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    return Weights(W, torch.arange(7, dtype=dtype), torch.zeros_like(W))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [4, 1 << 20])
+def test_every_bit_of_W_and_b_and_their_order_count(
+    dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdadmm_g.engine.replicas.BLOCK", block)
+    own = layer(dtype)
+    expected = fingerprint(own)
+    words = [tensor.view(-1).view(torch.int32) for tensor in (own.W, own.b)]
+    for tensor in words:
+        for word in range(len(tensor)):
+            for bit in (0, 7, 30):
+                tensor[word] ^= 1 << bit
+                assert fingerprint(own) != expected
+                tensor[word] ^= 1 << bit
+    assert fingerprint(own) == expected
+    assert fingerprint(Weights(own.W.flip(0), own.b, own.W0)) != expected
+    assert fingerprint(Weights(own.W.T.contiguous().T, own.b, own.W0)) == expected  # however it lies in memory
+
+
+def test_the_layers_the_place_and_the_shards_are_named() -> None:
+    plan = Plan((2, 3, 0))
+    same = [[5, 5, 5]] * 5
+    assert difference(same, plan) == ""
+    found = difference([*same[:2], [5, 6, 5], [1, 7, 1], same[4]], plan)
+    assert found == "W or b of layer 3, 4 (place 2 of 3 in the chain) differ: shard 2 against 1, 3"
+    found = difference([[1, 2, 3], *same[:3], [4, 4, 5]], plan)
+    assert found.count(";") == 1
+    assert found.startswith("W or b of layer 1 (place 1 of 3 in the chain) differ: shard 1 against 2 against 3; ")
+
+
+def test_one_shard_has_nothing_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdadmm_g.engine.replicas.fingerprint", None)  # it costs nothing
+    check_replicas(Team(), Plan((1,)), [layer()], 1)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(("victim", "index", "place"), [(3, 4, 2), (0, 1, 1)])
+def test_a_checkpoint_of_different_replicas_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int, place: int
+) -> None:
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(CORRUPT)])
+    # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
+    monkeypatch.setenv("CORRUPT", f"{victim}:17:1")
+    settings = {"shards": 2, "plan": (3, 3), "workers": 2}
+    expected = (
+        rf"^epoch 20, W or b of layer [\d, ]*\b{index + 1}\b[\d, ]* \(place {place} of 2 in the chain\) differ: "
+        r"shard 1 against 2; memory is faulty or this is a bug"
+    )
+    with pytest.raises(WorkerLostError, match=expected):
+        train_run(config(out, **settings))
+    assert descendants(tmp_path) == []
+    assert [path.name for path in (out / "checkpoints").glob("epoch-*")] == ["epoch-00000015"]
+    assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
+    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, "-m", "pdadmm_g.training.worker_process"])
+    train_run(config(out, **settings), resume=True)
+    train_run(config(whole, **settings, verify=True))
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.mark.timeout(60)
+def test_verified_it_is_found_in_its_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(CORRUPT)])
+    monkeypatch.setenv("CORRUPT", "1:4:0")
+    file = tmp_path / "run.yaml"
+    file.write_text(config(tmp_path / "run", shards=3, eval_every=5, verify=True, unlabelled=0).to_yaml())
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--config", str(file)])
+    assert caught.value.code == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    found = "epoch 4, W or b of layer 1 (place 1 of 1 in the chain) differ: shard 2 against 1, 3; "
+    assert error.startswith(f"error: PEER_LOST: {found}")
+    assert error.endswith("go on with --resume.")
