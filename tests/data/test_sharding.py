@@ -1,4 +1,4 @@
-"""A graph in shards is the graph: the same rows of the same matrix, whatever it was read from and whoever stopped it."""
+"""A graph in shards is the graph: the same rows of the same matrix, whatever it was read from."""
 
 from __future__ import annotations
 

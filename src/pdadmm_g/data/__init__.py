@@ -13,4 +13,5 @@
 ``tables``               graphs that are read a block at a time
 ``shards``               a folder of shards, of which a process reads only its own
 ``sharding``             how such a folder is written
+``sharded_augmentation`` augmentation where every process has its own nodes
 """
