@@ -35,12 +35,24 @@ class ThreadLine:
         assert [len(part) for part in parts] == list(counts)
         return torch.cat(parts)
 
-    def gatherer(self, counts: Sequence[int], columns: int) -> Callable[[Tensor], Tensor]:
-        def gather(own: Tensor) -> Tensor:
-            assert own.shape[1] <= columns
-            return self.concat(own, counts)
+    def gatherer(self, counts: Sequence[int], columns: int) -> ThreadGatherer:
+        return ThreadGatherer(self, counts, columns)
 
-        return gather
+
+class ThreadGatherer:
+    """Brings the rows of all threads together."""
+
+    sent = shared = 0
+
+    def __init__(self, line: ThreadLine, counts: Sequence[int], columns: int) -> None:
+        self.line, self.counts, self.columns = line, counts, columns
+
+    def __call__(self, own: Tensor) -> Tensor:
+        assert own.shape[1] <= self.columns
+        return self.line.concat(own, self.counts)
+
+    def close(self) -> None:
+        pass
 
 
 def on_threads(size: int, work: Callable[[ThreadLine], Any]) -> list[Any]:

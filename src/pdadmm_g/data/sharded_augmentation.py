@@ -1,14 +1,15 @@
 r"""Augmentation where every process has its own nodes: nothing of the size nodes x features is in one of them.
 
 A process has its rows of the features and of :math:`\tilde A`. For each block of columns and each hop, the block is
-brought together from all processes and multiplied by the own rows. What comes out, before it is normalised, stays in the
-folder of the shard, so that interrupted work goes on after the last block, and the next run finds it done.
+brought together from all processes and multiplied by the own rows. What comes out, before it is normalised, stays in
+the folder of the shard, so that interrupted work goes on after the last block, and the next run finds it done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
 from .propagation import COLUMNS, normalized, quiet, to_unit_length
 from .shards import Part
 
-#: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows that are read at once.
+#: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
 WHOLE_BYTES, ROW_BYTES = 1 << 30, 1 << 26
 
 
@@ -44,8 +45,18 @@ class Across(Protocol):
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor: ...
 
 
-#: Brings the rows of all processes together, in order, from those of this one.
-Gather = Callable[[Tensor], Tensor]
+class Gather(Protocol):
+    """Brings the rows of all processes together, in order, from those of this one."""
+
+    #: Bytes that this process has sent to others, and has read of theirs in shared memory.
+    sent: int
+    shared: int
+
+    def __call__(self, own: Tensor) -> Tensor: ...
+
+    def close(self) -> None: ...
+
+
 #: Makes one for so many rows of each process and so many columns at the most.
 GatherMaker = Callable[[Sequence[int], int], Gather]
 #: Told how many blocks are done, and how many there are.
@@ -87,12 +98,21 @@ class OwnRows:
                     )
                 )
             place += shard.count
-        #: Entries of the matrix that are here, the diagonal among them.
-        self.entries = int(degrees.sum())
+        #: Entries of the matrix that are here, the diagonal among them; columns that it was multiplied by; and seconds
+        #: of that and of bringing these together.
+        self.entries, self.columns = int(degrees.sum()), 0
+        self.seconds = self.gather_seconds = 0.0
 
     def __matmul__(self, H: Tensor, /) -> Tensor:
+        begin = time.perf_counter()
         whole = self._gather(H)
-        return torch.cat([A @ whole for A in self._parts]).addcmul_(self._own, H)
+        middle = time.perf_counter()
+        product = torch.cat([A @ whole for A in self._parts]) if len(self._parts) > 1 else self._parts[0] @ whole
+        product.addcmul_(self._own, H)
+        self.columns += H.shape[1]
+        self.gather_seconds += middle - begin
+        self.seconds += time.perf_counter() - middle
+        return product
 
 
 class ShardedAugment:
@@ -113,8 +133,9 @@ class ShardedAugment:
         self._files: list[NDArray[Any]] = []
         self._scale: Tensor | None = None
 
-    def prepare(self, on_block: OnBlock | None = None) -> None:
-        """Learn what is to be learned and propagate, as far as that is not done yet."""
+    def prepare(self, on_block: OnBlock | None = None) -> dict[str, float]:
+        """Learn what is to be learned and propagate, as far as that is not done yet; what that took."""
+        begin = time.perf_counter()
         augment, features = self.augment, self.part.whole.features
         if augment.components is not None and augment.components < features and augment.basis is None:
             augment.basis = self._principal_directions(augment.components)
@@ -122,9 +143,14 @@ class ShardedAugment:
         if augment.normalize == "centered" and augment.mean is None:
             self._learn()
         # The graph and the blocks are no longer needed, and take more memory than anything that follows.
-        if self._gather is not None and hasattr(self._gather, "close"):
+        figures = {"augment_seconds": time.perf_counter() - begin, "entries": 0, "columns": 0, "sent": 0, "shared": 0}
+        if self._matrix is not None and self._gather is not None:
+            figures |= {"entries": self._matrix.entries, "columns": self._matrix.columns}
+            figures |= {"multiply_seconds": self._matrix.seconds, "gather_seconds": self._matrix.gather_seconds}
+            figures |= {"sent": self._gather.sent, "shared": self._gather.shared}
             self._gather.close()
         self._gather = self._matrix = self._scale = None
+        return figures
 
     @property
     def width(self) -> int:

@@ -72,6 +72,11 @@ class Description:
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
+    def fingerprint(self) -> str:
+        """Equal where this description is the same."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+
+    @property
     def starts(self) -> list[int]:
         """The first node of each shard, and the number of all nodes."""
         return [0, *np.cumsum(self.counts).tolist()]
