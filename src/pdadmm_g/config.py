@@ -380,7 +380,10 @@ class RunConfig(ModelConfig):
     """A whole run: the model's configuration, its data and where the results go."""
 
     dataset: str = option(
-        "digits", "name of a benchmark (see 'pdadmm-g datasets') or an .npz or .pt file", RUN, rules=PATH
+        "digits",
+        "name of a benchmark (see 'pdadmm-g datasets'), an .npz or .pt file, or a folder of shards",
+        RUN,
+        rules=PATH,
     )
     data_root: str | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, rules=PATH, decides="nothing"
@@ -409,7 +412,8 @@ class RunConfig(ModelConfig):
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its file again from wherever it is evaluated.
-        dataset = str(find_graph(path, self.data_root).resolve()) if path.suffix in (".npz", ".pt") else self.dataset
+        is_file = path.suffix in (".npz", ".pt") or (path / "description.json").is_file()
+        dataset = str(find_graph(path, self.data_root).resolve()) if is_file else self.dataset
         return dataclasses.replace(super().resolved(), out=out, dataset=dataset)
 
     def model_settings(self) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from safetensors.torch import save_file
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
+from pdadmm_g.data.examples import Examples, part_of
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.errors import InputError
-from pdadmm_g.training.member import part_of
 from pdadmm_g.training.train import train
 
 BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 25, "eval_every": 5, "weight_decay": 0.01}

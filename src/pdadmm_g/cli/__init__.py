@@ -26,6 +26,7 @@ from .export import export
 from .predict import predict
 from .report import report
 from .reproduce import reproduce
+from .shard import shard
 from .soak import soak
 from .train import train
 from .tune import tune
@@ -41,6 +42,7 @@ def cli() -> None:
     pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
     pdadmm-g export runs/cora-0 --format onnx         the model for other programs
+    pdadmm-g shard graph/ --shards 8 --out graph-8    a large graph in parts
     pdadmm-g reproduce table-100 --quick              the paper's experiments
     pdadmm-g doctor                                   is everything here that is needed?
     pdadmm-g COMMAND --help                           every option, its default and examples
@@ -129,6 +131,6 @@ def _warning_printer() -> Callable[..., None]:
 
 
 for command in (
-    train, evaluate, predict, tune, demo, datasets, reproduce, bench, report, export, doctor, soak, completion,
+    train, evaluate, predict, tune, shard, demo, datasets, reproduce, bench, report, export, doctor, soak, completion,
 ):  # fmt: skip
     cli.add_command(command)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .completion import DATASETS, words
+from .exit_codes import EXIT_INPUT
+
+if TYPE_CHECKING:
+    from ..engine.watchdog import WatchedTeam
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -18,12 +22,58 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--dataset",
             metavar="TEXT",
-            help="apply the model to this data set, by name or an .npz or .pt file [default: the run's]",
+            help="apply the model to this data set, by name, an .npz or .pt file, or a folder of shards "
+            "[default: the run's]",
             shell_complete=words(DATASETS, then="file"),
+        ),
+        click.option(
+            "--shards",
+            type=click.IntRange(1, 10_000),
+            default=1,
+            metavar="N",
+            help="processes that share the shards of a folder [default: 1, one shard after the other]",
         ),
     ):
         command = decorate(command)
     return command
+
+
+def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
+    """The data set to use a run on, if that is a folder of shards."""
+    from ..data.shards import is_sharded
+    from ..errors import InputError
+    from ..runs.folder import RunFolder
+
+    if dataset is None and (RunFolder(run).path / "config.yaml").exists():
+        dataset = RunFolder(run).config().dataset
+    if dataset is not None and is_sharded(dataset):
+        return dataset
+    if shards > 1:
+        raise InputError(f"shards = {shards} needs a folder of shards, which 'pdadmm-g shard' makes")
+    return None
+
+
+def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
+    """Do work on shards as one of the processes of torchrun, if it started us, else by ourselves."""
+    import os
+    import sys
+
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return work(None, shards)
+
+    from ..engine.launch import join
+    from ..errors import InputError
+
+    size = int(os.environ["WORLD_SIZE"])
+    team = join("cpu", 60.0, watch=True, shards=size)
+    try:
+        result = work(team, size)
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.stderr.flush()
+        os._exit(EXIT_INPUT)  # not through exit handlers, which would wait for the others
+    team.leave()
+    return result
 
 
 def load_run(run: str, dataset: str | None, data_root: str | None) -> tuple[Any, Any]:

@@ -108,11 +108,19 @@ def _train(
     config: RunConfig, team: WatchedTeam | None, output: Output, *, overwrite: bool, resume: bool
 ) -> dict[str, Any] | None:
     """The summary of the run; None on a member of a team that is not the first."""
+    from ..data.shards import is_sharded
     from ..runs.progress import Progress
     from ..runs.train_run import join_run, train_run
 
     summary = None
-    if team is not None and team.rank > 0:
+    if is_sharded(config.dataset):
+        from ..runs.sharded_run import train_sharded_run
+
+        with Progress(config, console=output.console()) as progress:
+            summary = train_sharded_run(
+                config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
+            )
+    elif team is not None and team.rank > 0:
         if not join_run(config, team):
             time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
             _end(EXIT_INPUT)

@@ -36,7 +36,7 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
         data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
     data.x = x.detach()
     if data.y is not None:
-        data.y = _check_labels(data.y, num_nodes, culprit)
+        data.y = check_labels(data.y, num_nodes, culprit)
     for mask in MASKS:
         if mask in data:
             data[mask] = as_mask(data[mask], num_nodes, f"{culprit}: {mask}")
@@ -179,7 +179,8 @@ def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
     return edge_index
 
 
-def _check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
+def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
+    """Labels as integers, or as rows of probabilities, or an :class:`InputError`."""
     y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)

@@ -21,6 +21,7 @@ from ..errors import InputError
 from ..files import find_graph
 from .checks import MASKS, as_mask, check_graph
 from .graph_files import first_line, load_file, only_graphs
+from .shards import is_sharded
 
 
 def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | Path | None = None) -> Data:
@@ -33,6 +34,8 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
     """
     text = str(name)
+    if is_sharded(text):
+        raise InputError(f"{text}: is a folder of shards, for 'pdadmm-g train', 'predict' and 'evaluate' alone")
     check_name(text)
     root = root or os.environ.get("PDADMM_G_DATA")
     if text == "digits":

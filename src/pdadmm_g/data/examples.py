@@ -60,3 +60,8 @@ def at_most(number: int, rows: Tensor) -> Tensor:
 def some_examples(number: int, examples: Examples) -> Examples:
     """So many of the examples at the most, evenly spaced."""
     return Examples(*(None if rows is None else at_most(number, rows) for rows in examples))  # type: ignore[arg-type]
+
+
+def part_of(number: int, place: int, parts: int) -> range:
+    """The rows of one of so many parts, all of nearly the same size."""
+    return range(number * place // parts, number * (place + 1) // parts)

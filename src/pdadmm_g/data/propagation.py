@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import torch
@@ -57,6 +57,12 @@ def quiet() -> Iterator[None]:
         yield
 
 
+class Propagator(Protocol):
+    """What takes features a step over the graph: the renormalised adjacency, or a process's rows of it."""
+
+    def __matmul__(self, H: Tensor, /) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Operator:
     """What the graph makes of features, see :class:`~pdadmm_g.data.augmentation.GraphAugment`."""
@@ -75,7 +81,7 @@ class Operator:
         """How many edges away a node may be that has a say."""
         return {"none": 0, "hops": self.hops - 1}.get(self.mode, self.hops)
 
-    def __call__(self, A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
+    def __call__(self, A: Propagator | None, H: Tensor) -> Iterator[Tensor]:
         """psi_k(A) H for each block of the output."""
         if A is None or self.mode == "none":
             # Without edges A~ = I, and every operator leaves H as it is.

@@ -68,7 +68,7 @@ def weighed(
         return Weighed(None, _plain(y), None, classes)
     weights = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
     if class_weight is not None:
-        factors = _class_factors(y, classes, class_weight, weights)
+        factors = class_factors(y, classes, class_weight, weights)
         if y.is_floating_point():
             shares = y * factors
             factor = shares.sum(1)
@@ -94,7 +94,7 @@ def _plain(y: Tensor) -> Tensor:
     return y.argmax(1) if y.is_floating_point() and bool((y.amax(1) == 1).all()) else y
 
 
-def _class_factors(
+def class_factors(
     y: Tensor, classes: NDArray[Any], class_weight: Mapping[str, float] | Literal["balanced"], weights: Tensor
 ) -> Tensor:
     """What each class weighs. Balanced: the mean weight of a class, by that of its own."""

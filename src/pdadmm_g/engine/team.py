@@ -54,6 +54,10 @@ class Line:
         assert list(counts) == [len(rows)]
         return rows
 
+    def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
+        """Put the rows of all processes into ``whole``, in order of rank, where each has its own in their place."""
+        assert list(counts) == [len(whole)]
+
     def sum(self, part: Tensor) -> Tensor:
         """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
         return part
@@ -145,6 +149,19 @@ class ProcessLine(Line):
         parts = [torch.empty_like(padded) for _ in range(self.size)]
         _guard(lambda: dist.all_gather(parts, padded, group=self.group), self._other)
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(rows.device)
+
+    def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
+        # Straight to where they belong: a collective would take memory for all of it a second time.
+        parts, others = whole.split(list(counts)), [(self.rank + step) % self.size for step in range(1, self.size)]
+
+        def exchange() -> None:
+            works = [dist.irecv(parts[place], self.global_rank(place)) for place in reversed(others)]
+            works += [dist.isend(parts[self.rank], self.global_rank(place)) for place in others]
+            for work in works:
+                assert work is not None
+                work.wait()
+
+        _guard(exchange)
 
     def sum(self, part: Tensor) -> Tensor:
         return self.start_sum(part)()

@@ -26,11 +26,21 @@ MAX_CONFUSION = 200
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json."""
     predicted = _predictions(classifier, data)
+    return summary_of(classifier, config, _accuracies(data, predicted), confusion(data, predicted, classifier.classes_))
+
+
+def summary_of(
+    classifier: GAMLPClassifier,
+    config: RunConfig,
+    accuracies: dict[str, float | None],
+    confusion: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The same from what is known of its accuracy."""
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
         "message": classifier.message_,
-        **_accuracies(data, predicted),
+        **accuracies,
         "dataset": config.dataset,
         "seed": config.seed,
         "method": config.method,
@@ -48,7 +58,7 @@ def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dic
             "torch": torch.__version__,
         },
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "confusion": confusion(data, predicted, classifier.classes_),
+        "confusion": confusion,
     }
 
 

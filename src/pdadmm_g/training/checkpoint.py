@@ -340,8 +340,13 @@ class Checkpointing:
         """That of a run on ``data``; raises if the checkpoint to go on from is of others."""
         from ..data.datasets import digest  # not for workers, which start faster without graphs
 
+        needed = saved is not None or config.checkpoint_every is not None
+        return cls.of_digest(folder, config, saved, digest(data) if needed else "")
+
+    @classmethod
+    def of_digest(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, mark: str) -> Checkpointing:
+        """The same, of data with this digest."""
         every = config.checkpoint_every
-        mark = digest(data) if saved is not None or every is not None else ""
         if saved is not None and saved.meta.data != mark:
             raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {REMEDY}")
         return cls(folder, dataclasses.asdict(config), every, saved, mark)

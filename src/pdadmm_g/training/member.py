@@ -12,7 +12,7 @@ from torch import Tensor
 from ..admm.rows import Rows
 from ..admm.targets import Targets
 from ..config import ModelConfig
-from ..data.examples import Examples
+from ..data.examples import Examples, part_of
 from ..engine.plan import Plan
 from ..engine.row_sums import RowSums
 from ..engine.team import Team
@@ -147,11 +147,6 @@ def share_outline(
         rows,
         None if seen < 0 else seen,
     )
-
-
-def part_of(number: int, place: int, parts: int) -> range:
-    """The rows of one of so many parts, all of nearly the same size."""
-    return range(number * place // parts, number * (place + 1) // parts)
 
 
 def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None:

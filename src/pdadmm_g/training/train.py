@@ -69,6 +69,7 @@ def train(
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
     copies: NodeCopies | None = None,
+    spread: bool = False,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
@@ -77,7 +78,7 @@ def train(
     without labels teach, a stage has rounds, see :mod:`.rounds`.
 
     On a team of several workers all call this; the first one brings the data and gets the result, the others pass
-    None and get None.
+    None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own.
     """
     config = config.resolved()
     team = team or Team()
@@ -85,11 +86,13 @@ def train(
         _warn_condition(config)
     config = _share_choices(team, config)
     team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
-    training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
-    if not config.unlabelled:
-        training, validation, basis = in_row_space(training, validation)
+    training, validation, basis = aligned(training), aligned(validation), None
     labelled = training
-    training, validation = (dealt(team, examples, config.device) for examples in (training, validation))
+    if not spread:
+        labelled, validation = simplified(training), simplified(validation)
+        if not config.unlabelled:
+            labelled, validation, basis = in_row_space(labelled, validation)
+        training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
     outline = share_outline(team, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
     rounds = Rounds(member, copies, labelled, seed) if config.unlabelled else None
@@ -98,7 +101,7 @@ def train(
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
     everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
     weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
-    if team.rank != 0:
+    if (team.chain if spread else team).rank != 0:
         return None
     parameters = [(w.W, w.b) for w in weights if rounds is None or not _is_idle(w)]
     if basis is not None:

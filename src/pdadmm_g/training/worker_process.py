@@ -23,10 +23,10 @@ from .local_workers import RESULT, Job
 
 def main(folder: Path) -> None:
     """Join the team, train, and, on the first worker, write the result."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
-    warnings.showwarning = lambda message, *_, **__: _tell({"warning": str(message)})
+    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
     job = Job.read(folder)
     team = join(job.config.device, job.config.timeout, watch=False, shards=job.config.shards or 1)
     try:
@@ -37,15 +37,15 @@ def main(folder: Path) -> None:
             take_part(job.config, seed=job.seed, team=team, checkpointing=checkpointing)
         team.leave()
     except InputError as error:
-        _tell({"error": str(error)})
-        _end(f"error: {error}", 1)
+        tell({"error": str(error)})
+        end(f"error: {error}", 1)
     except WorkerLostError as error:
-        _tell({"lost": str(error)})
-        _end(f"error: {error}", EXIT_PEER_LOST)
+        tell({"lost": str(error)})
+        end(f"error: {error}", EXIT_PEER_LOST)
     except PeerLostError as error:
-        _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
+        end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
     except Exception:
-        _end(traceback.format_exc(), 1)
+        end(traceback.format_exc(), 1)
 
 
 def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | None) -> None:
@@ -53,7 +53,7 @@ def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | Non
     result = fit(
         job.problem(folder),
         seed=job.seed,
-        on_epoch=lambda record: _tell({"epoch": record}),
+        on_epoch=lambda record: tell({"epoch": record}),
         checkpointing=checkpointing,
         team=team,
     )
@@ -61,20 +61,21 @@ def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | Non
     result.model.cpu().save(folder / RESULT, extra)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """The process that started us holds the other end of our input: it ends when that process does, however it does."""
     while os.read(0, 1):
         pass
     os._exit(EXIT_PEER_LOST)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def end(message: str, code: int) -> NoReturn:
     """Not through exit handlers: with a broken team they would wait, or abort and hide the cause."""
     print(message, file=sys.stderr, flush=True)
     os._exit(code)
 
 
-def _tell(note: dict[str, Any]) -> None:
+def tell(note: dict[str, Any]) -> None:
+    """Tell the process that started us."""
     print(json.dumps(note), flush=True)
 
 

@@ -1,0 +1,51 @@
+"""A graph in parts, for processes that each read only their own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from .completion import DATASETS, words
+from .output import Output, output_options
+
+
+@click.command(short_help="Write a graph as a folder of shards.")
+@click.argument("graph", metavar="INPUT", shell_complete=words(DATASETS, then="file"))
+@click.option("--shards", type=click.IntRange(1, 10_000), required=True, metavar="N", help="number of shards")
+@click.option("--out", required=True, metavar="FOLDER", help="folder to write", shell_complete=words((), then="dir"))
+@click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
+@click.option("--overwrite", is_flag=True, help="replace other shards in the folder")
+@output_options
+def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: bool, output: Output) -> None:
+    """Write the graph INPUT as a folder of shards, of which each process of a training run reads only its own.
+
+    INPUT is a data set, an .npz or .pt file, a folder of arrays (x.npy, edge_index.npy, y.npy, train_mask.npy, ...),
+    or a folder of Parquet tables (nodes*.parquet, edges*.parquet). Folders are read in blocks: they may be larger than
+    memory. Interrupted work goes on when the same command is given again (docs/sharded.md).
+
+    \b
+    pdadmm-g shard graph/ --shards 8 --out graph-8
+    pdadmm-g train --dataset graph-8 --shards 8
+    pdadmm-g predict runs/graph-8-0 --shards 8 --out predictions
+    """
+    from ..data.sharding import shard_graph
+    from ..data.tables import open_table
+
+    shown = {"": 0.0}
+
+    def show(what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - shown.get(what, 0.0) >= 5.0:
+            shown[what] = now
+            output.progress(f"{what}: {done:,} of {total:,}")
+
+    whole = shard_graph(open_table(graph, data_root), shards, Path(out), overwrite=overwrite, on_progress=show)
+    output.say(
+        f"{whole.nodes:,} nodes with {whole.features} features and {whole.edges:,} edges in {whole.shards} shards, "
+        f"written to {out}"
+    )
+    output.result(
+        {name: getattr(whole, name) for name in ("nodes", "features", "edges", "shards", "classes")} | {"out": out}
+    )

@@ -1,0 +1,357 @@
+r"""Augmentation where every process has its own nodes: nothing of the size nodes x features is in one of them.
+
+A process has its rows of the features and of :math:`\tilde A`. For each block of columns and each hop, the block is
+brought together from all processes and multiplied by the own rows. What comes out, before it is normalised, stays in
+the folder of the shard, so that interrupted work goes on after the last block, and the next run finds it done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..decoding import Count, CountFromZero, decoded, parsed, reading
+from ..errors import InputError
+from ..files import read_text, write_atomically, writing
+from .augmentation import GraphAugment
+from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
+from .propagation import COLUMNS, normalized, quiet, to_unit_length
+from .shards import Part
+
+#: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
+WHOLE_BYTES, ROW_BYTES = 1 << 30, 1 << 26
+
+
+class Across(Protocol):
+    """The processes that have the other nodes: what adds up, compares or stacks the parts of all of them."""
+
+    rank: int
+    size: int
+
+    def sum(self, part: Tensor) -> Tensor: ...
+
+    def largest(self, part: Tensor) -> Tensor: ...
+
+    def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor: ...
+
+
+class Gather(Protocol):
+    """Brings the rows of all processes together, in order, from those of this one."""
+
+    #: Bytes that this process has sent to others, and has read of theirs in shared memory.
+    sent: int
+    shared: int
+
+    def __call__(self, own: Tensor) -> Tensor: ...
+
+    def close(self) -> None: ...
+
+
+#: Makes one for so many rows of each process and so many columns at the most.
+GatherMaker = Callable[[Sequence[int], int], Gather]
+#: Told how many blocks are done, and how many there are.
+OnBlock = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the propagated features of a shard are."""
+
+    blocks: CountFromZero
+    of: Count
+
+    def write(self, path: Path) -> None:
+        """Replace the one before."""
+        write_atomically(path, json.dumps(asdict(self)) + "\n")
+
+
+class OwnRows:
+    r"""The rows of :math:`\tilde A` of the nodes of a process, of which ``@`` takes a step over the graph."""
+
+    def __init__(self, part: Part, across: Across, counts: Sequence[int], gather: Gather) -> None:
+        self._gather = gather
+        degrees = np.concatenate([np.diff(shard.arrays["starts"]) for shard in part.shards]).astype(np.int64) + 1
+        everywhere = across.concat(torch.from_numpy(degrees), counts)
+        scale = (1 / everywhere.double().sqrt()).float()
+        own = scale[part.first : part.first + part.count]
+        self._own = (own * own)[:, None]
+        self._parts = []
+        place = 0
+        for shard in part.shards:
+            starts, columns = (torch.from_numpy(np.asarray(shard.arrays[name])) for name in ("starts", "columns"))
+            values = own[place : place + shard.count].repeat_interleave(starts.diff().long())
+            values *= scale[columns]
+            with quiet():
+                self._parts.append(
+                    torch.sparse_csr_tensor(
+                        starts, columns, values, (shard.count, part.whole.nodes), check_invariants=False
+                    )
+                )
+            place += shard.count
+        #: Entries of the matrix that are here, the diagonal among them; columns that it was multiplied by; and seconds
+        #: of that and of bringing these together.
+        self.entries, self.columns = int(degrees.sum()), 0
+        self.seconds = self.gather_seconds = 0.0
+
+    def __matmul__(self, H: Tensor, /) -> Tensor:
+        begin = time.perf_counter()
+        whole = self._gather(H)
+        middle = time.perf_counter()
+        product = torch.cat([A @ whole for A in self._parts]) if len(self._parts) > 1 else self._parts[0] @ whole
+        product.addcmul_(self._own, H)
+        self.columns += H.shape[1]
+        self.gather_seconds += middle - begin
+        self.seconds += time.perf_counter() - middle
+        return product
+
+
+class ShardedAugment:
+    """A :class:`GraphAugment` on the nodes of a part, one of those that the processes ``across`` have.
+
+    All of its methods but :meth:`rows` are called by all of these together.
+    """
+
+    def __init__(self, part: Part, augment: GraphAugment, across: Across, make_gather: GatherMaker) -> None:
+        self.part, self.augment, self.across = part, augment, across
+        counts, per = part.whole.counts, part.whole.shards // across.size
+        self.counts = [sum(counts[place * per : (place + 1) * per]) for place in range(across.size)]
+        fitting = WHOLE_BYTES // (4 * part.whole.nodes) // COLUMNS * COLUMNS
+        self.step = max(COLUMNS, fitting)
+        self._make_gather = make_gather
+        self._gather: Gather | None = None
+        self._matrix: OwnRows | None = None
+        self._files: list[NDArray[Any]] = []
+        self._scale: Tensor | None = None
+
+    def prepare(self, on_block: OnBlock | None = None) -> dict[str, float]:
+        """Learn what is to be learned and propagate, as far as that is not done yet; what that took."""
+        begin = time.perf_counter()
+        augment, features = self.augment, self.part.whole.features
+        if augment.components is not None and augment.components < features and augment.basis is None:
+            augment.basis = self._principal_directions(augment.components)
+        self._propagate(on_block or (lambda *_: None))
+        if augment.normalize == "centered" and augment.mean is None:
+            self._learn()
+        # The graph and the blocks are no longer needed, and take more memory than anything that follows.
+        figures = {"augment_seconds": time.perf_counter() - begin, "entries": 0, "columns": 0, "sent": 0, "shared": 0}
+        if self._matrix is not None and self._gather is not None:
+            figures |= {"entries": self._matrix.entries, "columns": self._matrix.columns}
+            figures |= {"multiply_seconds": self._matrix.seconds, "gather_seconds": self._matrix.gather_seconds}
+            figures |= {"sent": self._gather.sent, "shared": self._gather.shared}
+            self._gather.close()
+        self._gather = self._matrix = self._scale = None
+        return figures
+
+    @property
+    def width(self) -> int:
+        """Columns of the augmented features."""
+        return self.augment.width(self.part.whole.features)
+
+    def rows(self, index: NDArray[Any] | slice) -> Tensor:
+        """Augmented rows of nodes of the part, which are counted from its first one."""
+        return self._normalized(self._propagated(index))
+
+    def blocks(self) -> Iterator[Tensor]:
+        """The augmented rows of all nodes of the part, a block at a time."""
+        step = max(1, ROW_BYTES // (4 * self.width))
+        for start in range(0, self.part.count, step):
+            yield self.rows(slice(start, min(start + step, self.part.count)))
+
+    def _normalized(self, rows: Tensor) -> Tensor:
+        return normalized(rows, self.augment.normalize, self.augment.blocks, self.augment.mean, self.augment.scale)
+
+    def _propagated(self, index: NDArray[Any] | slice) -> Tensor:
+        """Rows before they are normalised, in memory of their own."""
+        if isinstance(index, slice):
+            index = np.arange(index.start, index.stop)
+        bounds = np.searchsorted(index, np.cumsum([0, *(shard.count for shard in self.part.shards)]))
+        found, place = [np.empty((0, self.width), dtype=np.float32)], 0
+        for number, (shard, file) in enumerate(zip(self.part.shards, self._files, strict=True)):
+            found.append(file[index[bounds[number] : bounds[number + 1]] - place])
+            place += shard.count
+        return torch.from_numpy(np.concatenate(found))
+
+    # --------------------------------------------------------------------------------------------------- propagation
+
+    @property
+    def matrix(self) -> OwnRows | None:
+        """The own rows of the graph; None where it has no say."""
+        if self.augment.mode == "none" or self.part.whole.edges == 0:
+            return None
+        if self._matrix is None:
+            self._gather = self._make_gather(self.counts, self.step)
+            self._matrix = OwnRows(self.part, self.across, self.counts, self._gather)
+        return self._matrix
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides the propagated features of a shard."""
+        augment = self.augment
+        sha = hashlib.sha256(f"1 {augment.operator} {augment.row_normalize} {self.step}".encode())
+        if augment.basis is not None:
+            sha.update(augment.basis.contiguous().numpy().data)
+        return sha.hexdigest()[:16]
+
+    def _propagate(self, on_block: OnBlock) -> None:
+        width = self.width // self.augment.blocks
+        starts = range(0, width, self.step)
+        name = f"propagated-{self.digest}"
+        paths = [shard.folder / f"{name}.json" for shard in self.part.shards]
+        done = min(self._done(path, len(starts)) for path in paths)
+        done = -int(self.across.largest(torch.tensor([-done])))
+        self._files = [
+            self._file(path.with_suffix(".npy"), rows, done, len(starts)) for path, rows in self._sizes(paths)
+        ]
+        on_block(done, len(starts))
+        if done == len(starts):
+            return
+        matrix = self.matrix
+        for number, start in enumerate(starts[done:], start=done + 1):
+            stop = min(start + self.step, width)
+            for block, operated in enumerate(self.augment.operator(matrix, self._features(start, stop))):
+                self._write(operated, block * width + start)
+            if number == len(starts):
+                for file in self._files:
+                    file.flush()  # type: ignore[attr-defined]
+            for path in paths:
+                Progress(number, len(starts)).write(path)
+            on_block(number, len(starts))
+
+    def _sizes(self, paths: list[Path]) -> Iterator[tuple[Path, int]]:
+        return zip(paths, (shard.count for shard in self.part.shards), strict=True)
+
+    def _done(self, path: Path, total: int) -> int:
+        """How many blocks of a shard are done."""
+        if not path.exists() or not path.with_suffix(".npy").exists():
+            return 0
+        with reading(path, "the progress", "; remove it"):
+            progress = decoded(Progress, parsed(read_text(path, "the progress")))
+        return progress.blocks if progress.of == total else 0
+
+    def _file(self, path: Path, rows: int, done: int, total: int) -> NDArray[Any]:
+        """The propagated features of a shard, mapped from disk."""
+        shape = (rows, self.width)
+        try:
+            with writing(path, "; the folder must be writable, and have room for the augmented features"):
+                if done == 0:
+                    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+                file: NDArray[Any] = np.load(path, mmap_mode="r")  # opened to write, a short file would grow
+                file = np.load(path, mmap_mode="r+") if done < total else file
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path}: cannot read as an array: damaged, or cut off; remove it") from None
+        if file.shape != shape or file.dtype != np.float32:
+            raise InputError(f"{path}: has shape {file.shape}, expected {shape}; remove it")
+        return file
+
+    def _write(self, operated: Tensor, first: int) -> None:
+        place = 0
+        for shard, file in zip(self.part.shards, self._files, strict=True):
+            file[:, first : first + operated.shape[1]] = operated[place : place + shard.count].numpy()
+            place += shard.count
+
+    def _features(self, start: int, stop: int) -> Tensor:
+        """Columns of what is propagated, of the own nodes."""
+        basis = self.augment.basis
+        if basis is None:
+            columns = [np.asarray(shard.arrays["x"][:, start:stop]) for shard in self.part.shards]
+            H = torch.from_numpy(np.ascontiguousarray(np.concatenate(columns)))
+            return H.mul_(self._row_scale()) if self.augment.row_normalize else H
+        return self._times(basis[:, start:stop])
+
+    def _row_blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The features of the own nodes, row-normalised if so asked, a block of rows at a time, each with its place."""
+        step, place = max(1, ROW_BYTES // (4 * self.part.whole.features)), 0
+        for shard in self.part.shards:
+            for start in range(0, shard.count, step):
+                x = torch.from_numpy(np.array(shard.arrays["x"][start : start + step]))
+                if self.augment.row_normalize:
+                    x *= self._row_scale()[place + start : place + start + len(x)]
+                yield place + start, x
+            place += shard.count
+
+    def _row_scale(self) -> Tensor:
+        """One over the sum of the absolute values of each row, as a column; 1 for rows of zeros."""
+        if self._scale is None:
+            sums, place = torch.zeros(self.part.count, dtype=torch.float64), 0
+            step = max(1, ROW_BYTES // (4 * self.part.whole.features))
+            for shard in self.part.shards:
+                for start in range(0, shard.count, step):
+                    x = torch.from_numpy(np.asarray(shard.arrays["x"][start : start + step]))
+                    sums[place + start : place + start + len(x)] = x.abs().sum(1, dtype=torch.float64)
+                place += shard.count
+            self._scale = (1 / sums.where(sums > 0, 1.0)).float()[:, None]
+        return self._scale
+
+    def _times(self, M: Tensor) -> Tensor:
+        """H M, of the own nodes."""
+        out = torch.empty(self.part.count, M.shape[1])
+        for place, x in self._row_blocks():
+            out[place : place + len(x)] = x @ M
+        return out
+
+    # -------------------------------------------------------------------------------------------- what is learned
+
+    def _own(self, nodes: NDArray[Any]) -> NDArray[Any]:
+        """Those of some nodes of the whole that are here, counted from the first one here."""
+        first, last = np.searchsorted(nodes, [self.part.first, self.part.first + self.part.count])
+        return nodes[first:last] - self.part.first
+
+    def _learn(self) -> None:
+        """Column means and scales from the same evenly spaced nodes as on one process, see :class:`GraphAugment`."""
+        number = self.part.whole.nodes
+        nodes = np.arange(0, number, max(1, number // self.augment.sample))
+        rows = self._propagated(self._own(nodes))
+        to_unit_length(rows, self.augment.blocks)
+        mean = self.across.sum(rows.sum(0, dtype=torch.float64)) / len(nodes)
+        squares = self.across.sum((rows.double() - mean).square().sum(0))
+        deviation = (squares / len(nodes)).sqrt()
+        power = 0.25 if self.augment.basis is None else 0.5
+        self.augment.mean = mean.float()
+        self.augment.scale = (deviation.where(deviation > 1e-12, 1.0) ** power).float()
+
+    def _principal_directions(self, number: int) -> Tensor:
+        """As :func:`~.components.principal_directions`, of all processes together."""
+        nodes, features = self.part.whole.nodes, self.part.whole.features
+        sample = np.arange(0, nodes, -(-nodes // SAMPLE))
+        own = torch.from_numpy(self._own(sample))
+
+        def onto(M: Tensor) -> Tensor:
+            """A^2 H M, of the sample."""
+            return torch.cat([self._stepped(self._times(part))[own] for part in M.split(self.step, dim=1)], 1)
+
+        def back(Y: Tensor) -> Tensor:
+            """(A^2 H)^T Y; A is symmetric."""
+            found = []
+            for part in Y.split(self.step, dim=1):
+                spread = torch.zeros(self.part.count, part.shape[1]).index_copy_(0, own, part)
+                spread, total = self._stepped(spread), torch.zeros(features, part.shape[1])
+                for place, x in self._row_blocks():
+                    total += x.mT @ spread[place : place + len(x)]
+                found.append(self.across.sum(total))
+            return torch.cat(found, 1)
+
+        width = min(number + EXTRA, nodes, features, len(sample))
+        basis = torch.randn(features, width, generator=torch.Generator().manual_seed(0))
+        for _ in range(ITERATIONS):
+            basis = torch.linalg.qr(back(onto(basis)))[0]
+        image = onto(basis).double()
+        _, axes = torch.linalg.eigh(self.across.sum(image.mT @ image))
+        return (basis @ axes.flip(1)[:, :number].float()).contiguous()
+
+    def _stepped(self, H: Tensor) -> Tensor:
+        if self.matrix is not None:
+            for _ in range(HOPS):
+                H = self.matrix @ H
+        return H

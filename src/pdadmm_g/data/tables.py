@@ -1,0 +1,153 @@
+"""Graphs that are read a block at a time: what ``pdadmm-g shard`` takes, whatever it is kept in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import InputError
+from .checks import LARGEST, MASKS, as_mask, as_tensor, check_labels
+
+Array = NDArray[Any]
+
+
+class Table(Protocol):
+    """A graph that can be read in blocks. Labels, masks and ids, a number a node, are in memory."""
+
+    nodes: int
+    features: int
+    #: What has a row a node beside the features: 'y', masks, 'id'.
+    columns: dict[str, Array]
+    #: Changes with the content, as far as that can be told without reading it.
+    mark: str
+
+    def x(self, start: int, stop: int) -> Array:
+        """The features of some nodes, float32, checked."""
+        ...
+
+    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
+        """Blocks of so many edges at the most, after the first ``skip`` of all edges; checked node numbers."""
+        ...
+
+    @property
+    def number_of_edges(self) -> int:
+        """How many edges there are as they stand."""
+        ...
+
+
+def check_block(x: Array, first: int, culprit: str) -> Array:
+    """Features of consecutive nodes from ``first`` on, as float32, or an :class:`InputError`."""
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"{culprit}: features must be real numbers, not {x.dtype}")
+    largest = np.abs(x).max(1) if x.dtype.kind == "f" else np.zeros(1)
+    if not bool((largest <= LARGEST).all()):
+        bad = np.flatnonzero(~np.isfinite(largest))
+        if len(bad):
+            raise InputError(f"{culprit}: features contain NaN or infinity, first in row {first + int(bad[0])}")
+        row = first + int(np.flatnonzero(largest > LARGEST)[0])
+        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {row}: rescale them")
+    return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def check_ends(ends: Array, nodes: int, culprit: str) -> Array:
+    """Node numbers, or an :class:`InputError`."""
+    if ends.dtype.kind not in "iu":
+        raise InputError(f"{culprit}: edges must be whole numbers, not {ends.dtype}")
+    if ends.size:
+        for value in (int(ends.min()), int(ends.max())):
+            if not 0 <= value < nodes:
+                raise InputError(f"{culprit}: names node {value}, but nodes are 0..{nodes - 1}")
+    return ends.astype(np.int64, copy=False)
+
+
+def file_mark(files: list[Path]) -> str:
+    """Changes when one of the files does."""
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(stats).encode()).hexdigest()
+
+
+class DataTable:
+    """A graph that is in memory, already through :func:`~pdadmm_g.data.checks.check_graph`."""
+
+    def __init__(self, data: Any, mark: str) -> None:
+        self._x: Tensor = data.x
+        self.nodes, self.features = data.x.shape
+        self._ends = (torch.empty(2, 0) if data.edge_index is None else data.edge_index.cpu()).numpy().astype(np.int64)
+        self.number_of_edges = self._ends.shape[1]
+        present = [name for name in ("y", *MASKS) if data.get(name) is not None]
+        self.columns: dict[str, Array] = {name: data[name].cpu().numpy() for name in present}
+        self.mark = mark
+
+    def x(self, start: int, stop: int) -> Array:
+        rows = self._x if self._x.layout == torch.strided else self._x.to_sparse_coo()
+        if rows.layout != torch.strided:
+            rows = rows.index_select(0, torch.arange(start, stop))
+            return rows.to_dense().float().numpy()
+        return rows[start:stop].cpu().float().numpy()
+
+    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
+        for start in range(skip, self.number_of_edges, size):
+            sources, targets = self._ends[:, start : start + size]
+            yield sources, targets
+
+
+class ArrayFolder:
+    """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, ``y.npy`` and masks, mapped from disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._x = self._mapped("x")
+        if self._x.ndim != 2 or 0 in self._x.shape:
+            raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
+        self.nodes, self.features = self._x.shape
+        self._ends = self._mapped("edge_index")
+        if self._ends.ndim != 2 or 2 not in self._ends.shape:
+            raise InputError(f"{folder / 'edge_index.npy'}: must have shape (2, edges) or (edges, 2)")
+        if self._ends.shape[0] != 2:
+            self._ends = self._ends.T
+        self.number_of_edges = self._ends.shape[1]
+        self.columns: dict[str, Array] = {}
+        present = [name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists()]
+        for name in present:
+            culprit, given = str(folder / f"{name}.npy"), as_tensor(np.array(self._mapped(name)), "must be numbers")
+            column = check_labels(given, self.nodes, culprit) if name == "y" else as_mask(given, self.nodes, culprit)
+            self.columns[name] = column.numpy()
+        self.mark = file_mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])
+
+    def _mapped(self, name: str) -> Array:
+        path = self.folder / f"{name}.npy"
+        try:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        except OSError as error:
+            raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
+        except ValueError:
+            raise InputError(f"{path}: cannot read as an array of numbers: damaged, or of another kind") from None
+
+    def x(self, start: int, stop: int) -> Array:
+        return check_block(self._x[start:stop], start, str(self.folder / "x.npy"))
+
+    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
+        culprit = str(self.folder / "edge_index.npy")
+        for start in range(skip, self.number_of_edges, size):
+            sources, targets = check_ends(np.asarray(self._ends[:, start : start + size]), self.nodes, culprit)
+            yield sources, targets
+
+
+def open_table(name: str, root: str | Path | None = None) -> Table:
+    """The graph of that name: a data set, an .npz or .pt file, or a folder of arrays or of Parquet tables."""
+    path = Path(name)
+    if not path.is_dir():
+        from .datasets import digest, load_dataset
+
+        data = load_dataset(name, root)
+        return DataTable(data, digest(data))
+    if (path / "x.npy").exists():
+        return ArrayFolder(path)
+    raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")

@@ -1,0 +1,110 @@
+"""Rows that are spread over processes, brought together in each: through memory that they share, or by messages."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .team import Line
+
+
+class Gatherer:
+    """Brings the rows of one process together, which are all there are."""
+
+    #: Bytes that this process has sent to others, and has read of theirs in shared memory.
+    sent = 0
+    shared = 0
+
+    def __call__(self, own: Tensor) -> Tensor:
+        """The rows of all processes, in order, from those of this one; valid until the next call."""
+        return own
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class NetworkGatherer(Gatherer):
+    """By messages: everyone sends its rows to everyone, each straight to its place."""
+
+    def __init__(self, line: Line, counts: Sequence[int], columns: int) -> None:
+        self._line, self._counts = line, list(counts)
+        self._buffer = torch.empty(sum(counts) * columns)
+
+    def __call__(self, own: Tensor) -> Tensor:
+        whole = self._buffer[: sum(self._counts) * own.shape[1]].view(-1, own.shape[1])
+        whole.split(self._counts)[self._line.rank].copy_(own)
+        self._line.fill(whole, self._counts)
+        self.sent += (self._line.size - 1) * own.numel() * own.element_size()
+        return whole
+
+
+class SharedGatherer(Gatherer):
+    """Through memory of the machine that all of them run on: nothing is copied but the own rows.
+
+    Two buffers take turns. Who writes into one has been through a barrier since it was last read.
+    """
+
+    def __init__(self, line: Line, counts: Sequence[int], columns: int, memory: mmap.mmap) -> None:
+        self._line, self._counts = line, list(counts)
+        size = sum(counts) * columns
+        floats = torch.frombuffer(memory, dtype=torch.float32)
+        self._buffers = [floats[:size], floats[size : 2 * size]]
+
+    def __call__(self, own: Tensor) -> Tensor:
+        self._buffers.reverse()
+        whole = self._buffers[0][: sum(self._counts) * own.shape[1]].view(-1, own.shape[1])
+        whole.split(self._counts)[self._line.rank].copy_(own)
+        self._line.sum(torch.zeros(1))  # a barrier
+        self.shared += (len(whole) - len(own)) * own.shape[1] * own.element_size()
+        return whole
+
+    def close(self) -> None:
+        self._buffers = []
+
+
+def gatherer(line: Line, counts: Sequence[int], columns: int, *, shared: bool = True) -> Gatherer:
+    """What brings together ``counts[rank]`` rows of each process, float32, with so many columns at the most.
+
+    Through shared memory where all processes can have it, unless that is not wanted.
+    """
+    if line.size == 1:
+        return Gatherer()
+    memory = _shared_memory(line, 2 * 4 * sum(counts) * columns) if shared else None
+    if memory is None:
+        return NetworkGatherer(line, counts, columns)
+    return SharedGatherer(line, counts, columns, memory)
+
+
+def _shared_memory(line: Line, size: int) -> mmap.mmap | None:
+    """Memory that all processes of a line share, gone with the last of them; None where they cannot.
+
+    It has no name that could outlive them: the first process keeps it open, and the others find it there. That they
+    found the same, and not that of a process on another machine, is seen by a number that is in it.
+    """
+    able, descriptor, token = hasattr(os, "memfd_create"), -1, os.urandom(7)
+    if able and line.rank == 0:
+        try:
+            descriptor = os.memfd_create("pdadmm-g")
+            os.ftruncate(descriptor, max(size, 64))
+            os.pwrite(descriptor, token, 0)
+        except OSError:
+            able = False
+    found = line.broadcast(torch.tensor([os.getpid(), descriptor, int.from_bytes(token, "little")]), 0).tolist()
+    if able and line.rank > 0:
+        try:
+            descriptor = os.open(f"/proc/{found[0]}/fd/{found[1]}", os.O_RDWR)
+            able = os.fstat(descriptor).st_size == max(size, 64)
+            able = able and os.pread(descriptor, 7, 0) == found[2].to_bytes(7, "little")
+        except OSError:
+            able = False
+    # Everyone has it open, or has failed to, before anyone goes on.
+    everyone = int(line.largest(torch.tensor([0 if able else 1]))) == 0
+    try:
+        return mmap.mmap(descriptor, max(size, 64)) if everyone else None
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)

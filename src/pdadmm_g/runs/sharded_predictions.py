@@ -1,0 +1,180 @@
+"""Labels and scores for a folder of shards: every process streams the nodes of its own through the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import RunConfig
+from ..data.augmentation import GraphAugment
+from ..data.checks import MASKS
+from ..data.sharded_augmentation import ShardedAugment
+from ..data.shards import Part, shard_name
+from ..engine.agreement import agreed
+from ..engine.team import Team
+from ..errors import InputError
+from ..estimator import GAMLPClassifier
+from ..files import write_atomically, writing
+from ..hardware import compute_threads
+from ..model import GCN
+from ..training.sharded import Say, all_figures, augmented, hard_classes, open_part
+from ..training.sharded_scores import predictions, score
+from ..training.worker_process import tell
+from .sharded_run import RESULT, run_task
+
+#: Written last into a folder of predictions.
+DESCRIPTION = "predictions.json"
+
+
+def predict_shards(
+    model: str, dataset: str, out: str, shards: int, *, team: Team | None = None, say: Say | None = None
+) -> dict[str, Any] | None:
+    """A label for every node of a folder of shards, by the model of a file, in so many processes or in a ``team``.
+
+    Into one CSV file if ``out`` ends in .csv, else into a folder with two arrays for each shard. What it took; None on
+    a member of a team that is not the first.
+    """
+    job = {"task": "predict", "model": str(Path(model).resolve()), "dataset": dataset, "out": out}
+    return _done(job, shards, team, say)
+
+
+def score_shards(
+    model: str, dataset: str, shards: int, *, team: Team | None = None, say: Say | None = None
+) -> dict[str, Any] | None:
+    """Accuracies on a folder of shards, likewise."""
+    job = {"task": "evaluate", "model": str(Path(model).resolve()), "dataset": dataset}
+    return _done(job, shards, team, say)
+
+
+def _done(job: dict[str, Any], shards: int, team: Team | None, say: Say | None) -> dict[str, Any] | None:
+    tasks = {"predict": predict_task, "evaluate": score_task}
+    if team is not None or shards == 1:
+        return tasks[job["task"]](Path(), job, team or Team(), say)
+    config = RunConfig(dataset=job["dataset"], shards=shards)
+    job |= {"config": dataclasses.asdict(config)}
+    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
+        run_task(Path(name), job, shards, config, say)
+        found: dict[str, Any] = json.loads((Path(name) / RESULT).read_text())
+    return found
+
+
+def predict_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None) -> dict[str, Any] | None:
+    """The part of one process in :func:`predict_shards`."""
+    say = say or (lambda line: tell({"progress": line}))
+    with compute_threads(1):
+        classifier, part, sharded, figures = _applied(job, team, say)
+        out = Path(job["out"])
+        agreed(team, lambda: _begin(out, team))
+        agreed(team, lambda: _write(out, classifier, part, sharded, team, say))
+    everyone, whole = all_figures(team, figures), part.whole  # by now all have written theirs
+    if team.rank > 0:
+        return None
+    if out.suffix == ".csv":
+        _join(out, team.size)
+    else:
+        about = {"nodes": whole.nodes, "counts": list(whole.counts), "data": whole.id}
+        write_atomically(out / DESCRIPTION, json.dumps(about, indent=2) + "\n")
+    return {"predictions": whole.nodes, "file": job["out"], "processes": everyone}
+
+
+def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None) -> dict[str, Any] | None:
+    """The part of one process in :func:`score_shards`."""
+    say = say or (lambda line: tell({"progress": line}))
+    with compute_threads(1):
+        classifier, part, sharded, figures = _applied(job, team, say)
+        y = part.column("y")
+        if y is None:  # on all processes alike
+            raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+        masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
+        found = score(classifier.model_, sharded, hard_classes(y), masks, classifier.classes_, team.rows)
+    everyone = all_figures(team, figures)
+    return None if team.rank > 0 else found._asdict() | {"processes": everyone}
+
+
+def _applied(
+    job: dict[str, Any], team: Team, say: Say
+) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
+    """The model, the part of this process and its features."""
+    classifier = agreed(team, lambda: GAMLPClassifier.load(job["model"]))
+    whole, part = open_part(job["dataset"], team)
+    if isinstance(classifier.model_, GCN):
+        raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
+    if whole.features != classifier.n_features_in_:
+        expected = f"the model was trained with {classifier.n_features_in_}"
+        raise InputError(f"{job['dataset']} has {whole.features} features, {expected}")
+    augment = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+    sharded, figures = augmented(team, part, augment, say)
+    assert part is not None
+    assert sharded is not None
+    return classifier, part, sharded, figures
+
+
+def _begin(out: Path, team: Team) -> None:
+    """Make room: what is there of an earlier call must not pass for that of this one."""
+    if team.rank > 0:
+        return
+    with writing(out):
+        if out.suffix == ".csv":
+            if not out.parent.is_dir():
+                raise InputError(f"{out}: cannot write: {out.parent} is no folder")
+            return
+        if out.exists() and any(out.iterdir()) and not (out / DESCRIPTION).exists():
+            raise InputError(f"{out}: is a folder with something else in it; choose another --out")
+        (out / DESCRIPTION).unlink(missing_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+    ids, classes = part.column("id"), classifier.classes_
+    as_text = out.suffix == ".csv"
+    labels = np.empty(0 if as_text else part.count, dtype=classes.dtype)
+    probabilities = np.empty(len(labels), dtype=np.float32)
+    with writing(out), _piece(out, team.rank).open("w") if as_text else Path("/dev/null").open("w") as file:
+        if team.rank == 0 and as_text:
+            file.write("node,label,probability\n")
+        for block in predictions(classifier.model_, sharded):
+            found, nodes = classes[block.best], block.nodes
+            if as_text:
+                names = (nodes + part.first if ids is None else ids[nodes]).tolist()
+                rows = zip(names, found.tolist(), block.probability.tolist(), strict=True)
+                file.writelines(f"{name},{label},{share:.6f}\n" for name, label, share in rows)
+            else:
+                labels[nodes], probabilities[nodes] = found, block.probability
+            if team.rank == 0:
+                say(f"predictions: {(nodes[-1] + 1) / part.count:.0%}")
+        if not as_text:
+            _write_arrays(out, part, {"label": labels, "probability": probabilities})
+
+
+def _write_arrays(out: Path, part: Part, arrays: dict[str, Any]) -> None:
+    place, starts = 0, part.whole.starts
+    for shard in part.shards:
+        folder = out / shard_name(starts.index(shard.first), part.whole.shards)
+        folder.mkdir(exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array[place : place + shard.count])
+        if "id" in shard.arrays:
+            np.save(folder / "id.npy", shard.arrays["id"])
+        place += shard.count
+
+
+def _piece(out: Path, rank: int) -> Path:
+    return out.with_name(f"{out.name}.part-{rank}")
+
+
+def _join(out: Path, pieces: int) -> None:
+    """The pieces of all processes, one after the other, as one file."""
+    with writing(out):
+        first = _piece(out, 0)
+        with first.open("ab") as whole:
+            for rank in range(1, pieces):
+                with _piece(out, rank).open("rb") as piece:
+                    shutil.copyfileobj(piece, whole, 1 << 22)
+                _piece(out, rank).unlink()
+        first.replace(out)

@@ -1,0 +1,214 @@
+"""Runs on a folder of shards: train into a run folder, predict and score, each in as many processes as are wanted.
+
+Alone, in processes that are started here, or as one of those of another launcher: the same task, given a team.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..config import ModelConfig, RunConfig
+from ..data.shards import ShardFolder
+from ..engine.agreement import agreed
+from ..engine.launch import run_workers
+from ..engine.plan import Plan
+from ..engine.team import PeerLostError, Team
+from ..engine.watchdog import WorkerLostError
+from ..errors import InputError
+from ..estimator import GAMLPClassifier
+from ..hardware import usable_cores
+from ..status import Status
+from ..training import checkpoint
+from ..training.checkpoint import Checkpointing
+from ..training.mesh_choice import choose_mesh
+from ..training.records import Record
+from ..training.sharded import Say, ShardedResult, fit_sharded
+from ..training.train import TrainingResult
+from .folder import RunFolder
+from .scoring import summary_of
+from .tensorboard import require_tensorboard
+
+#: The command that becomes one of the processes, to which the folder of the job is added.
+PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded_process"]
+JOB, MODEL, RESULT = "job.json", "model.safetensors", "result.json"
+
+
+def train_sharded_run(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    on_epoch: Callable[[Record], None] | None = None,
+    say: Say | None = None,
+    team: Team | None = None,
+) -> dict[str, Any] | None:
+    """As :func:`~.train_run.train_run` on a folder of shards; under a launcher all members of the ``team`` call it.
+
+    The summary; None on a member that is not the first.
+    """
+    config = config.resolved()
+    if config.workers == "auto":
+        config = _with_mesh(config, team) if team is None else agreed(team, lambda: _with_mesh(config, team))
+    if team is not None:
+        team.arrange(config.shards or 1)
+    assert config.out is not None
+    folder = RunFolder(config.out)
+    first = team is None or team.rank == 0
+
+    def begin() -> Checkpointing:
+        if first:
+            folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+        saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+        if config.tensorboard:
+            require_tensorboard()
+        mark = ShardFolder(config.dataset).whole.digest
+        return Checkpointing.of_digest(folder.checkpoints, config, saved, mark)
+
+    checkpointing = begin() if team is None else agreed(team, begin)
+
+    def record_epoch(record: Record) -> None:
+        if not folder.started:
+            folder.start(config, checkpointing.history)
+        folder.append(record)
+        if on_epoch is not None:
+            on_epoch(record)
+
+    try:
+        classifier, result = _fit(config, checkpointing, record_epoch, say, team)
+    except (WorkerLostError, PeerLostError) as error:
+        if folder.started:
+            lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
+            folder.finish(lost, None)
+        raise
+    if classifier is None:
+        return None
+    if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
+        folder.start(config, checkpointing.history)
+    summary = summary_of(classifier, config, result["accuracies"], result["confusion"])
+    summary |= {"processes": result["processes"]}
+    folder.finish(summary, classifier)
+    return summary
+
+
+def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
+    """``config`` with numbers of workers and shards: as many shards as the folder's can be dealt to."""
+    folder = ShardFolder(config.dataset)
+    processes = max(1, usable_cores() // config.threads) if team is None else team.size
+    fitting = [
+        each
+        for each in range(1, processes + 1)
+        if folder.whole.shards % each == 0 and (team is None or processes % each == 0)
+    ]
+    shards = config.shards or fitting[-1]
+    if team is not None:
+        return dataclasses.replace(config, workers=processes // shards, shards=shards)
+    mask = folder.part(0, 1).column("train_mask")
+    rows = max(shards, 0 if mask is None else int(mask.sum()))
+    given = dataclasses.replace(config, shards=shards, unlabelled=config.unlabelled or 0)
+    chosen, _ = choose_mesh(given, (rows, folder.whole.features), folder.whole.classes)
+    return dataclasses.replace(config, workers=chosen.workers, shards=shards)
+
+
+def _fit(
+    config: RunConfig,
+    checkpointing: Checkpointing,
+    on_epoch: Callable[[Record], None],
+    say: Say | None,
+    team: Team | None,
+) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
+    if team is None and config.processes > 1:
+        job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
+        history = checkpointing.history
+        with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
+            run_task(Path(name), job, config.processes, config, say, on_epoch, history)
+            result = json.loads((Path(name) / RESULT).read_text())
+            classifier = GAMLPClassifier.load(Path(name) / MODEL)
+        settings = classifier.get_params() | result["config"]
+        classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
+        classifier.config_ = classifier._config()
+        training = TrainingResult(
+            classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
+        )
+        return _adopted(classifier, training, tuple(result["reasons"])), result
+    found = fit_sharded(
+        config.dataset, model_config(config), seed=config.seed, team=team, on_epoch=on_epoch,
+        checkpointing=checkpointing, say=say,
+    )  # fmt: skip
+    return (None, {}) if found is None else (classifier_of(found, config), plain(found))
+
+
+def model_config(config: RunConfig) -> ModelConfig:
+    """The settings of a run that shape the model."""
+    return ModelConfig(**config.model_settings())
+
+
+def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
+    """The estimator that such a run amounts to."""
+    settings = {name: getattr(found.config, name) for name in config.model_settings()}
+    classifier = GAMLPClassifier(**settings, random_state=config.seed)
+    classifier.model_ = found.training.model.cpu().eval()
+    classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
+    classifier.config_, classifier.status_ = found.config, found.training.status
+    classifier.n_features_in_ = ShardFolder(config.dataset).whole.features
+    return _adopted(classifier, found.training, found.reasons)
+
+
+def _adopted(classifier: GAMLPClassifier, training: TrainingResult, reasons: tuple[str, ...]) -> GAMLPClassifier:
+    classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
+    classifier.plan_, classifier.choices_ = training.plan.counts, reasons
+    classifier.n_iter_ = len(training.history)
+    return classifier
+
+
+def plain(found: ShardedResult) -> dict[str, Any]:
+    """What a process tells the one that started it, beside the model."""
+    return {
+        "accuracies": found.scores.accuracies,
+        "confusion": found.scores.confusion,
+        "processes": found.processes,
+        "plan": found.training.plan.counts,
+        "message": found.training.message,
+        "reasons": found.reasons,
+        "config": dataclasses.asdict(found.config),
+    }
+
+
+def run_task(
+    folder: Path,
+    job: dict[str, Any],
+    processes: int,
+    config: RunConfig,
+    say: Say | None = None,
+    on_epoch: Callable[[Record], None] | None = None,
+    history: list[Record] | None = None,
+) -> None:
+    """Do a task in so many processes on this machine, which leave the result in ``folder``."""
+
+    def on_note(_: int, note: dict[str, Any]) -> None:
+        if "epoch" in note:
+            if history is not None:
+                history.append(note["epoch"])
+            if on_epoch is not None:
+                on_epoch(note["epoch"])
+        elif "progress" in note:
+            if say is not None:
+                say(note["progress"])
+        elif "interrupted" in note:
+            raise KeyboardInterrupt
+        elif "error" in note:
+            raise InputError(note["error"])
+        elif "warning" in note:
+            warnings.warn(note["warning"], stacklevel=2)
+
+    (folder / JOB).write_text(json.dumps(job))
+    run_workers(
+        [*PROCESS, str(folder)], processes, threads=config.threads, timeout=config.timeout, folder=folder,
+        on_note=on_note,
+    )  # fmt: skip

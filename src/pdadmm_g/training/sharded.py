@@ -1,0 +1,339 @@
+"""Training on a folder of shards: every chain's first process brings its own rows, and nothing of the size of all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import resource
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..data.augmentation import GraphAugment
+from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
+from ..data.checks import MASKS
+from ..data.examples import Examples, part_of
+from ..data.sharded_augmentation import ShardedAugment
+from ..data.shards import Description, Part, ShardFolder, shard_name
+from ..data.weights import class_factors
+from ..engine.agreement import agreed, same
+from ..engine.gathering import gatherer
+from ..engine.team import Line, Team
+from ..errors import InputError
+from ..hardware import compute_threads
+from .checkpoint import Checkpointing
+from .records import Record
+from .sharded_scores import Scores, score
+from .train import TrainingResult, train
+from .weight_decay import MOST_ROWS, choose_weight_decay
+
+#: Masks that should not share nodes.
+PAIRS = ((0, 1), (0, 2), (1, 2))
+#: Told a line about work under way.
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ShardedResult:
+    """What comes of training on shards, on the first process."""
+
+    training: TrainingResult
+    config: ModelConfig
+    classes: NDArray[Any]
+    augmentation: GraphAugment
+    #: What was decided for want of a setting, a sentence each.
+    reasons: tuple[str, ...]
+    scores: Scores
+    #: For each process what it took: seconds, bytes, peak memory.
+    processes: list[dict[str, float]]
+
+
+def open_part(dataset: str, team: Team) -> tuple[Description, Part | None]:
+    """The description of a folder that all processes see alike, and the part of this one if it is to have one."""
+    folder = agreed(team, lambda: ShardFolder(dataset))
+    same(team, folder.whole.fingerprint, str(folder.path / "description.json"))
+    line = team.rows
+    part = agreed(team, lambda: folder.part(line.rank, line.size) if team.chain.rank == 0 else None)
+    return folder.whole, part
+
+
+def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig, tuple[str, ...]]:
+    """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
+    if config.by_gradient:
+        raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
+    if config.unlabelled:
+        raise InputError("unlabelled must be 0 on a sharded folder: nodes without labels teach on one file only")
+    augment, normalize, hops = config.augment, config.normalize, config.hops
+    if augment == "auto":
+        augment, hops = ("average", hops or DEFAULT_HOPS) if whole.edges else ("none", 1)
+    normalize = "centered" if normalize == "auto" else normalize
+    teleport = DEFAULT_TELEPORT if config.teleport is None else config.teleport
+    taken = []
+    if "auto" in (config.augment, config.normalize):
+        of = f" of {hops} hops" if augment != "none" else ""
+        taken.append(f"features: {augment}{of}, {normalize}: the default for a sharded folder, where none are tried")
+    if config.unlabelled is None:
+        taken.append("nodes without labels do not teach: the data are in shards")
+    settings: dict[str, Any] = {"augment": augment, "hops": hops, "normalize": normalize, "teleport": teleport}
+    return dataclasses.replace(config, **settings, unlabelled=0), tuple(taken)
+
+
+def fit_sharded(
+    dataset: str,
+    config: ModelConfig,
+    *,
+    seed: int,
+    team: Team | None = None,
+    on_epoch: Callable[[Record], None] | None = None,
+    checkpointing: Checkpointing | None = None,
+    say: Say | None = None,
+) -> ShardedResult | None:
+    """Augment, train and score, all over shards. Every process of the team calls this; the first gets the result."""
+    team, say = team or Team(), say or (lambda _: None)
+    config = checkpointing.decided(config.resolved()) if checkpointing else config.resolved()
+    whole, part = open_part(dataset, team)
+    config, reasons = agreed(team, lambda: with_defaults(config, whole))
+    with compute_threads(config.threads):
+        rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
+        soft = str(whole.arrays.get("y")).startswith("float")
+        classes, weights = _classes(_census(rows, team, whole), team, config, dataset, soft=soft)
+        augment = augmentation(config)
+        sharded, figures = augmented(team, part, augment, say)
+        training = validation = None
+        if rows is not None and sharded is not None:
+            training, validation = _examples(rows, sharded, team.rows, classes, weights)
+            config = _with_weight_decay(training, validation, len(classes), config, seed, team.rows)
+            training, validation = (_on(examples, config.device) for examples in (training, validation))
+        result = train(
+            training, validation, len(classes), config, seed=seed, on_epoch=on_epoch if team.rank == 0 else None,
+            team=team, checkpointing=checkpointing, spread=True,
+        )  # fmt: skip
+        scores = None
+        if result is not None and sharded is not None and rows is not None:
+            scores = score(result.model.cpu().eval(), sharded, rows.hard, rows.masks, classes, team.rows)
+    processes = all_figures(team, figures)
+    if team.rank != 0:
+        return None
+    assert result is not None
+    assert scores is not None
+    return ShardedResult(result, config, classes, augment, reasons, scores, processes)
+
+
+def augmented(
+    team: Team, part: Part | None, augment: GraphAugment, say: Say
+) -> tuple[ShardedAugment | None, dict[str, float]]:
+    """The features of the own part, made by the first processes of all chains together; the others wait."""
+    chain, line = team.chain, team.rows
+
+    def on_block(done: int, total: int) -> None:
+        stop = line.broadcast(torch.tensor([int(team.stop_requested())]), 0)
+        chain.broadcast(torch.tensor([done, total, int(stop)]), 0)
+        if int(stop):
+            raise KeyboardInterrupt
+        if team.rank == 0:
+            say(f"augmentation: block {done} of {total}" if done < total else "augmentation: done")
+
+    if part is None:
+        done, total = 0, 1
+        while done < total:
+            done, total, stop = chain.broadcast(torch.zeros(3, dtype=torch.int64), 0).tolist()
+            if stop:
+                raise KeyboardInterrupt
+        return None, {}
+    sharded = ShardedAugment(part, augment, line, functools.partial(gatherer, line))
+    return sharded, sharded.prepare(on_block)
+
+
+def all_figures(team: Team, figures: dict[str, float]) -> list[dict[str, float]]:
+    """What each process took, on all of them."""
+    names = ("augment_seconds", "multiply_seconds", "gather_seconds", "entries", "columns", "sent", "shared")
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    own = torch.tensor([[float(figures.get(name, 0.0)) for name in names] + [float(peak)]], dtype=torch.float64)
+    found = team.concat(own, [1] * team.size).tolist()
+    return [dict(zip((*names, "peak_bytes"), row, strict=True)) for row in found]
+
+
+class OwnNodes(NamedTuple):
+    """The labels and masks of the nodes of a part."""
+
+    #: Classes, -1 where none is known; probabilities where there are such (nodes, classes).
+    y: NDArray[Any]
+    hard: NDArray[Any]
+    masks: dict[str, NDArray[Any]]
+
+    @staticmethod
+    def of(part: Part, dataset: str) -> OwnNodes:
+        """Those of a part that can be trained on, as far as one part tells."""
+        y = part.column("y")
+        if y is None:
+            raise InputError(f"{dataset}: labels 'y' are missing")
+        if "train_mask" not in part.whole.arrays:
+            raise InputError(f"{dataset}: 'train_mask' is missing: mark the nodes to train on")
+        hard = hard_classes(y)
+        masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
+        for name, mask in masks.items():
+            bad = np.flatnonzero(mask & (hard < 0))
+            if len(bad):
+                raise InputError(f"{place_of(part, int(bad[0]))} of {name} has no label (y = -1)")
+        return OwnNodes(y, hard, masks)
+
+
+def hard_classes(y: NDArray[Any]) -> NDArray[Any]:
+    """The class of every node, the most probable one where there are probabilities; -1 for a node without label."""
+    return y if y.ndim == 1 else np.where(np.isnan(y).any(1), -1, y.argmax(1))
+
+
+def place_of(part: Part, node: int) -> str:
+    """Where a node of a part is, for people: the folder of its shard, and its number among all nodes."""
+    number = part.first + node
+    shard = int(np.searchsorted(part.whole.starts, number, side="right")) - 1
+    return f"{part.shards[0].folder.parent / shard_name(shard, part.whole.shards)}: node {number}"
+
+
+class Census(NamedTuple):
+    """What all rows of all processes are together."""
+
+    #: Training rows, and those of each class; nodes of each class in any mask; nodes that two masks share.
+    number: int
+    counts: Tensor
+    used: Tensor
+    shared: list[int]
+
+
+def _census(rows: OwnNodes | None, team: Team, whole: Description) -> Census:
+    """Sums over the parts, on every process."""
+    size, found = max(whole.classes, 1), torch.zeros(4 + 2 * max(whole.classes, 1), dtype=torch.float64)
+    if rows is not None:
+        train = rows.masks["train_mask"]
+        own = rows.y[train]
+        counts = (
+            torch.from_numpy(own).sum(0) if own.ndim == 2 else torch.bincount(torch.from_numpy(own), minlength=size)
+        )
+        anywhere = np.logical_or.reduce(list(rows.masks.values()))
+        used = torch.bincount(torch.from_numpy(rows.hard[anywhere].astype(np.int64)), minlength=size)
+        masks = [rows.masks.get(name, np.zeros(1, dtype=bool)) for name in MASKS]
+        numbers = [float(train.sum()), *(float((masks[a] & masks[b]).sum()) for a, b in PAIRS)]
+        found = team.rows.sum(torch.cat([torch.tensor(numbers), counts, used]).double())
+    found = team.chain.broadcast(found, 0)
+    number, *shared = [int(value) for value in found[:4].tolist()]
+    return Census(number, found[4 : 4 + size], found[4 + size :], shared)
+
+
+def _classes(
+    census: Census, team: Team, config: ModelConfig, dataset: str, *, soft: bool
+) -> tuple[NDArray[Any], Tensor | None]:
+    """The classes that some training row has, in order, and what a row of each weighs; None if each weighs one."""
+    number, counts, used, shared = census
+    if number == 0:
+        raise InputError(f"{dataset}: train_mask is empty: mark at least one node per class")
+    if number < team.rows.size:
+        raise InputError(f"shards = {team.rows.size}, but there are {number} training rows: set shards to {number}")
+    present = counts > 0
+    for absent in ((used > 0) & ~present).nonzero().view(-1).tolist():
+        raise InputError(f"{dataset}: class {absent} has no training node")
+    if int(present.sum()) == 1:
+        only = int(present.nonzero())
+        raise InputError(f"{dataset}: all training nodes are of class {only}: there is nothing to tell apart")
+    if team.rank == 0:
+        for (a, b), nodes in zip(PAIRS, shared, strict=True):
+            if nodes:
+                warnings.warn(f"{MASKS[a]} and {MASKS[b]} share {nodes} nodes", stacklevel=2)
+    classes = np.arange(len(counts)) if soft else present.nonzero().view(-1).numpy()
+    if config.class_weight is None:
+        return classes, None
+    if soft:
+        raise InputError("class_weight needs classes as labels on a sharded folder, not probabilities")
+    factors = class_factors(torch.arange(len(classes)), classes, config.class_weight, counts[classes])
+    if bool((factors <= 0).any()):
+        raise InputError("class_weight must be positive for every class on a sharded folder")
+    return classes, None if bool((factors == 1).all()) else factors.float()
+
+
+def _examples(
+    rows: OwnNodes, sharded: ShardedAugment, line: Line, classes: NDArray[Any], weights: Tensor | None
+) -> tuple[Examples, Examples | None]:
+    """The rows that train and validate here: all processes have as many, whatever nodes they read."""
+    found: list[Examples | None] = []
+    for name in MASKS[:2]:
+        index = np.flatnonzero(rows.masks.get(name, np.zeros(0, dtype=bool)))
+        labels = torch.from_numpy(np.searchsorted(classes, rows.hard[index]))
+        y = torch.from_numpy(rows.y[index]).float() if name == "train_mask" and rows.y.ndim == 2 else labels
+        own = None if weights is None or name != "train_mask" else weights[labels]
+        found.append(spread_evenly(Examples(sharded.rows(index), y, own), line))
+    training, validation = found
+    assert training is not None
+    return training, validation
+
+
+def spread_evenly(examples: Examples, line: Line) -> Examples | None:
+    """The part of all examples, in the order of the processes, that this one has to have for all to have as many.
+
+    None where there are none at all.
+    """
+    counts = line.concat(torch.tensor([[len(examples.y)]]), [1] * line.size).view(-1).tolist()
+    total, before = sum(counts), np.cumsum([0, *counts]).tolist()
+    if total == 0:
+        return None
+    mine = part_of(total, line.rank, line.size)
+    own = Examples(*(None if x is None else x.new_empty(len(mine), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
+    for source in range(line.size):
+        for target in range(line.size):  # in the same order for all, so that nobody waits in a circle
+            part = part_of(total, target, line.size)
+            first, last = max(part.start, before[source]), min(part.stop, before[source + 1])
+            if first >= last or line.rank not in (source, target):
+                continue
+            for given, taken in zip(examples, own, strict=True):
+                if given is None or taken is None:
+                    continue
+                there = taken[first - part.start : last - part.start]
+                here = given[first - before[source] : last - before[source]]
+                if source == target:
+                    there.copy_(here)
+                elif line.rank == source:
+                    line.send(here, target)
+                else:
+                    line.receive(there, source)
+    return own
+
+
+def _on(examples: Examples | None, device: str) -> Examples | None:
+    if examples is None:
+        return None
+    return Examples(*(None if x is None else x.to(device) for x in examples))  # type: ignore[arg-type]
+
+
+def _with_weight_decay(
+    training: Examples, validation: Examples | None, classes: int, config: ModelConfig, seed: int, line: Line
+) -> ModelConfig:
+    """``config`` with the weight decay that the first process finds best on a sample of all rows, see there."""
+    if config.weight_decay is not None:
+        return config
+    samples = [None if rows is None else _sample(rows, line) for rows in (training, validation)]
+    number = float(line.sum(torch.tensor(training.targets.rows().number, dtype=torch.float64)))
+    assert samples[0] is not None
+    if line.rank > 0:
+        return config
+    chosen = choose_weight_decay(samples[0], samples[1], classes, config, seed=seed)
+    if validation is None:
+        return chosen
+    assert chosen.weight_decay is not None
+    # The risk is a sum over rows: with more of them the same pull needs a larger weight.
+    scale = number / samples[0].targets.rows().number
+    return dataclasses.replace(chosen, weight_decay=chosen.weight_decay * scale)
+
+
+def _sample(examples: Examples, line: Line) -> Examples:
+    """Evenly spaced ones of the examples of all processes, on each, as many as a choice looks at."""
+    counts = line.concat(torch.tensor([[len(examples.y)]]), [1] * line.size).view(-1).tolist()
+    step = -(-sum(counts) // MOST_ROWS)
+    before = np.cumsum([0, *counts]).tolist()
+    sizes = [len(range(-first % step, count, step)) for first, count in zip(before, counts, strict=False)]
+    own = slice(-before[line.rank] % step, None, step)
+    return Examples(*(None if x is None else line.concat(x[own].contiguous(), sizes) for x in examples))  # type: ignore[arg-type]

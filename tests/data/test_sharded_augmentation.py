@@ -1,0 +1,114 @@
+"""Augmentation over shards gives what one process makes of the whole graph, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.communities import communities
+from helpers.threads import ThreadLine, on_threads
+from pdadmm_g.data import sharded_augmentation
+from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.data.sharded_augmentation import ShardedAugment
+from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.shards import ShardFolder
+from pdadmm_g.data.tables import DataTable
+from pdadmm_g.errors import InputError
+
+DATA = communities(nodes=120, features=40)
+SETTINGS = {
+    "hops": {"mode": "hops", "hops": 3, "normalize": "unit"},
+    "average": {"mode": "average", "hops": 4, "normalize": "centered"},
+    "power": {"mode": "power", "hops": 2, "normalize": "none", "row_normalize": False},
+    "none": {"mode": "none", "hops": 1, "normalize": "centered"},
+    "components": {"mode": "average", "hops": 2, "normalize": "centered", "components": 8},
+}
+
+
+def augmented(folder: Path, processes: int, settings: dict) -> tuple[torch.Tensor, GraphAugment]:
+    def work(line: ThreadLine) -> tuple[torch.Tensor, GraphAugment]:
+        part = ShardFolder(folder).part(line.rank, line.size)
+        sharded = ShardedAugment(part, GraphAugment(**settings), line, line.gatherer)
+        sharded.prepare()
+        rows = torch.cat(list(sharded.blocks()))
+        own = np.arange(1, part.count, 3)
+        assert torch.equal(sharded.rows(own), rows[own])
+        return rows, sharded.augment
+
+    found = on_threads(processes, work)
+    for _, augment in found[1:]:
+        for name, tensor in augment.learned().items():
+            assert torch.equal(tensor, found[0][1].learned()[name])  # the same bits everywhere
+    return torch.cat([rows for rows, _ in found]), found[0][1]
+
+
+@pytest.mark.parametrize(("shards", "processes"), [(1, 1), (2, 2), (3, 3), (6, 2), (3, 1)])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int):
+    monkeypatch.setattr(GraphAugment, "sample", 30)
+    shard_graph(DataTable(DATA, ""), shards, tmp_path / "out")
+    whole = GraphAugment(**SETTINGS[name])
+    expected = whole.fit(DATA.clone())
+    rows, augment = augmented(tmp_path / "out", processes, SETTINGS[name])
+    torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6 if name != "components" else 2e-4)
+    for known, tensor in whole.learned().items():
+        torch.testing.assert_close(augment.learned()[known], tensor, rtol=0, atol=1e-6 if known != "basis" else 2e-4)
+
+
+def test_with_another_number_of_processes_nothing_is_computed_again(tmp_path: Path) -> None:
+    shard_graph(DataTable(DATA, ""), 6, tmp_path / "out")
+    first, _ = augmented(tmp_path / "out", 3, SETTINGS["average"])
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("propagated-*.json")}
+    assert len(files) == 6
+    second, _ = augmented(tmp_path / "out", 2, SETTINGS["average"])
+    assert torch.equal(first, second)
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_interrupted_work_goes_on_after_the_last_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
+    shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
+    expected = GraphAugment(**SETTINGS["hops"]).fit(DATA.clone())
+    seen: list[list[int]] = []
+    stopping = True
+
+    def work(line: ThreadLine) -> torch.Tensor:
+        part = ShardFolder(tmp_path / "out").part(line.rank, line.size)
+        sharded = ShardedAugment(part, GraphAugment(**SETTINGS["hops"]), line, line.gatherer)
+        blocks: list[int] = []
+
+        def on_block(done: int, total: int) -> None:
+            assert total == 3
+            blocks.append(done)
+            if stopping and done == stop and line.rank == 0:
+                raise InterruptedError
+
+        sharded.prepare(on_block)
+        seen.append(blocks)
+        return torch.cat(list(sharded.blocks()))
+
+    with pytest.raises(InterruptedError):
+        on_threads(2, work)
+    stopping = False
+    rows = torch.cat(on_threads(2, work))
+    assert seen == [list(range(stop, 4))] * 2
+    torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
+    augmented(tmp_path / "out", 2, SETTINGS["hops"])
+    (file,) = (tmp_path / "out" / "shard-2-of-2").glob("propagated-*.npy")
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array: damaged"):
+        augmented(tmp_path / "out", 1, SETTINGS["hops"])
+    file.with_suffix(".json").write_text(json.dumps({"blocks": "many"}))
+    with pytest.raises(InputError, match=r"propagated-\w+.json: cannot read the progress: blocks is missing or not"):
+        augmented(tmp_path / "out", 1, SETTINGS["hops"])
