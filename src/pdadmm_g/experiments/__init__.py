@@ -216,7 +216,7 @@ def _network(request: Request) -> Experiment:
     rows = network.run(request.results, workers=workers, depth=depth, size=size, repeats=repeats)
     seeds = request.seeds or ((0,) if request.quick else (0, 1, 2))
     lesson = {key: size[key] for key in ("nodes", "features", "hidden")}
-    asked: dict[str, Any] = {"depth": depth, "size": lesson, "epochs": 3 if request.quick else 60, "seeds": seeds}
+    asked: dict[str, Any] = {"depth": depth, "size": lesson, "epochs": 3 if request.quick else 40, "seeds": seeds}
     curves = network.learn(request.results, processes=2 if request.quick else min(16, os.cpu_count() or 1), **asked)
     total = repeats * len(network.cases(workers, depth)) * len(SPEEDS) + len(seeds) * len(learning.METHODS)
     return Experiment(total, itertools.chain(rows, curves), network.render, network.figure)

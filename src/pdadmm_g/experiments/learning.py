@@ -89,13 +89,15 @@ def admm(mesh: Mesh, order: Row, case: Row, settings: dict[str, Any]) -> list[fl
 
 def measured(team: Team, order: Row) -> Iterator[Row]:
     """The curves of every case of the order, with the settings that suit it best, or those that were chosen before."""
-    mesh = Mesh(team.size)
+    mesh, chosen = Mesh(team.size), dict(order["chosen"])
     for case in order["cases"]:
-        chosen = order["chosen"].get(case["method"])
-        tried = [chosen] if chosen else choices(case["method"])
+        # What is quantized has the settings of what is not.
+        group = METHODS[2] if case["method"] in ADMM else case["method"]
+        tried = [chosen[group]] if group in chosen else choices(case["method"])
         learn = admm if case["method"] in ADMM else adam
         curves = [learn(mesh, order, case, settings) for settings in tried]
-        best = max(range(len(tried)), key=lambda place: max(curves[place]))
+        best = int(mesh.broadcast(torch.tensor([_best(curves)]), 0))
+        chosen.setdefault(group, tried[best])
         if team.stop_requested():
             yield {"interrupted": True}
             return
@@ -104,6 +106,11 @@ def measured(team: Team, order: Row) -> Iterator[Row]:
             "tried": [{**settings, "best": max(curve)} for settings, curve in zip(tried, curves, strict=True)],
             "curve": curves[best],
         }  # fmt: skip
+
+
+def _best(curves: Sequence[Sequence[float]]) -> int:
+    """The curve that comes highest, the first of equals."""
+    return max(range(len(curves)), key=lambda place: max(curves[place]))
 
 
 def epochs_to(rows: Sequence[Row], method: str, goal: str) -> list[int | None]:

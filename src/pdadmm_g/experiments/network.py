@@ -81,10 +81,11 @@ def learn(
                 rows.append(row)
             else:
                 missing.append(case)
+        chosen = {row["method"]: row["settings"] for row in rows} | chosen
         if missing:
             order = {"size": size, "cases": missing, "epochs": epochs, "seed": seed, "chosen": chosen}
             rows += measure(results, learning.__name__, processes, repeat, order)
-        chosen = chosen or {row["method"]: row["settings"] for row in rows}
+            chosen = {row["method"]: row["settings"] for row in rows} | chosen
         yield from rows
 
 
