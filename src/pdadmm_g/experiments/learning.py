@@ -37,8 +37,8 @@ METHODS = (ADAM, SAME_START, *ADMM)
 def choices(method: str) -> list[dict[str, Any]]:
     """The settings of which each method has the one that suits it best."""
     if method in ADMM:
-        return [{"nu": 1.0, "rho": 5.0, "weight_decay": 0.1}, {"nu": 0.1, "rho": 0.5, "weight_decay": 0.1}]
-    return [{"rate": 1e-3}, {"rate": 3e-3}]
+        return [{"nu": 0.1, "rho": 0.5, "weight_decay": decay} for decay in (0.1, 0.3, 1.0)]
+    return [{"rate": rate} for rate in (3e-4, 1e-3, 3e-3)]
 
 
 def task(size: Size, seed: int) -> tuple[Examples, Examples]:
