@@ -17,6 +17,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 COMMANDS: dict[str, list[str]] = {
     **{name: [name] for name in EXPERIMENTS if not name.startswith("speedup")},
     "depth": ["depth", "--seeds", "0,100,200"],
+    "network": ["network", "--workers", "8"],
 }
 
 

@@ -8,6 +8,8 @@ needs the names without them.
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,7 +206,7 @@ def _mesh(request: Request) -> Experiment:
 
 
 def _network(request: Request) -> Experiment:
-    from . import network
+    from . import learning, network
     from .namespaces import SPEEDS
 
     hidden = request.hidden or (50 if request.quick else 1000)
@@ -212,8 +214,12 @@ def _network(request: Request) -> Experiment:
     size = {"nodes": nodes, "features": hidden, "hidden": hidden, "epochs": 2, "warm_up": 1}
     workers, depth, repeats = (2, 4, 1) if request.quick else (max(2, request.workers), 16, 3)
     rows = network.run(request.results, workers=workers, depth=depth, size=size, repeats=repeats)
-    total = repeats * len(network.cases(workers, depth)) * len(SPEEDS)
-    return Experiment(total, rows, network.render, network.figure)
+    seeds = request.seeds or ((0,) if request.quick else (0, 1, 2))
+    lesson = {key: size[key] for key in ("nodes", "features", "hidden")}
+    asked: dict[str, Any] = {"depth": depth, "size": lesson, "epochs": 3 if request.quick else 40, "seeds": seeds}
+    curves = network.learn(request.results, processes=2 if request.quick else min(16, os.cpu_count() or 1), **asked)
+    total = repeats * len(network.cases(workers, depth)) * len(SPEEDS) + len(seeds) * len(learning.METHODS)
+    return Experiment(total, itertools.chain(rows, curves), network.render, network.figure)
 
 
 #: The data sets of a quick table.
@@ -230,8 +236,8 @@ EXPERIMENTS: dict[str, Callable[[Request], Experiment]] = {
     "speedup-layers": functools.partial(_speedup, of_layers=True),
     "speedup-workers": functools.partial(_speedup, of_layers=False),
     "speedup-mesh": _mesh,
-    "network": _network,
     "communication": _communication,
     "homophily": _homophily,
     "stand-ins": _stand_ins,
+    "network": _network,
 }

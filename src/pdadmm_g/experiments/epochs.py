@@ -17,7 +17,7 @@ from ..data.examples import Examples
 from ..engine.plan import Plan, deal, layer_costs
 from ..engine.team import DistributedTeam, Team
 from ..model import GAMLP
-from ..training.growth import widths
+from ..training.growth import initial_layer, widths
 from .bench import products
 
 CLASSES = 10
@@ -103,13 +103,27 @@ def ddp_step(team: Team, size: Size, depth: int, *, bucket: int = 25, half: bool
 
 
 def ddp_model(
-    team: Team, shape: list[int], bucket: int = 25, *, half: bool = False, seed: int = 0, rate: float = 1e-3
+    team: Team,
+    shape: list[int],
+    bucket: int = 25,
+    *,
+    half: bool = False,
+    seed: int = 0,
+    rate: float = 1e-3,
+    same_start: bool = False,
 ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """The network as every process has it, and its optimizer."""
+    """The network as every process has it, from He's random weights or from where pdADMM-G starts; its optimizer."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
     torch.manual_seed(seed)
-    model: torch.nn.Module = GAMLP(shape)
+    network = GAMLP(shape)
+    for index, layer in enumerate(network.linears):
+        assert isinstance(layer, torch.nn.Linear)
+        torch.nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        torch.nn.init.zeros_(layer.bias)
+        if same_start:
+            layer.weight.data = initial_layer(index, shape, len(shape) - 1, seed=seed, like=layer.weight.data).W
+    model: torch.nn.Module = network
     if team.size > 1:
         model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket, gradient_as_bucket_view=True)
         if half:

@@ -10,8 +10,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import paced
+from . import learning, paced
 from .epochs import Size
+from .learning import CLUSTERS, SAME_START, epochs_to
 from .namespaces import SPEEDS, Network
 from .paced import ADMM, HALF, SENDS
 from .results import Results, Row, arranged
@@ -66,15 +67,41 @@ def _measured(results: Results, workers: int, repeat: int, order: Row) -> list[R
         return measure(results, paced.__name__, workers, repeat, order, site=network.site, answer=turn)
 
 
+def learn(
+    results: Results, *, processes: int, depth: int, size: Size, epochs: int, seeds: Sequence[int]
+) -> Iterator[Row]:
+    """The validation accuracy of each method after every epoch, for each seed."""
+    chosen: dict[str, Row] = {}
+    for repeat, seed in enumerate(seeds):
+        rows, missing = [], []
+        for method in learning.METHODS:
+            case = {"dataset": CLUSTERS, "method": method, "depth": depth}
+            row = results.find(**case, repeat=repeat)
+            if row is not None and row["size"] == size and row["seeds"] == [seed]:
+                rows.append(row)
+            else:
+                missing.append(case)
+        chosen = {row["method"]: row["settings"] for row in rows} | chosen
+        if missing:
+            order = {"size": size, "cases": missing, "epochs": epochs, "seed": seed, "chosen": chosen}
+            rows += measure(results, learning.__name__, processes, repeat, order)
+            chosen = {row["method"]: row["settings"] for row in rows} | chosen
+        yield from rows
+
+
 def render(rows: Sequence[Row]) -> str:
-    """Markdown: seconds per epoch at each speed, median, least and greatest of the runs, and what was sent."""
+    """Markdown: seconds per epoch, epochs to the accuracy of Adam, and seconds to it."""
     timed = arranged([row for row in rows if row["dataset"] == RANDOM], method=METHODS)
-    links = [link for link in SPEEDS if any(row["link"] == link for row in timed)]
-    found: dict[tuple[str, int, int], dict[str, list[Row]]] = {}
-    for row in timed:
-        if "seconds" in row:
-            case = (row["method"], row["workers"], row["shards"])
-            found.setdefault(case, {}).setdefault(row["link"], []).append(row)
+    learnt = [row for row in rows if row["dataset"] == CLUSTERS]
+    tables = [_per_epoch(timed)]
+    if learnt:
+        tables += [_accuracies(learnt), _to_accuracy(timed, learnt)]
+    return "\n".join(tables)
+
+
+def _per_epoch(timed: Sequence[Row]) -> str:
+    """Seconds per epoch at each speed, median, least and greatest of the runs, and what was sent."""
+    links, found = _by_case(timed)
     lines = [
         "| seconds per epoch | chain x shards | MB per epoch | " + " | ".join(links) + " |",
         "|---|---|---|" + "---|" * len(links),
@@ -85,6 +112,60 @@ def render(rows: Sequence[Row]) -> str:
         lines.append(f"| {method} | {chain} x {shards} | {sent:.3g} | " + " | ".join(entries) + " |")
     failed = {(row["method"], row["error"]) for row in timed if "error" in row}
     return "\n".join([*lines, *_carried(timed), *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+
+
+def _by_case(timed: Sequence[Row]) -> tuple[list[str], dict[tuple[str, int, int], dict[str, list[Row]]]]:
+    """The speeds that were measured, and the rows of each method and mesh by speed."""
+    links = [link for link in SPEEDS if any(row["link"] == link for row in timed)]
+    found: dict[tuple[str, int, int], dict[str, list[Row]]] = {}
+    for row in timed:
+        if "seconds" in row:
+            case = (row["method"], row["workers"], row["shards"])
+            found.setdefault(case, {}).setdefault(row["link"], []).append(row)
+    return links, found
+
+
+def _accuracies(learnt: Sequence[Row]) -> str:
+    """What each method reached, and after how many epochs it had what Adam reached, from either start."""
+    epochs = max(len(row["curve"]) for row in learnt)
+    lines = [
+        f"| | best of {epochs} epochs | epochs to Adam's accuracy | to that of Adam from pdADMM-G's start |",
+        "|---|---|---|---|",
+    ]
+    for method in learning.METHODS:
+        best = [max(row["curve"]) for row in learnt if row["method"] == method]
+        entries = [spread(best, ".3f"), *(_epochs(learnt, method, goal) for goal in (ADAM, SAME_START))]
+        lines.append(f"| {method} | " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _epochs(learnt: Sequence[Row], method: str, goal: str) -> str:
+    """The epochs that a method took to a goal, or how often it was not reached."""
+    found = epochs_to(learnt, method, goal)
+    reached = [count for count in found if count is not None]
+    if len(reached) == len(found):
+        return spread(reached, ".0f")
+    return f"{spread(reached, '.0f')}, not reached by {len(found) - len(reached)} of {len(found)}"
+
+
+def _to_accuracy(timed: Sequence[Row], learnt: Sequence[Row]) -> str:
+    """Seconds to the accuracy of Adam: epochs, the median over the seeds, times the median of seconds per epoch."""
+    links, found = _by_case(timed)
+    lines = [
+        "| seconds to Adam's accuracy | chain x shards | epochs | " + " | ".join(links) + " |",
+        "|---|---|---|" + "---|" * len(links),
+    ]
+    for (method, chain, shards), by_link in found.items():
+        # Where and how gradients travel changes nothing of what Adam learns, but for the rounding to float16.
+        counts = epochs_to(learnt, method if method in ADMM else ADAM, ADAM)
+        reached = [count for count in counts if count is not None]
+        entries = ["not reached", *["-"] * len(links)]
+        if reached and len(reached) == len(counts):
+            epochs = statistics.median(reached)
+            times = [[row["seconds"] for row in by_link.get(link, [])] for link in links]
+            entries = [f"{epochs:.0f}", *(f"{epochs * statistics.median(part):.3g}" if part else "-" for part in times)]
+        lines.append(f"| {method} | {chain} x {shards} | " + " | ".join(entries) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _carried(rows: Sequence[Row]) -> list[str]:

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pdadmm_g.errors import InputError
+from pdadmm_g.experiments import learning, network
+from pdadmm_g.experiments.learning import CLUSTERS, SAME_START
+from pdadmm_g.experiments.network import RANDOM
+from pdadmm_g.experiments.paced import HALF, SENDS
+from pdadmm_g.experiments.results import Results
+from pdadmm_g.experiments.speedup import ADAM, GPIPE
+
+QUANTIZED = "pdADMM-G-Q, 4 bits"
+
+
+def row(method: str, chain: int, link: str, repeat: int, **figures: object) -> dict:
+    return {"dataset": RANDOM, "method": method, "depth": 16, "workers": chain, "shards": 8 // chain, "link": link,
+            "repeat": repeat, **figures}  # fmt: skip
+
+
+def curve(method: str, repeat: int, *values: float) -> dict:
+    return {"dataset": CLUSTERS, "method": method, "depth": 16, "repeat": repeat, "curve": list(values)}
+
+
+def times() -> list[dict]:
+    rows = [row(ADAM, 1, "100 Mbit/s", repeat, seconds=8.0 + repeat, megabytes=100) for repeat in range(3)]
+    rows += [row(QUANTIZED, 8, link, 0, seconds=1.5, megabytes=35) for link in ("1 Gbit/s", "100 Mbit/s")]
+    return [*rows, row(SENDS, 8, "100 Mbit/s", 0, mbit_per_second=95.6), row(GPIPE, 8, "1 Gbit/s", 0, error="lost")]
+
+
+def test_times_are_medians_and_ranges_from_slow_to_fast() -> None:
+    table = network.render(times())
+    assert table.splitlines() == [
+        "| seconds per epoch | chain x shards | MB per epoch | 100 Mbit/s | 1 Gbit/s |",
+        "|---|---|---|---|---|",
+        f"| {ADAM} | 1 x 8 | 100 | 9 (8 to 10) | - |",
+        f"| {QUANTIZED} | 8 x 1 | 35 | 1.5 | 1.5 |",
+        "",
+        "Mbit/s that every link carried, all at once, in each direction: 100 Mbit/s: 96.",
+        "",
+        f"{GPIPE}: lost",
+    ]
+
+
+def test_what_is_not_reached_has_no_time() -> None:
+    curves = [curve(ADAM, 0, 0.5, 0.795, 0.8), curve(ADAM, 1, 0.6, 0.6, 0.7)]
+    reached = [curve(QUANTIZED, 0, 0.8, 0.7, 0.7), curve(QUANTIZED, 1, 0.1, 0.1, 0.8)]
+    assert learning.epochs_to(curves + reached, ADAM, ADAM) == [2, 3]
+    table = network.render([*times(), *curves, *reached])
+    assert f"| {QUANTIZED} | 0.800 (0.800 to 0.800) | 2 (1 to 3) | " in table
+    assert f"| {ADAM} | 1 x 8 | 2 | 22.5 | - |" in table
+    assert f"| {QUANTIZED} | 8 x 1 | 2 | 3 | 3 |" in table
+    missed = [*reached[:1], curve(QUANTIZED, 1, 0.1, 0.1, 0.2)]
+    table = network.render([*times(), *curves, *missed])
+    assert f"| {QUANTIZED} | 0.500 (0.200 to 0.800) | 1, not reached by 1 of 2 | " in table
+    assert f"| {QUANTIZED} | 8 x 1 | not reached | - | - |" in table
+
+
+def test_every_method_is_timed_on_as_many_processes() -> None:
+    cases = network.cases(8, 16)
+    assert {case["workers"] * case["shards"] for case in cases} == {8}
+    assert {case["method"] for case in cases} == {*network.METHODS, SENDS}
+    shapes = {(case["workers"], case["shards"]) for case in cases if case["method"] == QUANTIZED}
+    assert shapes == {(8, 1), (4, 2), (2, 4)}
+    assert {HALF, SAME_START}.isdisjoint(network.ADMM)
+
+
+def test_the_task_can_be_learnt_and_is_another_for_another_seed() -> None:
+    size = {"nodes": 400, "features": 100, "hidden": 8}
+    (X, y, _), validation = learning.task(size, 0)
+    assert (X.shape, len(validation.X)) == ((400, 100), 80)
+    centres = X.new_zeros(10, 100).index_add_(0, y, X) / y.bincount(minlength=10)[:, None]
+    hits = (validation.X @ centres.T).argmax(dim=1) == validation.y
+    assert hits.float().mean() > 0.6
+    assert not X.equal(learning.task(size, 1)[0].X)
+
+
+@pytest.mark.timeout(300)
+def test_network(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyroute2")
+    try:
+        network.Network(2).close()
+    except InputError as error:
+        pytest.skip(str(error))
+    code, out, _ = reproduce("network", "--quick")
+    assert code == 0
+    folder = Path("results/network-quick")
+    assert (folder / "figure.png").exists()
+    assert out.startswith("| seconds per epoch | chain x shards | MB per epoch | 100 Mbit/s |")
+    assert "Error" not in out
+    # The same values travel packed: two messages of 200 x 50 half bytes, and headers.
+    rows = Results(folder, "test").rows()
+    chain = {row["method"]: row["megabytes"] for row in rows if row.get("workers") == 2 and "megabytes" in row}
+    assert 0.01 <= chain[QUANTIZED] < 0.3 * chain["pdADMM-G"]
+    # What is there is not measured again.
+    monkeypatch.setattr(network, "Network", None)
+    monkeypatch.setattr(network, "measure", None)
+    assert reproduce("network", "--quick")[1] == out
