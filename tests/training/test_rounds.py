@@ -208,7 +208,7 @@ def _weights(model) -> torch.Tensor:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("asked", [40, 1])
 def test_rounds_over_shards(asked: int) -> None:
-    """To rounding the same for another number of shards, to the bit for another chain; also where a shard asks nobody."""
+    """The same to rounding on another number of shards, to the bit on another chain; also where a shard asks nobody."""
     one, two, four = (
         trained(patience=None, unlabelled=asked, verify=True, **mesh)
         for mesh in ({}, {"shards": 2}, {"workers": 2, "shards": 2})
