@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import torch
 from filelock import FileLock
 from safetensors.torch import save_file
 
+from helpers.commands import FIXED, assert_refused, save
+from helpers.faults import torchrun
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.config import ModelConfig
@@ -108,6 +111,50 @@ def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
     classifier = GAMLPClassifier(layers=2, shards=rows + 1, unlabelled=0)
     with pytest.raises(InputError, match=f"shards = {rows + 1}, but there are {rows} training rows"):
         classifier.fit(tiny_graph)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shards", "0"], "shards must be at least 1, got 0"),
+        (["--shards", "-2"], "shards must be at least 1, got -2"),
+        (["--shards", "1.5"], "shards must be a whole number, got '1.5'"),
+        (["--shards", "2", "--workers", "2", "--layers", "4", "--plan", "1,1,1,1"],
+         "plan must give each of 2 workers at least one of 4 layers, got 1,1,1,1"),
+        (["--shards", "2", "--method", "adam"], "shards has no effect with method adam, got 2"),
+        (["--verify", "--method", "gcn"], "verify has no effect with method gcn, got True"),
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", *options])
+    captured = capsys.readouterr()
+    assert_refused(caught.value.code, captured.out, captured.err, message)
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        # Known when the first process has the data; it alone says so, and nobody mistakes its end for a loss.
+        (["--shards", "3"], "shards = 3, but there are 2 training rows: set shards to 2 at most"),
+        (["--shards", "2"], "3 processes cannot be dealt to 2 shards: start a multiple of 2"),
+        (["--shards", "3", "--layers", "4", "--plan", "1,1,2"], "plan must give each of 1 workers"),
+        (["--shards", "3", "--method", "adam"], "shards has no effect with method adam, got 3"),
+    ],
+)
+def test_under_torchrun_too(tiny_graph, tmp_path: Path, options: list[str], message: str) -> None:
+    tiny_graph.train_mask[:] = False
+    tiny_graph.train_mask[[0, 10]] = True
+    graph = save(tmp_path / "graph.npz", tiny_graph)
+    command = ["-m", "pdadmm_g", "train", "--dataset", str(graph), "--out", "run", *FIXED, *options]
+    agent = torchrun("--standalone", "--nproc-per-node", "3", *command, cwd=tmp_path)
+    output = agent.communicate(timeout=100)[0]
+    assert agent.returncode != 0
+    assert f"error: {message}" in output
+    assert "PEER_LOST" not in output
+    assert set(re.findall(r"exitcode\s*: (-?\d+)", output)) <= {"2", "-15"}  # the agent ends those that have not ended
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.timeout(60)

@@ -25,7 +25,7 @@ from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
-from .member import Lesson, Member, dealt, share_outline
+from .member import Lesson, Member, dealt, part_of, share_outline
 from .records import Record
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
@@ -111,12 +111,9 @@ class Rounds:
         config = self._config(step)
         if step.round == 0:
             return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
-        if self.base.team.rows.rank > 0:
-            return self._taught(config, None, self.base.outline.like, Lesson(step.round))
-        chain = self.base.team.chain
         X, place, sample = self._draw(step)
-        rows = int(chain.broadcast(torch.tensor([0 if sample is None else config.copies * len(sample)]), 0))
-        asked = None if X is None else X[:, place:].reshape(rows, -1)
+        asked = self._asked(None if X is None else X[:, place:], sample)
+        rows = int(self.base.team.chain.broadcast(torch.tensor([0 if asked is None else len(asked)]), 0))
         mean, agreement = self._mean(self._logits(plan, weights, asked, rows), plan)
         changed = None
         if sample is not None:
@@ -155,6 +152,18 @@ class Rounds:
         nodes = torch.cat([labelled, pool[sample]])
         return self.copies.copies.draw(nodes, config.copies, noise), len(labelled), sample
 
+    def _asked(self, X: Tensor | None, sample: Tensor | None) -> Tensor | None:
+        """The copies, one after the other, of the nodes that this shard asks, on the first worker of its chain."""
+        config = self.base.config
+        nodes = None
+        if X is not None and sample is not None:
+            nodes = Examples(X.transpose(0, 1).flatten(1), sample)
+        nodes = dealt(self.base.team, nodes, config.device)
+        if nodes is None:
+            return None
+        number, columns = nodes.X.shape
+        return nodes.X.view(number, config.copies, columns // config.copies).transpose(0, 1).flatten(0, 1)
+
     def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None, rows: int) -> Tensor | None:
         """Logits of rows that the first worker has, on the last one: activations pass down the chain."""
         base, chain = self.base, self.base.team.chain
@@ -173,23 +182,28 @@ class Rounds:
         return None
 
     def _mean(self, logits: Tensor | None, plan: Plan) -> tuple[Tensor, float]:
-        """The mean of the probabilities over the copies, on the first worker, and how many copies agree, on all."""
-        chain, outline, copies = self.base.team.chain, self.base.outline, self.base.config.copies
-        agreement = torch.zeros(2, dtype=torch.float64)
+        """The mean of the probabilities over the copies, on the first worker, and on how many all agree, everywhere."""
+        team, outline, copies = self.base.team, self.base.outline, self.base.config.copies
+        chain, shards = team.chain, team.rows.size
+        agreement = torch.zeros(2, dtype=torch.float64)  # nodes on whose class all copies agree, and nodes
         mean = outline.like
         if logits is not None:
-            each = torch.softmax(logits, dim=1).view(copies, -1, outline.sizes.classes)
+            each = torch.softmax(logits, dim=1).view(copies, len(logits) // copies, outline.sizes.classes)
             mean = each.mean(0)
             classes = each.argmax(2)
-            agreement[0] = float((classes == classes[0]).all(0).double().mean())
+            agreement[0] = float((classes == classes[0]).all(0).sum())
             agreement[1] = mean.shape[0]
-        share, number = chain.broadcast(agreement, plan.last).tolist()
+        agreement = chain.broadcast(agreement, plan.last)
+        number = int(agreement[1])
+        agreement = team.rows.sum(agreement)
         if plan.last != 0:
             if chain.rank == plan.last:
                 chain.send(mean, 0)
             elif chain.rank == 0:
-                mean = chain.receive(outline.like.new_empty(int(number), outline.sizes.classes), plan.last)
-        return mean, share
+                mean = chain.receive(outline.like.new_empty(number, outline.sizes.classes), plan.last)
+        if chain.rank == 0:
+            mean = team.rows.concat(mean, [len(part_of(int(agreement[1]), place, shards)) for place in range(shards)])
+        return mean, float(agreement[0] / agreement[1])
 
     def _taught(self, config: ModelConfig, X: Tensor | None, mean: Tensor, lesson: Lesson) -> Member:
         """The member with the rows of a round."""

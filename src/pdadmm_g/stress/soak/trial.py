@@ -27,8 +27,9 @@ from .processes import MARK, kill_marked, listens, marked_processes, send
 
 #: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a blow.
 ATTEMPT_SECONDS, GONE_SECONDS = 300.0, 45.0
-#: Relative to their norm, what the weights may differ by where the number of shards has changed on the way.
-ROUNDING = 1e-3
+#: Where the number of shards has changed on the way, the weights may differ by so many times what two undisturbed runs
+#: on two of these numbers do, or at least by this. How far rounding carries, up to 1e-3, is a matter of the settings.
+MANY, LEAST = 10, 1e-6
 #: The --timeout of an attempt in which a worker is stopped.
 STOP_TIMEOUT = 3
 MODEL = "model.safetensors"
@@ -82,9 +83,7 @@ class Trial:
         return self.outcome
 
     def _carry_out(self) -> None:
-        reference = self.folder / "reference"
-        code = self._attempt(reference, 1, self.case.shards, None)
-        _require(code in (0, 3), f"the undisturbed run ended with exit code {code}: {self._last_words()}")
+        reference = self._undisturbed(self.case.shards)
         self.epochs = len(_metrics(reference))
         for blow in self.case.blows:
             code = self._attempt(self.run.path, blow.workers, blow.shards, blow)
@@ -102,9 +101,18 @@ class Trial:
             _require(models[0] == models[1], "the weights differ from the undisturbed run's")
         else:
             _require(len(_metrics(self.run.path)) == self.epochs, "it took another number of epochs")
+            others = next(blow.shards for blow in self.case.blows if blow.shards != self.case.shards)
+            usual = max(LEAST, _distance(self._undisturbed(others), reference))
             distance = _distance(self.run.path, reference)
-            _require(distance < ROUNDING, f"the weights differ from the undisturbed run's by {distance:.1e}")
+            _require(distance < MANY * usual, f"the weights differ by {distance:.1e}, undisturbed by {usual:.1e}")
         _require(not self.run.checkpoints.exists(), "checkpoints were left behind")
+
+    def _undisturbed(self, shards: int) -> Path:
+        """The folder of the run on one worker and so many shards that nothing happens to."""
+        out = self.folder / f"undisturbed-{shards}"
+        code = self._attempt(out, 1, shards, None)
+        _require(code in (0, 3), f"the undisturbed run ended with exit code {code}: {self._last_words()}")
+        return out
 
     def _attempt(self, out: Path, workers: int, shards: int, blow: Blow | None) -> int:
         """Start or resume the run, deal the blow, wait for every process to end; the exit code."""
