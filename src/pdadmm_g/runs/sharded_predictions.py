@@ -132,6 +132,8 @@ def _begin(out: Path, team: Team) -> None:
 
 def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
     ids, classes = part.column("id"), classifier.classes_
+    if ids is not None and ids.dtype.kind == "S":
+        ids = np.char.decode(ids, "utf-8")
     as_text = out.suffix == ".csv"
     labels = np.empty(0 if as_text else part.count, dtype=classes.dtype)
     probabilities = np.empty(len(labels), dtype=np.float32)
