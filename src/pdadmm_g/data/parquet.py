@@ -1,8 +1,9 @@
 """A graph in Parquet tables, ``nodes*.parquet`` and ``edges*.parquet``, read a group of rows at a time.
 
-Nodes: ``id`` (whole numbers or text; without it nodes are numbered in their order), ``label`` (whole numbers, null where
-none is known), ``split`` (train, val or test, null for none; or boolean columns ``train_mask`` and so on), and features:
-one column ``x`` of lists, or each other column a feature. Edges: ``source`` and ``target``, by the ids of nodes.
+Nodes: ``id`` (whole numbers or text; without it nodes are numbered in their order), ``label`` (whole numbers, null
+where none is known), ``split`` (train, val or test, null for none; or boolean columns ``train_mask`` and so on), and
+features: one column ``x`` of lists, or each other column a feature. Edges: ``source`` and ``target``, by the ids of
+nodes.
 """
 
 from __future__ import annotations
@@ -221,4 +222,4 @@ def _floats(column: Any, culprit: str) -> Array:
         raise InputError(f"{culprit} must be numbers, not {kind}: a feature, unless its name is {', '.join(KNOWN)}")
     if column.null_count:
         raise InputError(f"{culprit} has a row without a value")
-    return column.to_numpy(zero_copy_only=False).astype(np.float32)  # type: ignore[no-any-return]
+    return column.to_numpy(zero_copy_only=False).astype(np.float32)

@@ -113,7 +113,8 @@ def fit_sharded(
             training, validation = (_on(examples, config.device) for examples in (training, validation))
         result = train(
             training, validation, len(classes), config,
-            seed=seed, on_epoch=on_epoch if team.rank == 0 else None, team=team, checkpointing=checkpointing, spread=True,
+            seed=seed, on_epoch=on_epoch if team.rank == 0 else None, team=team, checkpointing=checkpointing,
+            spread=True,
         )  # fmt: skip
         scores = None
         if result is not None and sharded is not None and rows is not None:
