@@ -23,7 +23,7 @@ def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: b
 
     INPUT is a data set, an .npz or .pt file, a folder of arrays (x.npy, edge_index.npy, y.npy, train_mask.npy, ...),
     or a folder of Parquet tables (nodes*.parquet, edges*.parquet). Folders are read in blocks: they may be larger than
-    memory. Interrupted work goes on when the same command is given again (docs/sharded.md).
+    memory. Interrupted work goes on when the same command is given again (docs/guides/sharded.md).
 
     \b
     pdadmm-g shard graph/ --shards 8 --out graph-8

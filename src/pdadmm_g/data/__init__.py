@@ -11,6 +11,7 @@
 ``examples``             the rows that train or validate
 ``weights``              what each of them weighs
 ``tables``               graphs that are read a block at a time
+``parquet``              those that are kept in Parquet tables
 ``shards``               a folder of shards, of which a process reads only its own
 ``sharding``             how such a folder is written
 ``sharded_augmentation`` augmentation where every process has its own nodes

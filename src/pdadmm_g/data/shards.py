@@ -176,15 +176,19 @@ class ShardFolder:
         for name in sorted(found - expected):
             raise InputError(f"{self.path / name}: is none of the {self.whole.shards} shards here: remove it")
 
-    def part(self, place: int, parts: int) -> Part:
-        """The shards of one of so many processes, checked."""
+    def check_parts(self, parts: int) -> None:
+        """Raise unless so many processes can have as many shards each."""
         number = self.whole.shards
         if number % parts:
             fitting = ", ".join(str(each) for each in range(1, number + 1) if number % each == 0)
             raise InputError(
                 f"{self.path}: its {number} shards cannot be dealt to {parts} processes: set shards to {fitting}"
             )
-        return Part(self.whole, tuple(self._shard(shard) for shard in part_of(number, place, parts)))
+
+    def part(self, place: int, parts: int) -> Part:
+        """The shards of one of so many processes, checked."""
+        self.check_parts(parts)
+        return Part(self.whole, tuple(self._shard(shard) for shard in part_of(self.whole.shards, place, parts)))
 
     def _shard(self, number: int) -> Shard:
         folder, whole = self.path / shard_name(number, self.whole.shards), self.whole

@@ -150,4 +150,9 @@ def open_table(name: str, root: str | Path | None = None) -> Table:
         return DataTable(data, digest(data))
     if (path / "x.npy").exists():
         return ArrayFolder(path)
+
+    from .parquet import ParquetFolder, has_tables
+
+    if has_tables(path):
+        return ParquetFolder(path)
     raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")

@@ -14,6 +14,8 @@ A worker:
 Several:
 ``plan``        which worker has which layers
 ``team``        the processes that train together
+``agreement``   what one process finds wrong, all know
+``gathering``   rows of several processes, brought together in each
 ``link``        a worker's end of a boundary that it shares
 ``codec``       what p and q look like on the wire
 ``launch``      joining a team, and starting one on this machine

@@ -1,6 +1,9 @@
 """Run folders: one training run with its settings, metrics, model and summary.
 
 ``train_run``    from a configuration to a finished folder
+``sharded_run``  the same on a folder of shards
+``sharded_process``  the program of one of its processes
+``sharded_predictions``  labels and scores for such a folder
 ``folder``       the files of a run
 ``scoring``      accuracies and the summary
 ``progress``     what is shown of a run that goes on

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..files import write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
 from ..training.sharded import Say, all_figures, augmented, hard_classes, open_part
-from ..training.sharded_scores import predictions, score
+from ..training.sharded_scores import Predictions, predictions, score
 from ..training.worker_process import tell
 from .sharded_run import RESULT, run_task
 
@@ -131,25 +132,39 @@ def _begin(out: Path, team: Team) -> None:
 
 
 def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
-    ids, classes = part.column("id"), classifier.classes_
-    as_text = out.suffix == ".csv"
-    labels = np.empty(0 if as_text else part.count, dtype=classes.dtype)
-    probabilities = np.empty(len(labels), dtype=np.float32)
-    with writing(out), _piece(out, team.rank).open("w") if as_text else Path("/dev/null").open("w") as file:
-        if team.rank == 0 and as_text:
-            file.write("node,label,probability\n")
+    """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
+
+    def blocks() -> Iterator[Predictions]:
+        shown = 0
         for block in predictions(classifier.model_, sharded):
-            found, nodes = classes[block.best], block.nodes
-            if as_text:
-                names = (nodes + part.first if ids is None else ids[nodes]).tolist()
-                rows = zip(names, found.tolist(), block.probability.tolist(), strict=True)
-                file.writelines(f"{name},{label},{share:.6f}\n" for name, label, share in rows)
-            else:
-                labels[nodes], probabilities[nodes] = found, block.probability
-            if team.rank == 0:
-                say(f"predictions: {(nodes[-1] + 1) / part.count:.0%}")
-        if not as_text:
-            _write_arrays(out, part, {"label": labels, "probability": probabilities})
+            yield block
+            tenths = 10 * (int(block.nodes[-1]) + 1) // part.count
+            if team.rank == 0 and tenths > shown:
+                shown = tenths
+                say(f"predictions: {tenths * 10}%")
+
+    classes = classifier.classes_
+    with writing(out):
+        if out.suffix == ".csv":
+            _write_text(_piece(out, team.rank), part, classes, blocks(), header=team.rank == 0)
+            return
+        labels, probabilities = np.empty(part.count, dtype=classes.dtype), np.empty(part.count, dtype=np.float32)
+        for block in blocks():
+            labels[block.nodes], probabilities[block.nodes] = classes[block.best], block.probability
+        _write_arrays(out, part, {"label": labels, "probability": probabilities})
+
+
+def _write_text(path: Path, part: Part, classes: Any, blocks: Iterator[Predictions], *, header: bool) -> None:
+    ids = part.column("id")
+    if ids is not None and ids.dtype.kind == "S":
+        ids = np.char.decode(ids, "utf-8")
+    with path.open("w", encoding="utf-8") as file:
+        if header:
+            file.write("node,label,probability\n")
+        for nodes, best, probability in blocks:
+            names = (nodes + part.first if ids is None else ids[nodes]).tolist()
+            rows = zip(names, classes[best].tolist(), probability.tolist(), strict=True)
+            file.writelines(f"{name},{label},{share:.6f}\n" for name, label, share in rows)
 
 
 def _write_arrays(out: Path, part: Part, arrays: dict[str, Any]) -> None:

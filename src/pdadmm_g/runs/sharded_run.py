@@ -29,7 +29,7 @@ from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
-from ..training.sharded import Say, ShardedResult, fit_sharded
+from ..training.sharded import Say, ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
 from .folder import RunFolder
 from .scoring import summary_of
@@ -68,8 +68,10 @@ def train_sharded_run(
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         if config.tensorboard:
             require_tensorboard()
-        mark = ShardFolder(config.dataset).whole.digest
-        return Checkpointing.of_digest(folder.checkpoints, config, saved, mark)
+        data = ShardFolder(config.dataset)
+        data.check_parts(config.shards)
+        with_defaults(config, data.whole)
+        return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
 
     checkpointing = begin() if team is None else agreed(team, begin)
 

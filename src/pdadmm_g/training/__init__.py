@@ -22,4 +22,6 @@ What happens behind it:
 ``grand``           another, which sees random copies of the features
 ``local_workers``   several processes on this machine
 ``worker_process``  the program of one of them
+``sharded``         training on a folder of shards
+``sharded_scores``  a trained network on such a folder
 """

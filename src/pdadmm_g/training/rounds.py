@@ -22,10 +22,10 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.state import Weights
 from ..config import ModelConfig
 from ..data.copies import NodeCopies
-from ..data.examples import Examples
+from ..data.examples import Examples, part_of
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
-from .member import Lesson, Member, dealt, part_of, share_outline
+from .member import Lesson, Member, dealt, share_outline
 from .records import Record
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.

@@ -1,0 +1,40 @@
+"""What one process finds wrong, all say."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.threads import ThreadLine, on_threads
+from pdadmm_g.engine.agreement import agreed, same
+from pdadmm_g.errors import InputError
+
+
+def test_all_raise_what_the_first_to_fail_found() -> None:
+    def check(line: ThreadLine) -> str:
+        def action() -> int:
+            if line.rank in (1, 2):
+                raise InputError(f"shard-{line.rank + 1}-of-4: is missing é" + "." * 600)
+            return line.rank
+
+        with pytest.raises(InputError) as caught:
+            agreed(line, action)
+        return str(caught.value)
+
+    messages = on_threads(4, check)
+    assert messages == [messages[0]] * 4
+    assert messages[0].startswith("shard-2-of-4: is missing é...")
+
+
+def test_where_nothing_is_wrong_each_goes_on_with_its_own() -> None:
+    assert on_threads(3, lambda line: agreed(line, lambda: line.rank)) == [0, 1, 2]
+
+
+def test_a_process_that_sees_another_file_is_named_by_all() -> None:
+    def check(line: ThreadLine) -> str:
+        same(line, "00ff", "F/description.json")
+        with pytest.raises(InputError) as caught:
+            same(line, "00ff" if line.rank != 2 else "00fe", "F/description.json")
+        return str(caught.value)
+
+    expected = "F/description.json: process 2 sees another file than process 0: give all the same folder"
+    assert on_threads(3, check) == [expected] * 3

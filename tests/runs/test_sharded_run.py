@@ -1,0 +1,145 @@
+"""From a folder of shards to predictions: the same as on one process with all data, on any number of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.cli import main
+from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.tables import DataTable
+from pdadmm_g.runs import sharded_run
+from pdadmm_g.training import sharded_scores
+
+SETTINGS = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "random_state": 0}
+FEATURES = {"augment": "average", "hops": 3, "normalize": "centered", "unlabelled": 0}
+OPTIONS = ["--layers", "3", "--stages", "2,3", "--hidden", "12", "--epochs", "15", "--hops", "3", "--quiet"]
+DATA = communities(nodes=140, features=30, labels=12)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded") / "graph"
+    shard_graph(DataTable(DATA, "mark"), 4, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole() -> GAMLPClassifier:
+    return GAMLPClassifier(**SETTINGS, **FEATURES).fit(DATA.clone())
+
+
+def command(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    return int(caught.value.code or 0)
+
+
+def trained(graph: Path, out: Path, *options: str) -> dict:
+    assert command("train", "--dataset", graph, "--out", out, *OPTIONS, *options) == 0
+    return json.loads((out / "summary.json").read_text())
+
+
+def check(out: Path, whole: GAMLPClassifier) -> None:
+    for name, tensor in load_file(out / "model.safetensors").items():
+        expected = whole.model_.state_dict().get(name)
+        expected = whole.augmentation_.learned()[name.removeprefix("extra.")] if expected is None else expected
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mesh", ["1x1", "2x1", "2x2"])
+def test_every_mesh_trains_the_model_of_one_process(
+    graph: Path, tmp_path: Path, whole: GAMLPClassifier, mesh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, what was learned of the features, the weight decay that was chosen, and the scores."""
+    monkeypatch.setattr(sharded_scores, "ROWS", 13)
+    shards, workers = mesh.split("x")
+    summary = trained(graph, tmp_path / "run", "--shards", shards, "--workers", workers)
+    check(tmp_path / "run", whole)
+    assert summary["weight_decay"] == pytest.approx(whole.config_.weight_decay)
+    for mask in ("train", "val", "test"):
+        assert summary[f"{mask}_accuracy"] == pytest.approx(whole.score(DATA, DATA[f"{mask}_mask"]))
+    assert np.sum(summary["confusion"]["counts"]) == int(DATA.test_mask.sum())
+    assert summary["choices"] == [
+        "features: average of 3 hops, centered: the default for a sharded folder, where none are tried",
+        "nodes without labels do not teach: the data are in shards",
+    ]
+    assert len(summary["processes"]) == int(shards) * int(workers)
+
+
+@pytest.mark.timeout(300)
+def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    trained(graph, run)
+    classifier = GAMLPClassifier.load(run / "model.safetensors")
+    expected, probabilities = classifier.predict(DATA), classifier.predict_proba(DATA).max(1)
+    assert command("predict", run, "--out", tmp_path / "one.csv", "--quiet") == 0
+    assert command("predict", run, "--out", tmp_path / "two.csv", "--shards", 2, "--quiet") == 0
+    assert command("predict", run, "--out", tmp_path / "arrays", "--quiet") == 0
+    rows = [line.split(",") for line in (tmp_path / "one.csv").read_text().splitlines()]
+    assert rows[0] == ["node", "label", "probability"]
+    assert [int(row[0]) for row in rows[1:]] == list(range(140))
+    assert [int(row[1]) for row in rows[1:]] == expected.tolist()
+    assert [float(row[2]) for row in rows[1:]] == pytest.approx(probabilities.tolist(), abs=2e-5)
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
+    assert sorted(path.name for path in tmp_path.glob("*.csv*")) == ["one.csv", "two.csv"]
+    parts = [np.load(tmp_path / "arrays" / f"shard-{place}-of-4" / "label.npy") for place in range(1, 5)]
+    assert np.concatenate(parts).tolist() == expected.tolist()
+    assert json.loads((tmp_path / "arrays" / "predictions.json").read_text())["nodes"] == 140
+    capsys.readouterr()
+    assert command("evaluate", run, "--json", "--quiet") == 0
+    assert json.loads(capsys.readouterr().out)["test_accuracy"] == pytest.approx(classifier.score(DATA))
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_path: Path, whole: GAMLPClassifier):
+    def stop(record: dict) -> None:
+        if record["epoch"] == 8:
+            raise KeyboardInterrupt
+
+    settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3}
+    config = sharded_run.RunConfig(
+        dataset=str(graph), out=str(tmp_path / "run"), checkpoint_every=5, **settings
+    ).resolved()
+    summary = sharded_run.train_sharded_run(config, on_epoch=stop)
+    assert summary is not None
+    assert summary["status"] == "INTERRUPTED"
+    trained(graph, tmp_path / "run", "--checkpoint-every", "5", "--resume", "--shards", "2")
+    check(tmp_path / "run", whole)
+
+
+@pytest.mark.timeout(300)
+def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "graph"
+    shutil.copytree(graph, folder)
+
+    def said(*options: str) -> str:
+        assert command("train", "--dataset", folder, "--out", tmp_path / "run", *options) == 2
+        assert not (tmp_path / "run").exists()
+        return capsys.readouterr().err.replace(str(folder), "F")
+
+    assert said("--shards", "3") == "error: F: its 4 shards cannot be dealt to 3 processes: set shards to 1, 2, 4\n"
+    assert said("--method", "adam").startswith("error: method adam does not train on a sharded folder: ")
+    labels = np.load(folder / "shard-2-of-4" / "y.npy")
+    mask = np.load(folder / "shard-1-of-4" / "train_mask.npy")
+    np.save(folder / "shard-1-of-4" / "y.npy", np.full(35, -1))
+    first = int(np.flatnonzero(mask)[0])
+    assert said() == f"error: F/shard-1-of-4: node {first} of train_mask has no label (y = -1)\n"
+    np.save(folder / "shard-1-of-4" / "y.npy", np.zeros(35, dtype=np.int64))
+    assert said() == "error: F: class 1 has no training node\n"
+    for place in range(1, 5):
+        np.save(folder / f"shard-{place}-of-4" / "train_mask.npy", np.zeros(35, dtype=bool))
+    assert said() == "error: F: train_mask is empty: mark at least one node per class\n"
+    assert len(labels) == 35
+    shutil.rmtree(folder / "shard-4-of-4")
+    expected = "error: F/shard-4-of-4: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'\n"
+    assert said("--shards", "2") == expected
