@@ -69,7 +69,7 @@ def train_sharded_run(
         if config.tensorboard:
             require_tensorboard()
         data = ShardFolder(config.dataset)
-        data.check_parts(config.shards)
+        data.check_parts(config.shards or 1)
         with_defaults(config, data.whole)
         return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
 
