@@ -9,12 +9,12 @@ from pdadmm_g.experiments.speedup import ADAM, BARE, GPIPE, processes
 def test_all_meshes_are_measured_beside_the_products_of_the_same_work() -> None:
     cases = mesh.cases([8], [5000, 50_000], 16)
     assert all(processes(case) in (1, 8) for case in cases)
-    wide = [(case["workers"], case["shards"], case["method"]) for case in cases if case["rows"] == 50_000]
-    shapes = ((8, 1), (4, 2), (2, 4), (1, 8))
-    assert wide == [(*shape, method) for shape in shapes for method in (BARE, *mesh.ADMM)] + [
-        (1, 8, ADAM), (8, 1, GPIPE)
-    ]  # fmt: skip
-    assert [case["rows"] for case in cases if processes(case) == 1] == [5000] * 4
+    for rows, shapes in ((5000, ((8, 1), (4, 2), (2, 4), (1, 8))), (50_000, ((8, 1), (4, 2)))):
+        own = [case for case in cases if case["rows"] == rows and processes(case) == 8]
+        assert [(case["workers"], case["shards"], case["method"]) for case in own] == [
+            *((*shape, method) for shape in shapes for method in (BARE, *mesh.ADMM)), (1, 8, ADAM), (8, 1, GPIPE)
+        ]  # fmt: skip
+    assert [case["rows"] for case in cases if processes(case) == 1] == [5000] * 3
 
 
 def test_a_chain_is_no_longer_than_the_network() -> None:
@@ -42,6 +42,6 @@ def test_speedups_are_compared_with_those_of_bare_products_of_the_same_repeat() 
 def test_every_mesh_runs(reproduce) -> None:
     code, out, _ = reproduce("speedup-mesh", "--quick", "--workers", "2")
     assert code == 0
-    assert "| 2 | 100 | 1 x 2 | pdADMM-G-Q | 1 | " in out
+    assert "| 2 | 100 | 1 x 2 | pdADMM-G | 1 | " in out
     assert "Error" not in out
     assert reproduce("speedup-mesh", "--quick", "--workers", "2")[1] == out

@@ -16,10 +16,19 @@ class Link:
 
     Between two neighbours the messages alternate, p then q, and both ends post them in that order. So nothing can
     deadlock, also on NCCL, where the operations of a pair of ranks run in the order in which they were posted.
+    p and q go ``by`` groups of their own, those of outgoing and incoming messages: gloo tells a sender that somebody
+    waits, and on a slow connection that must not queue behind the long message that goes the same way.
     """
 
-    def __init__(self, peer: int, outgoing: Codec, incoming: Codec) -> None:
+    def __init__(
+        self,
+        peer: int,
+        outgoing: Codec,
+        incoming: Codec,
+        by: tuple[dist.ProcessGroup | None, dist.ProcessGroup | None] = (None, None),
+    ) -> None:
         self.peer = peer
+        self.by = by
         self.outgoing = outgoing
         self.incoming = incoming
         self.traffic = Traffic()
@@ -38,7 +47,7 @@ class Link:
         """Post the receive of the neighbour's next message."""
         assert self._inbox is None
         self._inbox = to_travel(self.incoming.inbox())
-        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer), self._inbox)
+        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer, group=self.by[1]), self._inbox)
 
     def receive(self) -> Tensor:
         """Wait for the message that is expected, and unpack it."""
@@ -57,7 +66,7 @@ class Link:
         self._outbox = to_travel(self.outgoing.encode(x))
         self.traffic.pack_seconds += time.perf_counter() - start
         self.traffic.bytes_sent += self._outbox.numel()
-        self._departure = self._guard(lambda outbox: dist.isend(outbox, self.peer), self._outbox)
+        self._departure = self._guard(lambda outbox: dist.isend(outbox, self.peer, group=self.by[0]), self._outbox)
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call."""

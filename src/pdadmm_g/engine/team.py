@@ -98,6 +98,8 @@ class Team(Line):
         #: The line of those with the same layers and other rows.
         self.rows: Line = Line()
 
+        #: By which p goes from neighbour to neighbour; q goes by that of all processes.
+        self.leftward: dist.ProcessGroup | None = None
         #: Bytes that a process sends in a second, and seconds that a sum of a few numbers takes.
         self.bandwidth, self.latency = 1e9, 2e-4
 
@@ -220,6 +222,7 @@ class DistributedTeam(ProcessLine, Team):
 
     def __init__(self, shards: int = 1) -> None:
         super().__init__()
+        self.leftward = dist.new_group()
         self.arrange(shards)
 
     def arrange(self, shards: int) -> None:

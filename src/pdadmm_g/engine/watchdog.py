@@ -111,6 +111,7 @@ class WatchedTeam(DistributedTeam):
         self._moved.set()
         # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
         self._heart.join(self._timeout)
+        self.leftward = None
         self.chain = self.rows = Line()  # groups that are still held when the interpreter ends do the same
         dist.destroy_process_group()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,13 +210,13 @@ def _network(request: Request) -> Experiment:
 
     hidden = request.hidden or (50 if request.quick else 1000)
     nodes = request.rows[0] if request.rows else (200 if request.quick else 5000)
-    size = {"nodes": nodes, "features": hidden, "hidden": hidden, "epochs": 2, "warm_up": 1}
+    size = {"nodes": nodes, "features": hidden, "hidden": hidden, "epochs": 1, "warm_up": 1}
     workers, depth, repeats = (2, 4, 1) if request.quick else (max(2, request.workers), 16, 3)
     rows = network.run(request.results, workers=workers, depth=depth, size=size, repeats=repeats)
     seeds = request.seeds or ((0,) if request.quick else (0, 1, 2))
     lesson = {key: size[key] for key in ("nodes", "features", "hidden")}
     asked: dict[str, Any] = {"depth": depth, "size": lesson, "epochs": 3 if request.quick else 40, "seeds": seeds}
-    curves = network.learn(request.results, processes=2 if request.quick else min(16, os.cpu_count() or 1), **asked)
+    curves = network.learn(request.results, device=request.device, **asked)
     total = repeats * len(network.cases(workers, depth)) * len(SPEEDS) + len(seeds) * len(learning.METHODS)
     return Experiment(total, itertools.chain(rows, curves), network.render, network.figure)
 

@@ -85,14 +85,14 @@ def product_step(team: Team, size: Size, depth: int) -> tuple[Step, Plan]:
     return products(layers), plan
 
 
-def ddp_step(team: Team, size: Size, depth: int, *, bucket: int = 25, half: bool = False) -> Step:
+def ddp_step(team: Team, size: Size, depth: int, *, half: bool = False) -> Step:
     """Every process has the whole network and its share of the rows.
 
-    Gradients travel in buckets of so many MiB while others are computed, as float16 if ``half``.
+    Gradients travel in buckets while others are computed, as float16 if ``half``.
     """
     X, y, _ = problem(size)
     X, y = X.chunk(team.size)[team.rank], y.chunk(team.size)[team.rank]
-    model, optimizer = ddp_model(team, widths(size["features"], size["hidden"], CLASSES, depth), bucket, half=half)
+    model, optimizer = ddp_model(team, widths(size["features"], size["hidden"], CLASSES, depth), half=half)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -105,12 +105,12 @@ def ddp_step(team: Team, size: Size, depth: int, *, bucket: int = 25, half: bool
 def ddp_model(
     team: Team,
     shape: list[int],
-    bucket: int = 25,
     *,
     half: bool = False,
     seed: int = 0,
     rate: float = 1e-3,
     same_start: bool = False,
+    device: str = "cpu",
 ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """The network as every process has it, from He's random weights or from where pdADMM-G starts; its optimizer."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -123,9 +123,9 @@ def ddp_model(
         torch.nn.init.zeros_(layer.bias)
         if same_start:
             layer.weight.data = initial_layer(index, shape, len(shape) - 1, seed=seed, like=layer.weight.data).W
-    model: torch.nn.Module = network
+    model: torch.nn.Module = network.to(device)
     if team.size > 1:
-        model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket, gradient_as_bucket_view=True)
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
         if half:
             model.register_comm_hook(None, fp16_compress_hook)
     return model, torch.optim.Adam(model.parameters(), lr=rate)

@@ -56,12 +56,23 @@ def task(size: Size, seed: int) -> tuple[Examples, Examples]:
     return draw(size["nodes"]), draw(max(1, size["nodes"] // 5))
 
 
+def on(examples: Examples, device: str) -> Examples:
+    """The same on a device."""
+    return Examples(examples.X.to(device), examples.y.to(device))
+
+
 def adam(team: Team, order: Row, case: Row, settings: dict[str, Any]) -> list[float]:
     """Validation accuracy after each epoch of full-batch Adam, rows shared."""
-    training, validation = task(order["size"], order["seed"])
+    device = order["device"]
+    training, validation = (on(examples, device) for examples in task(order["size"], order["seed"]))
     shape = widths(order["size"]["features"], order["size"]["hidden"], CLASSES, case["depth"])
     model, optimizer = ddp_model(
-        team, shape, seed=order["seed"], rate=settings["rate"], same_start=case["method"] == SAME_START
+        team,
+        shape,
+        seed=order["seed"],
+        rate=settings["rate"],
+        same_start=case["method"] == SAME_START,
+        device=device,
     )
     (X, y), (X_val, y_val) = (
         (examples.X.chunk(team.size)[team.rank], examples.y.chunk(team.size)[team.rank])
@@ -74,15 +85,17 @@ def adam(team: Team, order: Row, case: Row, settings: dict[str, Any]) -> list[fl
         optimizer.step()
         with torch.no_grad():
             hits = (model(X_val).argmax(dim=1) == y_val).sum().double()[None]
-        curve.append(float(team.sum(hits)) / len(validation.X))
+        curve.append(float(team.sum(hits.cpu())) / len(validation.X))
     return curve
 
 
 def admm(mesh: Mesh, order: Row, case: Row, settings: dict[str, Any]) -> list[float]:
     """Likewise of pdADMM-G, rows shared; known to the first process."""
-    extra = ADMM[case["method"]] | settings | {"eval_every": 1}
+    extra = ADMM[case["method"]] | settings | {"eval_every": 1, "device": order["device"]}
     config = admm_config(mesh, order["size"], case["depth"], order["epochs"], **extra)
-    training, validation = task(order["size"], order["seed"]) if mesh.rank == 0 else (None, None)
+    training = validation = None
+    if mesh.rank == 0:
+        training, validation = (on(examples, order["device"]) for examples in task(order["size"], order["seed"]))
     result = train(training, validation, CLASSES, config, seed=order["seed"], team=mesh)
     return [0.0] if result is None else [float(record["val_accuracy"] or 0.0) for record in result.history]
 
@@ -128,7 +141,7 @@ def worker(job: Path) -> None:
     """What each process does."""
     order = json.loads((job / "order.json").read_text())
     torch.set_num_threads(1)
-    team = join("cpu", 600.0, watch=False)
+    team = join(order["device"], 600.0, watch=False)
     speak(team, measured(team, order))
 
 

@@ -13,7 +13,7 @@ from .speedup import ADAM, BARE, GPIPE, METHODS, spread
 
 #: One process has at most so many rows: more take as much longer, and minutes.
 MOST_ROWS_ALONE = 5000
-ADMM = ("pdADMM-G", "pdADMM-G-Q")
+ADMM = ("pdADMM-G",)
 #: Method, rows, length of the chain and number of shards.
 Case = tuple[str, int, int, int]
 #: Seconds per epoch of each case, by repeat.
@@ -26,7 +26,10 @@ def shapes(count: int) -> list[tuple[int, int]]:
 
 
 def cases(counts: Sequence[int], rows: Sequence[int], depth: int) -> list[Row]:
-    """One process, and every mesh of so many, with data parallel and pipelined Adam on as many."""
+    """One process, and every mesh of so many, with data parallel and pipelined Adam on as many.
+
+    Of many rows, which take long, the chain and two of half its length.
+    """
 
     def case(method: str, chain: int, shards: int, number: int) -> Row:
         return {"method": method, "depth": depth, "workers": chain, "shards": shards, "rows": number}
@@ -36,7 +39,7 @@ def cases(counts: Sequence[int], rows: Sequence[int], depth: int) -> list[Row]:
     for count in counts:
         for number in rows:
             for chain, shards in shapes(count):
-                if chain <= depth:
+                if chain <= depth and (number <= MOST_ROWS_ALONE or shards <= 2):
                     result += [case(method, chain, shards, number) for method in (BARE, *ADMM)]
             result += [case(ADAM, 1, count, number), case(GPIPE, count, 1, number)]
     return result

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..hardware import usable_cores
 from . import learning, paced
 from .epochs import Size
 from .learning import CLUSTERS, SAME_START, epochs_to
@@ -24,13 +25,11 @@ RANDOM = "random"
 
 
 def cases(workers: int, depth: int) -> list[Row]:
-    """Every method as it is usual; pdADMM-G as a chain, as two, and where it differs most, as more."""
+    """Every method as it is usual; pdADMM-G as a chain, and unquantized and at the fewest bits as two."""
     shapes: list[tuple[str, int, int]] = [(SENDS, workers, 1), (ADAM, 1, workers), (HALF, 1, workers)]
     shapes.append((GPIPE, workers, 1))
-    shapes += [(method, workers // shards, shards) for shards in (1, 2) for method in ADMM]
-    if workers >= 8:
-        shapes.append((list(ADMM)[-1], workers // 4, 4))
-    shapes.append((next(iter(ADMM)), 1, workers))
+    shapes += [(method, workers, 1) for method in ADMM]
+    shapes += [(method, workers // 2, 2) for method in (next(iter(ADMM)), list(ADMM)[-1])]
     return [
         {"dataset": RANDOM, "method": method, "depth": depth, "workers": chain, "shards": shards}
         for method, chain, shards in dict.fromkeys(shapes)
@@ -67,9 +66,7 @@ def _measured(results: Results, workers: int, repeat: int, order: Row) -> list[R
         return measure(results, paced.__name__, workers, repeat, order, site=network.site, answer=turn)
 
 
-def learn(
-    results: Results, *, processes: int, depth: int, size: Size, epochs: int, seeds: Sequence[int]
-) -> Iterator[Row]:
+def learn(results: Results, *, device: str, depth: int, size: Size, epochs: int, seeds: Sequence[int]) -> Iterator[Row]:
     """The validation accuracy of each method after every epoch, for each seed."""
     chosen: dict[str, Row] = {}
     for repeat, seed in enumerate(seeds):
@@ -83,7 +80,8 @@ def learn(
                 missing.append(case)
         chosen = {row["method"]: row["settings"] for row in rows} | chosen
         if missing:
-            order = {"size": size, "cases": missing, "epochs": epochs, "seed": seed, "chosen": chosen}
+            order = {"size": size, "cases": missing, "epochs": epochs, "seed": seed, "chosen": chosen, "device": device}
+            processes = min(16, usable_cores()) if device == "cpu" else 1
             rows += measure(results, learning.__name__, processes, repeat, order)
             chosen = {row["method"]: row["settings"] for row in rows} | chosen
         yield from rows

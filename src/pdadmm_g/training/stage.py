@@ -229,11 +229,15 @@ class Stage:
                 self.chain.global_rank(self.chain.rank - 1),
                 codec_for(first.p.shape, self.like, first.p_levels),
                 q_codec,
+                (self.team.leftward, None),
             )
         if last is not None:
             q_codec = codec_for(last.q.shape, self.like, last.q_levels)
             right = Link(
-                self.chain.global_rank(self.chain.rank + 1), q_codec, codec_for(last.p.shape, self.like, last.p_levels)
+                self.chain.global_rank(self.chain.rank + 1),
+                q_codec,
+                codec_for(last.p.shape, self.like, last.p_levels),
+                (None, self.team.leftward),
             )
         X = self.training.X if self.training is not None else None
         ends = Ends(self.rows, X, self.targets)
