@@ -227,8 +227,7 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     p = levels.project(step.of(problem.p))
     close(p, step.of(problem.p), 1e-12)
     # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
-    gg, gWt = g.square().sum(), (g @ problem.W.T).square().sum()
-    taus = [(problem.nu * gWt + problem.rho * gg) / gg * 2**k for k in range(60)]
+    taus = [(problem.nu * problem.W.square().sum(1).sum() / problem.W.shape[1] + problem.rho) * 2**k for k in range(60)]
     d = p - problem.p
     curvature = problem.nu * (d @ problem.W.T).square().sum() + problem.rho * d.square().sum()
     tau = next(tau for tau in taus if torch.equal(levels.project(problem.p - g / tau), p))
@@ -239,15 +238,15 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
 
 
 @given(problems())
-def test_p_quantized_on_fine_levels_is_the_linearized_step(problem: Problem) -> None:
+def test_p_quantized_on_fine_levels_is_a_step_along_the_gradient(problem: Problem) -> None:
     levels = Levels(torch.linspace(-200, 200, 2**16, dtype=torch.float64))
     problem = problem._replace(p=levels.project(problem.p), rho=1.0 + problem.rho)
     g = problem.p_gradient()
-    plain = p_linearized(problem.W, g, nu=problem.nu, rho=problem.rho, rows=problem.rows)
+    tau = problem.nu * problem.W.square().sum() / problem.W.shape[1] + problem.rho
     quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
     spacing = 400 / 2**16
-    # The first tau may be doubled: the step is then the projection of half, a quarter, ... of the plain step.
-    shares = [(quantized.direction - plain.length * plain.direction / 2**k).abs().max() for k in range(8)]
+    # The first tau may be doubled: the step is then the projection of half, a quarter, ... of the first one.
+    shares = [(quantized.direction - g / tau / 2**k).abs().max() for k in range(8)]
     assert min(shares) <= spacing
 
 

@@ -85,19 +85,27 @@ class Levels:
         return f"Levels({len(self)} in [{self.values[0].item():g}, {self.values[-1].item():g}], {self.bits} bits)"
 
     def index(self, x: Tensor) -> Tensor:
-        """Index of the nearest level, entry by entry: rounding for uniform sets, a search otherwise."""
+        """Index of the nearest level, entry by entry, as bytes if they do: rounding for uniform sets, else a search."""
+        kind = torch.uint8 if self.bits <= 8 else torch.int64
         if self._zero is not None:
-            return self._multiple(x).add_(self._zero).nan_to_num_(0).long()
+            return self._multiple(x).add_(self._zero).nan_to_num_(0).to(kind)
         if self._is_uniform:
             guess = ((x - self._low) / self._step).round_().clamp_(0, len(self) - 1)
-            return guess.nan_to_num_(0).long()
-        return torch.bucketize(x, self._midpoints)
+            return guess.nan_to_num_(0).to(kind)
+        return torch.bucketize(x, self._midpoints).to(kind)
+
+    def at(self, index: Tensor) -> Tensor:
+        """The levels with these indices, of any integer type."""
+        if self._zero is not None:
+            # The product that made the level, which is faster than to look it up.
+            return index.to(self.values.dtype).sub_(self._zero).mul_(self._step)
+        return self.values[index.long()]
 
     def project(self, x: Tensor) -> Tensor:
         r""":math:`\mathrm{Proj}_\Delta(x)`; NaN stays NaN, so that a broken run is never rounded into a sound one."""
         if self._zero is not None:
-            return self._multiple(x).mul_(self._step)  # the product that made the level: no table to look it up in
-        return torch.where(x.isnan(), x, self.values[self.index(x)])
+            return self._multiple(x).mul_(self._step)
+        return torch.where(x.isnan(), x, self.at(self.index(x)))
 
     def _multiple(self, x: Tensor) -> Tensor:
         """How many steps from zero the nearest level is."""

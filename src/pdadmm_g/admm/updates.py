@@ -87,17 +87,9 @@ def p_linearized(
     ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
     """
     gWt = mm(g, W.mT, out=out)
-    gg, inverse_tau = _inverse_tau(g, gWt, nu=nu, rho=rho, rows=rows, gg=gg)
+    gg, size = rows.totals(squared_norm(g, rows.weights) if gg is None else gg, squared_norm(gWt, rows.weights))
+    inverse_tau = _ratio(gg, nu * size + rho * gg)
     return Step(g, gWt, across(inverse_tau), inverse_tau * gg / 2)
-
-
-def _inverse_tau(
-    g: Tensor, gWt: Tensor, *, nu: float, rho: float, rows: Rows, gg: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    r""":math:`\|g\|^2` of all rows and :math:`1/\tau`."""
-    own = squared_norm(g, rows.weights) if gg is None else gg
-    gg, size = rows.totals(own, squared_norm(gWt, rows.weights))
-    return gg, _ratio(gg, nu * size + rho * gg)
 
 
 def p_exact(
@@ -120,19 +112,19 @@ def p_quantized(
     rho: float,
     rows: Rows,
     out: Tensor | None = None,
-    gg: Tensor | None = None,
     summed: Callable[..., Tensor] = lambda phase, *tensors, **settings: phase(*tensors, **settings),
     mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
-    Starts from the unquantized :math:`\tau` and doubles it until that holds, at the latest when d = 0.
+    Starts from the :math:`\tau = \nu \|W\|^2 / in + \rho` that a step in no particular direction needs, which takes no
+    product, and doubles it until that holds, at the latest when d = 0.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
     block, and adds up what it returns.
     """
-    _, inverse_tau = _inverse_tau(g, mm(g, W.mT, out=out), nu=nu, rho=rho, rows=rows, gg=gg)
+    inverse_tau = 1 / (nu * squared_norm(W) / W.shape[-1] + rho)
     d = torch.empty_like(p)
     while True:
         own = summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau))

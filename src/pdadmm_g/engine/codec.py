@@ -72,8 +72,7 @@ class IndexCodec(Codec):
         return pack(self.levels.index(x).view(-1), self.levels.bits)
 
     def decode(self, buffer: Tensor) -> Tensor:
-        index = unpack(buffer, self.levels.bits, self.shape.numel())
-        return self.levels.values[index].view(self.shape)
+        return self.levels.at(unpack(buffer, self.levels.bits, self.shape.numel())).view(self.shape)
 
 
 def codec_for(shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | FloatGrid | None) -> Codec:
@@ -92,7 +91,10 @@ def pack(index: Tensor, bits: int) -> Tensor:
         return torch.stack([index & 0xFF, index >> 8], dim=1).to(torch.uint8).view(-1)
     if bits in (1, 2, 4):
         per_byte = 8 // bits
-        padded = torch.nn.functional.pad(index.to(torch.uint8), (0, -count % per_byte)).view(-1, per_byte)
+        padded = index.to(torch.uint8)
+        if count % per_byte:
+            padded = torch.nn.functional.pad(padded, (0, -count % per_byte))
+        padded = padded.view(-1, per_byte)
         packed = padded[:, 0].clone()
         for place in range(1, per_byte):
             packed |= padded[:, place] << (place * bits)
@@ -107,15 +109,17 @@ def pack(index: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
-    """The inverse of :func:`pack`: ``count`` indices as int64."""
+    """The inverse of :func:`pack`: ``count`` indices, as bytes where they fit and are whole parts of one."""
     if bits == 8:
-        return packed.long()
+        return packed
     if bits == 16:
         pairs = packed.view(-1, 2).to(torch.int64)
         return pairs[:, 0] | (pairs[:, 1] << 8)
     if bits in (1, 2, 4):
-        shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
-        return ((packed[:, None] >> shifts) & (2**bits - 1)).view(-1)[:count].long()
+        unpacked = packed.new_empty(len(packed), 8 // bits)
+        for place in range(8 // bits):
+            torch.bitwise_and(packed >> (place * bits), 2**bits - 1, out=unpacked[:, place])
+        return unpacked.view(-1)[:count]
     padded = torch.nn.functional.pad(packed, (0, -len(packed) % bits))
     shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
     spread = ((padded[:, None] >> shifts) & 1).view(-1, bits).to(torch.int64)
