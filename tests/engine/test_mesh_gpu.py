@@ -56,7 +56,8 @@ def test_quantized_and_resumed(tmp_path: Path) -> None:
     summary = train_run(config(tmp_path / "run", **settings, workers=1, shards=2), resume=True)
     assert summary["epochs"] == 24
     assert summary["status"] == "MAX_EPOCHS"
-    assert summary["train_accuracy"] > 0.9
+    undisturbed = train_run(config(tmp_path / "undisturbed", **settings, workers=1, shards=2))
+    assert abs(summary["train_accuracy"] - undisturbed["train_accuracy"]) <= 0.05  # rounding chooses between levels
 
 
 @pytest.mark.timeout(300)
