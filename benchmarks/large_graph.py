@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import write
 
 CLASSES, BLOCK = 16, 1 << 20
 
@@ -114,7 +115,8 @@ def main() -> None:
         print(json.dumps(one_process(options.one_process, 1, 16)))
         return
     folder, shards = options.folder, str(options.shards)
-    rows: dict[str, Any] = {"options": {name: str(value) for name, value in vars(options).items()}}
+    shape = ("nodes", "edges", "features", "train", "shards", "workers", "hops", "layers", "hidden", "epochs", "solver")
+    rows: dict[str, Any] = {"options": {name: getattr(options, name) for name in shape}}
     begin = time.perf_counter()
     make_graph(folder / "arrays", options)
     rows["make"] = {"seconds": round(time.perf_counter() - begin, 1)}
@@ -148,10 +150,8 @@ def main() -> None:
         }
     run = str(folder / "run")
     timed("predict", ["predict", run, "--shards", shards, "--out", str(folder / "predictions")], rows)
-    text = json.dumps(rows, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n")
+    print(json.dumps(rows, indent=1))
+    write(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,29 @@ def augmentations(files: Sequence[Row]) -> str:
     return _table(titles, lines)
 
 
+def large_graphs(files: Sequence[Row]) -> str:
+    """The steps from arrays on disk to predictions: seconds, the memory of the largest process, and bytes."""
+    (file,) = files
+    train, augment, size = file["train"], file["augment"], file["options"]
+    peak = max(process["peak_bytes"] for process in train["processes"])
+    ratio = augment["nanoseconds_per_nonzero_and_column"]
+    epochs = f"{size['epochs']} epochs"
+    lines = [
+        ["shard", f"{file['shard']['seconds']:.0f}", f"{file['shard']['largest_process_so_far_bytes'] / 1e9:.1f}", "-"],
+        ["augment", f"{augment['seconds']:.0f}", "below", f"{augment['bytes_over_the_network'] / 1e9:.0f}"],
+        [epochs, f"{train['seconds']:.0f}", f"{peak / 1e9:.1f}", f"{train['bytes_sent'] / 1e9:.1f}"],
+        ["train in all, with starting, reading and scoring", f"{train['wall_seconds']:.0f}", f"{peak / 1e9:.1f}", ""],
+        ["predict all nodes", f"{file['predict']['seconds']:.0f}",
+         f"{max(process['peak_bytes'] for process in file['predict']['processes']) / 1e9:.1f}", "-"],
+    ]  # fmt: skip
+    text = _table(["", "seconds", "GB in the largest process", "GB sent"], lines)
+    (one, alone), (several, together) = ratio.items()
+    return text + (
+        f"\nAugmentation, ns per nonzero and column: {alone:.2f} with {one} process, {together:.3f} with {several}, "
+        f"{augment['speedup']:.1f} times as fast.\n"
+    )
+
+
 #: Tables of files of results/performance: how they are made, and of which.
 MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/cpu": (epochs, (
@@ -106,6 +129,7 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",
         "augmentation-10m",
     )),
+    "performance/large-graph": (large_graphs, ("large-graph",)),
 }  # fmt: skip
 #: Every table that there is; an experiment that was not run yet has none.
 PUBLISHED = (*(name for name in EXPERIMENTS if (RESULTS / name / "results.jsonl").exists()), *MEASURED)
