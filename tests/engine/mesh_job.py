@@ -60,7 +60,8 @@ def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "") 
     checkpoints = Checkpointing(
         folder / case / (resume or name), {}, 10, latest(folder / case / resume) if resume else None
     )
-    result = train(*rows, 4, ModelConfig.from_settings(settings), seed=0, team=team, checkpointing=checkpoints)
+    config = ModelConfig.from_settings(settings | {"workers": team.chain.size, "shards": shards})
+    result = train(*rows, 4, config, seed=0, team=team, checkpointing=checkpoints)
     if result is not None:
         weights = torch.cat([parameter.detach().double().flatten() for parameter in result.model.parameters()])
         note = {"case": case, "mesh": name, "history": result.history, "weights": weights.tolist()}
