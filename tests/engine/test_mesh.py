@@ -139,7 +139,10 @@ def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str
         # Known when the first process has the data; it alone says so, and nobody mistakes its end for a loss.
         (["--shards", "3"], "shards = 3, but there are 2 training rows: set shards to 2 at most"),
         (["--shards", "2"], "3 processes cannot be dealt to 2 shards: start a multiple of 2"),
-        (["--shards", "3", "--layers", "4", "--plan", "1,1,2"], "3 workers x 3 shards are 9 processes, but 3 were started"),
+        (
+            ["--shards", "3", "--layers", "4", "--plan", "1,1,2"],
+            "3 workers x 3 shards are 9 processes, but 3 were started",
+        ),
         (["--shards", "3", "--method", "adam"], "shards has no effect with method adam, got 3"),
     ],
 )
