@@ -94,10 +94,12 @@ def test_a_table_is_what_its_figures_say(name: str) -> None:
 
 def test_every_table_is_on_one_page_with_a_link_to_it() -> None:
     """Where Markdown is shown as it is, a marker shows nothing."""
-    pages = "".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
-    assert sorted(re.findall(r"<!-- table: (\S+) -->\n\(\[table\]", pages)) == sorted(published.PUBLISHED)
-    for name in published.PUBLISHED:
-        assert f"<!-- table: {name} -->\n([table](../{published.table_file(name).relative_to(ROOT)})" in pages
+    linked = {}
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for name, link in re.findall(r"<!-- table: (\S+) -->\n\(\[table\]\(([^)]+)\)", page.read_text()):
+            assert name not in linked
+            linked[name] = (page.parent / link).resolve()
+    assert linked == {name: published.table_file(name) for name in published.PUBLISHED}
 
 
 def test_the_readme_has_the_figures_of_the_table() -> None:

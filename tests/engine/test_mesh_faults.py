@@ -86,16 +86,25 @@ def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.timeout(90)
-def test_stopped_early_on_request(tmp_path: Path, whole: bytes) -> None:
+def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
     """One interrupt: all finish their epoch, the best model is kept, and the run goes on to the same one."""
     out, epochs = tmp_path / "run", []
+
+    def wake() -> None:
+        for line in descendants(tmp_path):
+            os.kill(int(line.split()[0]), signal.SIGCONT)
 
     def interrupt(record) -> None:
         epochs.append(record["epoch"])
         if record["epoch"] == 7:
+            threading.Timer(2.0, wake).start()
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
+    with monkeypatch.context() as waiting:
+        # The first worker waits in epoch 12, so that the run cannot end before the interrupt is heard.
+        waiting.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+        waiting.setenv("FAULT", "0:compute:12:SIGSTOP")
+        assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
     assert 7 <= len(epochs) < 24
     assert descendants(tmp_path) == []
     train_run(config(out, **MESH), resume=True)

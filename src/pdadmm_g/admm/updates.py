@@ -112,6 +112,7 @@ def p_quantized(
     rho: float,
     rows: Rows,
     out: Tensor | None = None,
+    gg: Tensor | None = None,
     summed: Callable[..., Tensor] = lambda phase, *tensors, **settings: phase(*tensors, **settings),
     mm: Product = matmul,
 ) -> Step:
@@ -122,9 +123,11 @@ def p_quantized(
     product, and doubles it until that holds, at the latest when d = 0.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
-    block, and adds up what it returns.
+    block, and adds up what it returns. ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
     """
-    inverse_tau = 1 / (nu * squared_norm(W) / W.shape[-1] + rho)
+    gg = squared_norm(g) if gg is None else gg
+    # An infinite gradient would end on the outermost level, as if nothing had happened: zero times it is NaN.
+    inverse_tau = 1 / (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
     d = torch.empty_like(p)
     while True:
         own = summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau))

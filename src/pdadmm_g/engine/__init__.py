@@ -13,7 +13,9 @@ A worker:
 
 Several:
 ``plan``        which worker has which layers
+``mesh``        how many workers and shards should end first, by a model of the cost
 ``team``        the processes that train together
+``row_sums``    sums over the rows of all shards
 ``agreement``   what one process finds wrong, all know
 ``gathering``   rows of several processes, brought together in each
 ``link``        a worker's end of a boundary that it shares

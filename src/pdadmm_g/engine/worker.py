@@ -294,7 +294,7 @@ class Worker:
         nu, rho, rows, mm = self.algorithm.nu, self.rho, self.rows, work.mm
         if before.p_levels is not None:
             return p_quantized(
-                before.p, W, g, before.p_levels, nu=nu, rho=rho, rows=rows, out=out, summed=self._run, mm=mm
+                before.p, W, g, before.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, summed=self._run, mm=mm
             )
         if self.algorithm.solver == "exact":
             return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)

@@ -9,6 +9,7 @@ What happens behind it:
 ``train``           greedy growth from stage to stage
 ``stage``           one depth: epochs, evaluation, rules that end it
 ``member``          what a worker has and knows in every stage
+``mesh_choice``     how many workers and shards, where that is left open
 ``growth``          the weights that a stage starts from
 ``penalties``       rho over time
 ``records``         the record of an epoch, a line of metrics.jsonl
