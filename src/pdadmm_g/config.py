@@ -49,12 +49,14 @@ class Method:
     normalize: str = "auto"
     #: Random copies of the features that a step of training sees instead of them; 0 for none.
     copies: int = 0
+    #: Epochs without better validation accuracy after which it ends.
+    patience: int = 100
     #: Does the network itself look at the neighbours of a node, so that it takes the whole graph?
     needs_graph: bool = False
 
 
 METHODS = {
-    "pdadmm-g": Method(optimizer=None, learning_rate=None, weight_decay=None),
+    "pdadmm-g": Method(optimizer=None, learning_rate=None, weight_decay=None, patience=50),
     "gd": Method(optimizer="SGD", learning_rate=0.1),
     "adadelta": Method(optimizer="Adadelta"),
     "adagrad": Method(optimizer="Adagrad"),
@@ -170,7 +172,7 @@ class ModelConfig:
         "[default: all features; 256 directions where nodes without labels teach]", GRAPH, rules=COUNT, by_data=True,
     )  # fmt: skip
     layers: int = option(
-        10, "number of layers, at least 2", NETWORK,
+        10, "most layers, at least 2; fewer where more gain nothing on validation", NETWORK,
         rules=(
             ("must be at least 2", lambda value: value >= 2), ("must be at most 10000", lambda value: value <= 10**4),
         ),
@@ -179,6 +181,10 @@ class ModelConfig:
     stages: tuple[int, ...] | None = option(
         None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]",
         NETWORK,
+    )  # fmt: skip
+    growth: Literal["gain", "all"] | None = option(
+        None, "go on to a deeper stage only where the one before gained half a point on validation, or through all "
+        "[default: all where stages are given or patience is none, else gain]", NETWORK,
     )  # fmt: skip
     activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f", NETWORK)
     risk: Literal["cross-entropy", "squared-error"] = option("cross-entropy", "risk R of the last layer", NETWORK)
@@ -218,9 +224,10 @@ class ModelConfig:
         None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20", QUANTIZATION
     )
     epochs: int = option(300, "most epochs of each stage", TRAINING, rules=COUNT)
-    patience: int | None = option(
-        100, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
-        "'none' trains all epochs and keeps the last weights", TRAINING, rules=COUNT,
+    patience: int | Literal["auto"] | None = option(
+        "auto", "end a stage after so many epochs without better validation accuracy and restore the best weights; "
+        "'none' trains all epochs and keeps the last weights [default: 50, 100 for other methods]", TRAINING,
+        rules=COUNT_OR_AUTO,
     )  # fmt: skip
     tolerance: float = option(
         1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
@@ -360,6 +367,8 @@ class ModelConfig:
         teleport = 1 / (hops + 1) if usual.copies and hops else None
         settings: dict[str, Any] = {
             "stages": self.stages or growth,
+            "growth": self.growth or ("all" if self.stages or self.patience is None else "gain"),
+            "patience": usual.patience if self.patience == "auto" else self.patience,
             "bits": bits,
             "augment": augment,
             "normalize": usual.normalize if self.normalize == "auto" else self.normalize,

@@ -37,10 +37,12 @@ from .errors import InputError
 from .hardware import checked_device
 from .model import GAMLP, GCN
 from .status import Status
+from .tasks import Tasks, run_tasks, task
 from .training.checkpoint import Checkpointing
-from .training.fit import fit
+from .training.fit import fit, kept
 from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
+from .training.progress import Progress, in_notebook
 from .training.records import Record
 
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
@@ -71,7 +73,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
     of its weight.
 
-    The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, and ``random_state``.
+    The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, ``random_state``, and
+    ``verbose``: show what is being done, on standard error; by default in a notebook.
 
     Attributes:
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
@@ -84,7 +87,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
         config_: The settings that the model was fitted with, every default filled in.
-        choices_: What was chosen by the data and why, a sentence each.
+        choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
+        times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
     """
 
     model_: GAMLP
@@ -98,6 +102,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     plan_: tuple[int, ...]
     config_: ModelConfig
     choices_: tuple[str, ...]
+    times_: dict[str, float]
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         layers: int = 10,
         hidden: int = 100,
         stages: tuple[int, ...] | None = None,
+        growth: Literal["gain", "all"] | None = None,
         activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = "relu",
         risk: Literal["cross-entropy", "squared-error"] = "cross-entropy",
         solver: Literal["linearized", "exact"] = "exact",
@@ -127,7 +133,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         bits: int | None = None,
         levels: tuple[float, ...] | Literal["paper"] | None = None,
         epochs: int = 300,
-        patience: int | None = 100,
+        patience: int | Literal["auto"] | None = "auto",
         tolerance: float = 1e-6,
         eval_every: int = 1,
         unlabelled: int | None = None,
@@ -147,6 +153,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         device: str = "cpu",
         precision: Literal["fp32", "tf32", "bf16"] = "fp32",
         compile: bool | None = None,
+        verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.method = method
@@ -159,6 +166,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.layers = layers
         self.hidden = hidden
         self.stages = stages
+        self.growth = growth
         self.activation = activation
         self.risk = risk
         self.solver = solver
@@ -192,6 +200,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.device = device
         self.precision = precision
         self.compile = compile
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(
@@ -212,7 +221,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 training node.
             on_epoch: Called with the record of each epoch as it ends.
         """
-        return self._fit(X, y, sample_weight, on_epoch=on_epoch)
+        verbose = in_notebook() if self.verbose is None else self.verbose
+        if not verbose:
+            return self._fit(X, y, sample_weight, on_epoch=on_epoch)
+        with Progress(self._config()) as progress, Tasks(progress.task):
+
+            def shown(record: Record) -> None:
+                progress.update(record)
+                if on_epoch is not None:
+                    on_epoch(record)
+
+            return self._fit(X, y, sample_weight, on_epoch=shown)
 
     def _fit(
         self,
@@ -234,10 +253,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
-        problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
-        self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
-        self.choices_ = problem.reasons
-        result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+        with run_tasks() as tasks:
+            problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
+            self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+            with task("training"):
+                result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+            self.times_ = tasks.times()
+        self.choices_ = (*problem.reasons, kept(result, self.config_))
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
@@ -332,7 +354,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     def _config(self) -> ModelConfig:
         settings = self.get_params()
-        del settings["random_state"]
+        for name in ("random_state", "verbose"):
+            del settings[name]
         return ModelConfig.from_settings(settings).resolved()
 
     def _problem(

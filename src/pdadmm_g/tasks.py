@@ -36,8 +36,8 @@ class Event:
 class Tasks:
     """The tasks of one run. Use as a context manager around the work."""
 
-    def __init__(self, listener: Callable[[Event], None] | None = None) -> None:
-        self.listener = listener
+    def __init__(self, *listeners: Callable[[Event], None]) -> None:
+        self.listeners = list(listeners)
         #: By task, in the order in which they began.
         self.seconds: dict[str, float] = {}
         self._open: list[str] = []
@@ -88,11 +88,22 @@ class Tasks:
         self._since = now
 
     def _tell(self, event: Event) -> None:
-        if self.listener is not None:
-            self.listener(event)
+        for listener in self.listeners:
+            listener(event)
 
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)
+
+
+@contextmanager
+def run_tasks() -> Iterator[Tasks]:
+    """The tasks of the run that this is part of, or those of a new one."""
+    tasks = _current.get()
+    if tasks is not None:
+        yield tasks
+        return
+    with Tasks() as tasks:
+        yield tasks
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def planted(*, homophilous: bool, nodes: int = 240, seed: int = 0) -> Data:
 
 def chosen(data: Data, **settings) -> ModelConfig:
     train, val = data.train_mask.nonzero().view(-1), data.val_mask.nonzero().view(-1)
-    return choose_augmentation(data, train, val, ModelConfig(row_normalize=False, **settings).resolved())
+    return choose_augmentation(data, train, val, ModelConfig(row_normalize=False, **settings).resolved()).config
 
 
 def test_the_graph_is_used_where_it_helps() -> None:

@@ -25,9 +25,9 @@ def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
         return Examples(torch.eye(2, 4)[y] + torch.randn(nodes, 4, generator=generator), y)
 
     config = ModelConfig(layers=3, hidden=4).resolved()
-    few = choose_weight_decay(examples(50), examples(50), 2, config, seed=0).weight_decay
+    few = choose_weight_decay(examples(50), examples(50), 2, config, seed=0)[0].weight_decay
     assert few in weight_decay.WEIGHT_DECAYS
-    many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0).weight_decay
+    many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0)[0].weight_decay
     assert many is not None
     assert many / 2 in weight_decay.WEIGHT_DECAYS
 

@@ -88,7 +88,7 @@ def _request(
 
 def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:
     """Shows each cell as it becomes known, how many there are and the time left."""
-    from ..runs.progress import TimeLeft
+    from ..training.progress import TimeLeft
 
     time_left = TimeLeft()
 

@@ -12,6 +12,7 @@ import click
 from ..config import RunConfig
 from ..errors import InputError
 from ..status import Status
+from ..tasks import Tasks
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
@@ -51,16 +52,26 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
         overrides |= _mesh_of(int(os.environ["WORLD_SIZE"]), config_file, overrides)
     config = RunConfig.load(config_file, overrides).resolved()
 
-    from ..engine.launch import join
-    from ..engine.team import PeerLostError
-    from ..engine.watchdog import WorkerLostError
-    from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
+    output.progress("starting")
+    with Tasks() as tasks:
+        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=resume)
+
+
+def _in_tasks(
+    config: RunConfig, tasks: Tasks, output: Output, *, under_torchrun: bool, overwrite: bool, resume: bool
+) -> int:
+    """What the command does, to the last line. The exit code."""
+    with tasks.doing("starting"):
+        from ..engine.launch import join
+        from ..engine.team import PeerLostError
+        from ..engine.watchdog import WorkerLostError
+        from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
 
     team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         # After a restart by torchrun, going on is what is wanted.
         resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        summary = _train(config, team, output, overwrite=overwrite, resume=resume)
+        summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
     except InputError as error:
         if team is None:
             raise
@@ -105,18 +116,19 @@ def _mesh_of(processes: int, config_file: str | None, overrides: dict[str, Any])
 
 
 def _train(
-    config: RunConfig, team: WatchedTeam | None, output: Output, *, overwrite: bool, resume: bool
+    config: RunConfig, team: WatchedTeam | None, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool
 ) -> dict[str, Any] | None:
     """The summary of the run; None on a member of a team that is not the first."""
     from ..data.shards import is_sharded
-    from ..runs.progress import Progress
     from ..runs.train_run import join_run, train_run
+    from ..training.progress import Progress
 
     summary = None
     if is_sharded(config.dataset):
         from ..runs.sharded_run import train_sharded_run
 
         with Progress(config, console=output.console()) as progress:
+            tasks.listeners.append(progress.task)
             summary = train_sharded_run(
                 config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
             )
@@ -126,6 +138,7 @@ def _train(
             _end(EXIT_INPUT)
     else:
         with Progress(config, console=output.console()) as progress:
+            tasks.listeners.append(progress.task)
             summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
     if team is not None:
         team.leave()
@@ -146,10 +159,10 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
     )
-    output.say(
-        f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs in "
-        f"{summary['seconds']:.1f} s; written to {out}"
-    )
+    output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     if len(summary["workers"]) > 1:
         layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
         output.say(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
+    times = summary["times"]
+    longest = ", ".join(f"{name} {times[name]:.1f}" for name in times if times[name] >= 0.05)
+    output.say(f"{sum(times.values()):.1f} s ({longest}); written to {out}")

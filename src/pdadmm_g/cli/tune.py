@@ -37,7 +37,7 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
 
     from ..experiments.tune import search
     from ..files import check_folder, write_atomically
-    from ..runs.progress import TimeLeft
+    from ..training.progress import TimeLeft
 
     check_folder(out)
     time_left = TimeLeft()

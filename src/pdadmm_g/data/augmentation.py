@@ -263,7 +263,7 @@ def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -
 
 
 def candidate_features(
-    data: Data, nodes: Tensor, averages: Sequence[int], like: GraphAugment
+    data: Data, nodes: Tensor, averages: Sequence[int], like: GraphAugment, source: Source | None = None
 ) -> Iterator[tuple[Literal["none", "hops", "average"], int, Tensor]]:
     """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
 
@@ -286,8 +286,8 @@ def candidate_features(
     names: list[int | str] = ["hop 0"]
     for k in range(1, reach + 1):
         names += ([f"hop {k}"] if k <= 3 else []) + ([k] if k in averages else [])
-    width = data.x.shape[1]
-    rows = like.propagated_by(operators, len(names), data, nodes)
+    width = data.x.shape[1] if source is None else source.H.shape[1]
+    rows = like.propagated_by(operators, len(names), data, nodes, source=source)
     blocks = dict(zip(names, rows.split(width, dim=1), strict=True))
     candidates: list[tuple[Literal["none", "hops", "average"], int, list[int | str]]] = [("none", 1, ["hop 0"])]
     candidates += [("average", k, [k]) for k in averages]

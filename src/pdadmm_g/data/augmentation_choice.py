@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
+from ..tasks import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
+from .copies import Source
 from .examples import at_most
 
 #: Taken where there is no validation node.
@@ -23,10 +24,21 @@ DEFAULT_TELEPORT = 0.05
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
 NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
-#: Weight decays of the linear model, per training node.
+#: Ridges of the linear model, per training node.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 #: More nodes of a kind than this are not looked at.
-MOST_NODES = 2000
+MOST_NODES = 1000
+#: Of more features than this their principal directions are taken, where the augmentation is left to the data.
+COMPONENTS = 256
+
+
+class Choice(NamedTuple):
+    """What was decided and why; what is propagated, and its principal directions, where they are known."""
+
+    config: ModelConfig
+    source: Source | None = None
+    basis: Tensor | None = None
+    reasons: tuple[str, ...] = ()
 
 
 def augmentation(config: ModelConfig) -> GraphAugment:
@@ -46,67 +58,98 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
-) -> ModelConfig:
-    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of logistic regression.
+) -> Choice:
+    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of ridge regression.
 
-    Of equally accurate ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
-    nodes with probabilities count as of their most probable class.
+    Of equally accurate ones, the one with the lower squared error is taken. ``weights`` are of the training nodes;
+    nodes with probabilities count as of their most probable class. Where the augmentation is left to the data and
+    there are many features, their principal directions are taken.
     """
     if config.teleport is None:
         config = dataclasses.replace(config, teleport=DEFAULT_TELEPORT)
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
     if "auto" not in (config.augment, config.normalize):
-        return config
+        return Choice(config)
     labels = hard_labels(data)
     if validation is None or len(labels[training].unique()) == 1:
         augment = "average" if config.augment == "auto" else config.augment
         normalize = "centered" if config.normalize == "auto" else config.normalize
-        return dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
+        config = dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
+        return Choice(config, reasons=(f"features: {described(config)}, the default without validation nodes",))
+    if config.augment == "auto" and config.components is None and data.x.shape[1] > COMPONENTS:
+        config = dataclasses.replace(config, components=COMPONENTS)
+    assert config.teleport is not None
+    like = GraphAugment(
+        teleport=config.teleport, row_normalize=config.row_normalize, components=config.components
+    )  # fmt: skip
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
-    best, choice = (-1.0, -math.inf), config
-    for candidate, rows in _candidates(data, torch.cat(parts), config):
-        for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
-            candidate = dataclasses.replace(candidate, normalize=normalize)
-            score = _linear_score(augmentation(candidate).fit_rows(rows), [labels[part] for part in parts], weights)
-            if score > best:
-                best, choice = score, candidate
-    return choice
+    found: list[tuple[tuple[float, float], ModelConfig]] = []
+    with task("choosing features") as step:
+        source = like.source(data) if config.components is not None else None
+        for candidate, rows in _candidates(data, torch.cat(parts), config, like, source):
+            for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
+                candidate = dataclasses.replace(candidate, normalize=normalize)
+                augment = augmentation(candidate)
+                augment.basis = like.basis
+                score = _linear_score(augment.fit_rows(rows), [labels[part] for part in parts], weights)
+                found.append((score, candidate))
+                step()
+    (best, _), choice = max(found, key=lambda entry: entry[0])
+    others = [score[0] for score, candidate in found if candidate is not choice]
+    next_best = f", next best {max(others):.3f}" if others else ""
+    reason = f"features: {described(choice)} (validation {best:.3f} of a linear model{next_best})"
+    return Choice(choice, source, like.basis, (reason,))
 
 
-def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tuple[ModelConfig, Tensor]]:
+def described(config: ModelConfig) -> str:
+    """The features that these settings make, in words."""
+    normalized = {"none": "as they are", "unit": "unit length", "centered": "centred"}[config.normalize]
+    if config.augment == "none":
+        return f"own features, {normalized}"
+    own = f", own share {config.teleport:g}" if config.augment == "average" else ""
+    kind = {"hops": f"{config.hops} hop blocks", "power": f"power {config.hops} of the graph"}
+    return f"{kind.get(config.augment, f'average of {config.hops} hops')}{own}, {normalized}"
+
+
+def _candidates(
+    data: Data, nodes: Tensor, config: ModelConfig, like: GraphAugment, source: Source | None
+) -> Iterator[tuple[ModelConfig, Tensor]]:
     """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
-    assert config.teleport is not None
-    like = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize)
     if config.augment == "auto":
-        for mode, hops, rows in candidate_features(data, nodes, (config.hops,) if config.hops else HOPS, like):
+        averages = (config.hops,) if config.hops else HOPS
+        for mode, hops, rows in candidate_features(data, nodes, averages, like, source):
             yield dataclasses.replace(config, augment=mode, hops=hops), rows
     else:
-        yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
+        augment = augmentation(dataclasses.replace(config, normalize="none"))
+        yield config, augment.propagated(data, nodes, source=source)
 
 
 def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:
-    """Validation accuracy and minus log loss of the best of a few logistic regressions."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss
+    r"""Validation accuracy and minus squared error of the best of a few ridge regressions on the classes.
 
+    .. math:: \min_B \sum_i w_i \|x_i B - t_i\|^2 + \lambda \sum_i w_i \|B\|^2,
+
+    with x and t centred; solved for as many unknowns a class as there are rows or columns, whichever are fewer.
+    """
     training, validation = X.cpu().double().split([len(part) for part in labels])
-    # Weights lie in the span of the training rows: an orthogonal basis of it makes the problem small, exactly.
-    basis = torch.linalg.qr(training.T)[0] if len(training) < training.shape[1] else None
-    if basis is not None:
-        training, validation = training @ basis, validation @ basis
-    y, y_val = (part.numpy() for part in labels)
-    known = np.isin(y_val, y)
-    number = len(y) if weights is None else float(weights.double().sum())
-    sample_weight = None if weights is None else weights.double().numpy()
+    classes, y = labels[0].unique(return_inverse=True)
+    w = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.cpu().double()
+    t = torch.eye(len(classes), dtype=torch.float64)[y]
+    t_val = (labels[1][:, None] == classes).double()
+    means = [(w @ part) / w.sum() for part in (training, t)]
+    rows, targets = ((part - mean) * w.sqrt()[:, None] for part, mean in zip((training, t), means, strict=True))
+    others = validation - means[0]
+    by_rows = len(rows) < rows.shape[1]
+    gram = rows @ rows.T if by_rows else rows.T @ rows
     best = (-1.0, -math.inf)
     for ridge in RIDGES:
-        model = LogisticRegression(C=1 / (ridge * number), max_iter=200, tol=1e-3)
-        model.fit(training.numpy(), y, sample_weight)
-        accuracy = float((model.predict(validation.numpy()) == y_val).mean())
-        loss = math.inf
-        if known.any():
-            loss = log_loss(y_val[known], model.predict_proba(validation.numpy()[known]), labels=model.classes_)
-        best = max(best, (accuracy, -loss))
+        factor = torch.linalg.cholesky(gram + ridge * w.sum() * torch.eye(len(gram), dtype=torch.float64))
+        if by_rows:
+            predicted = (others @ rows.T) @ torch.cholesky_solve(targets, factor) + means[1]
+        else:
+            predicted = others @ torch.cholesky_solve(rows.T @ targets, factor) + means[1]
+        accuracy = float((classes[predicted.argmax(1)] == labels[1]).double().mean())
+        best = max(best, (accuracy, -float((predicted - t_val).square().sum(1).mean())))
     return best

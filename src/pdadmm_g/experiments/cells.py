@@ -246,7 +246,7 @@ def _is_same_for_all_splits(config: ModelConfig) -> bool:
 def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Data:
     """A graph with the augmented features of all its nodes, which ten splits need alike."""
     data = _load(dataset, data_root)
-    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved())
+    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved()).config
     augmented = copy.copy(data)
     augmented.x = augmentation(config).features(data)
     return augmented

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import RunConfig
-from ..runs.progress import Progress
 from ..runs.train_run import train_run
 from ..status import Status
+from ..training.progress import Progress
 
 
 def run_demo(out: Path) -> bool:

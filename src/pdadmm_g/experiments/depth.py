@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {"augment": "average", "hops": 8, "normalize": "cente
 #: Grown: 100 epochs a stage. The others train all layers at once, for as long as Adam, from the identity or at random.
 #: All at once needs soft boundaries: what a layer learns passes one with the share nu / (rho + nu) an epoch.
 METHODS: dict[str, dict[str, Any]] = {
-    "pdADMM-G, grown": {"weight_decay": 0.3, "epochs": 100, "patience": 50},
+    "pdADMM-G, grown": {"weight_decay": 0.3, "epochs": 100, "patience": 50, "growth": "all"},
     "pdADMM-G, all at once": {"weight_decay": 0.3, "rho": 0.02, "epochs": 600, "patience": 300},
     "Adam, same start": {"method": "adam", "epochs": 600, "patience": 300},
     "Adam, random start": {"method": "adam", "epochs": 600, "patience": 300},

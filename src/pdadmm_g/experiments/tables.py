@@ -18,8 +18,8 @@ SEEDS = (0, 100, 200, 300, 400)
 
 #: Four raw hop blocks, 10 layers grown 2-5-10, 200 epochs a stage, the best epoch on validation.
 PAPER_PROTOCOL: Settings = {
-    "augment": "hops", "hops": 4, "row_normalize": False, "normalize": "none", "layers": 10, "epochs": 200,
-    "patience": 100, "eval_every": 5,
+    "augment": "hops", "hops": 4, "row_normalize": False, "normalize": "none", "layers": 10,
+    "stages": (2, 5, 10), "epochs": 200, "patience": 100, "eval_every": 5,
 }  # fmt: skip
 #: The free choices of pdADMM-G, made on validation with the first seed: nu, with rho = 5 nu, and the weight decay.
 PENALTIES = tuple(

@@ -14,7 +14,7 @@ from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
 from ..status import Status
-from ..training.records import WORKER_FIGURES, Record
+from ..training.records import WORKER_FIGURES, Record, is_task
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96
@@ -140,6 +140,8 @@ def _read_metrics(path: Path) -> list[Record]:
     for number, line in enumerate(lines, start=1):
         try:
             record = parsed(line, most_digits=MOST_DIGITS)
+            if is_task(record):
+                continue
             decoded(_Epoch, record)
             records.append(record)
         except ValueError:

@@ -6,7 +6,6 @@
 ``sharded_predictions``  labels and scores for such a folder
 ``folder``       the files of a run
 ``scoring``      accuracies and the summary
-``progress``     what is shown of a run that goes on
 ``tensorboard``  scalars for TensorBoard
 ``export``       the model for other programs
 """

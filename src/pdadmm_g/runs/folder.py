@@ -16,7 +16,9 @@ from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..files import read_text, write_atomically, writing
 from ..status import Status
+from ..tasks import Event
 from ..training import checkpoint
+from ..training.checkpoint import CHOSEN
 from ..training.records import Record, as_line, plain
 from .tensorboard import ScalarLog
 
@@ -48,6 +50,7 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self._metrics: IO[str] | None = None
         self._scalars: ScalarLog | None = None
+        self._notes: list[Event] = []
 
     @property
     def status(self) -> str | None:
@@ -75,10 +78,13 @@ class RunFolder:
                 shutil.rmtree(self.tensorboard)
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
-            write_atomically(self.path / "config.yaml", config.to_yaml())
+            self._asked = config.to_yaml()
+            write_atomically(self.path / "config.yaml", self._asked)
             self._scalars = ScalarLog(self.tensorboard) if config.tensorboard else None
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
+        for event in self._notes:
+            self._write(json.dumps(event.record()) + "\n")
         for record in history:
             self.append(record)
 
@@ -108,12 +114,23 @@ class RunFolder:
         """Has it been written to in this process?"""
         return self._metrics is not None
 
-    def append(self, record: Record) -> None:
-        """One line of metrics, readable by others at once, and its scalars for TensorBoard where that is wanted."""
+    def note(self, event: Event) -> None:
+        """A line on a task; those before the first epoch are written with it."""
+        if self._metrics is None:
+            self._notes.append(event)
+        elif not self._metrics.closed:
+            self._write(json.dumps(event.record()) + "\n")
+
+    def _write(self, line: str) -> None:
+        """Readable by others at once."""
         assert self._metrics is not None
         with writing(self.path / "metrics.jsonl"):
-            self._metrics.write(as_line(record))
+            self._metrics.write(line)
             self._metrics.flush()
+
+    def append(self, record: Record) -> None:
+        """One line of metrics, and its scalars for TensorBoard where that is wanted."""
+        self._write(as_line(record))
         if self._scalars is not None:
             self._scalars.append(plain(record))
 
@@ -125,6 +142,7 @@ class RunFolder:
             self._scalars.close()
         if classifier is not None:
             classifier.save(self.path / "model.safetensors")
+            write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
@@ -141,3 +159,13 @@ class RunFolder:
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         return GAMLPClassifier.load(self.path / "model.safetensors")
+
+
+def _chosen(classifier: GAMLPClassifier) -> str:
+    """What the data decided, as comments below the settings that were asked for."""
+    settings = {name: getattr(classifier.config_, name) for name in CHOSEN}
+    lines = [
+        "chosen by the data, where it was left to them:",
+        *(f"{name}: {value}" for name, value in settings.items()),
+    ]
+    return "".join(f"# {line}\n" for line in (*lines, *classifier.choices_))

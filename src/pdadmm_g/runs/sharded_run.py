@@ -25,6 +25,7 @@ from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..hardware import usable_cores
 from ..status import Status
+from ..tasks import run_tasks, task
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
@@ -83,7 +84,8 @@ def train_sharded_run(
             on_epoch(record)
 
     try:
-        classifier, result = _fit(config, checkpointing, record_epoch, say, team)
+        with task("augmentation and training"):
+            classifier, result = _fit(config, checkpointing, record_epoch, say, team)
     except (WorkerLostError, PeerLostError) as error:
         if folder.started:
             lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
@@ -94,7 +96,8 @@ def train_sharded_run(
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
     summary = summary_of(classifier, config, result["accuracies"], result["confusion"])
-    summary |= {"processes": result["processes"]}
+    with run_tasks() as tasks:
+        summary |= {"processes": result["processes"], "times": tasks.times()}
     folder.finish(summary, classifier)
     return summary
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch_geometric.data import Data
 
 from ..config import RunConfig
 from ..data.checks import check_training
@@ -16,6 +17,7 @@ from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..status import Status
+from ..tasks import run_tasks, task
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
@@ -41,41 +43,52 @@ def train_run(
     config = config.resolved()
     assert config.out is not None
     folder = RunFolder(config.out)
-    try:
-        folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
-        saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-        data = load_dataset(config.dataset, config.data_root)
-        trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
-        check_training(trained, culprit=config.dataset)
-        check_shards(config, int(trained.train_mask.sum()))
-        checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
-        if config.tensorboard:
-            require_tensorboard()
-    except InputError:
-        _announce(team, go=False)
-        raise
-    _announce(team, go=True, resume=checkpointing.resume is not None)
+    with run_tasks() as tasks:
+        tasks.listeners.append(folder.note)
+        try:
+            with task("reading"):
+                data, checkpointing = _opened(config, folder, overwrite=overwrite, resume=resume)
+        except InputError:
+            _announce(team, go=False)
+            raise
+        _announce(team, go=True, resume=checkpointing.resume is not None)
 
-    def record_epoch(record: Record) -> None:
-        if not folder.started:
+        def record_epoch(record: Record) -> None:
+            if not folder.started:
+                folder.start(config, checkpointing.history)
+            folder.append(record)
+            if on_epoch is not None:
+                on_epoch(record)
+
+        classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
+        try:
+            classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team)
+        except (WorkerLostError, PeerLostError) as error:
+            if folder.started:
+                lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
+                folder.finish(lost, None)
+            raise
+        if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
-        folder.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
-
-    classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
-    try:
-        classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team)
-    except (WorkerLostError, PeerLostError) as error:
-        if folder.started:
-            lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
-            folder.finish(lost, None)
-        raise
-    if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
-        folder.start(config, checkpointing.history)
-    summary = summarize(classifier, data, config)
-    folder.finish(summary, classifier)
+        with task("evaluating"):
+            summary = summarize(classifier, data, config)
+        summary["times"] = tasks.times()
+        folder.finish(summary, classifier)
     return summary
+
+
+def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bool) -> tuple[Data, Checkpointing]:
+    """The data of a run that may be written to this folder, and what it goes on from."""
+    folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+    saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+    data = load_dataset(config.dataset, config.data_root)
+    trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
+    check_training(trained, culprit=config.dataset)
+    check_shards(config, int(trained.train_mask.sum()))
+    checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
+    if config.tensorboard:
+        require_tensorboard()
+    return data, checkpointing
 
 
 def join_run(config: RunConfig, team: Team) -> bool:

@@ -12,6 +12,7 @@ What happens behind it:
 ``mesh_choice``     how many workers and shards, where that is left open
 ``growth``          the weights that a stage starts from
 ``penalties``       rho over time
+``progress``        what is shown of a run that goes on
 ``records``         the record of an epoch, a line of metrics.jsonl
 ``checkpoint``      what a run goes on from, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back

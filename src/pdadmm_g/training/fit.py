@@ -11,7 +11,7 @@ from ..hardware import compute_threads
 from ..model import GAMLP
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
-from .gradient import train_by_gradient
+from .gradient import stages_of, train_by_gradient
 from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
@@ -55,6 +55,21 @@ def fit(
         )
     assert result is not None
     return result
+
+
+def kept(result: TrainingResult, config: ModelConfig) -> str:
+    """Which network was kept, a sentence: that of the best epoch on validation up to its depth, or the last one."""
+    depth = len(result.model.linears)
+    scored = [
+        record
+        for record in result.history
+        if record["val_accuracy"] is not None and stages_of(config)[record["stage"] - 1] <= depth
+    ]
+    layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
+    if config.patience is None or not scored:
+        return f"{layers}, the last epoch"
+    best = max(scored, key=lambda record: (record["val_accuracy"], -record["val_loss"]))
+    return f"{layers}, epoch {best['epoch']} of {len(result.history)} (validation {best['val_accuracy']:.3f})"
 
 
 def check_shards(config: ModelConfig, rows: int) -> None:

@@ -137,6 +137,7 @@ def run_stage(
     """
     model = learner.model
     optimizer = learner.optimizer(config, training.targets.rows().number)
+    assert config.patience != "auto"
     selects = config.patience is not None and validation is not None
     best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
     status = Status.MAX_EPOCHS

@@ -27,6 +27,7 @@ from ..data.checks import (
 from ..data.examples import Examples
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
+from ..tasks import task
 from .problem import Problem
 from .unlabelled_choice import Rows, choose_unlabelled, copies_of
 
@@ -58,13 +59,17 @@ def prepare_graph(
     own = _examples(torch.empty(0), y, weights, config)
     rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
     choice = choose_unlabelled(data, rows, config, seed=seed)
-    config = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
+    if not choice.config.unlabelled:
+        features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
+        choice = features._replace(reasons=choice.reasons + features.reasons)
+    config = choice.config
     augment = augmentation(config)
     augment.basis = choice.basis
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    features = augment.fit(data, nodes, source=choice.source) if graph is None else nodes
-    X = dict(zip(masks, features.to(config.device).split([*map(len, parts.values())]), strict=True))
+    with task("features"):
+        rows_of_nodes = augment.fit(data, nodes, source=choice.source) if graph is None else nodes
+    X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
     validation, scored = (
         Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]
     )

@@ -46,9 +46,10 @@ class Problem:
     def decided(self, seed: int, team: Team | None = None) -> Problem:
         """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
         with compute_threads(self.config.threads):
-            config = choose_weight_decay(self.training, self.validation, len(self.classes), self.config, seed=seed)
-            config, reasons = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
-        return dataclasses.replace(self, config=config, reasons=self.reasons + reasons)
+            rows = (self.training, self.validation, len(self.classes))
+            config, decay = choose_weight_decay(*rows, self.config, seed=seed)
+            config, mesh = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
+        return dataclasses.replace(self, config=config, reasons=self.reasons + decay + mesh)
 
     def predictor(self, model: GAMLP) -> Callable[[Tensor], Tensor]:
         """What gives the logits of rows of this problem, by a network that was trained on it."""

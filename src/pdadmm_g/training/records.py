@@ -15,6 +15,12 @@ from ..status import Status
 #: One dict per epoch, with the keys of metrics.jsonl.
 Record = dict[str, Any]
 
+
+def is_task(record: Any) -> bool:
+    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.tasks.Event`), and not of an epoch?"""
+    return isinstance(record, dict) and "task" in record
+
+
 #: What is known of an epoch in which the network was evaluated.
 SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
 Figure = Annotated[float, Check(lambda value: is_number(value) and abs(value) < 1e18, "is missing or no figure")]

@@ -61,17 +61,19 @@ def epochs_of(round: int) -> int:
 
 
 def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
-    """Is a round not worth while, since rounds no longer help on validation, or since the depth before gained nothing?
+    """Is a step not worth while, since rounds no longer help on validation, or since the depth before gained nothing?
 
-    Without validation there is no telling what a further depth is worth.
+    Nor is a second round at a depth whose first one gained nothing. Without validation there is no telling what a
+    further depth is worth: with labelled nodes alone all are gone through, else none.
     """
+    assert config.patience != "auto"
+    scored = [record for record in history if record["val_accuracy"] is not None]
+    if config.growth == "gain" and step.stage > 1:
+        tried = [record["stage"] for record in scored]
+        if (not scored and config.unlabelled) or (tried and tried[-1] > 1 and margin(tried[-1], history, config)):
+            return True
     if not config.unlabelled or step.round == 0:
         return False
-    scored = [record for record in history if record["val_accuracy"] is not None]
-    if step.stage > 1 and not scored:
-        return True
-    if step.stage > 2 and margin(Step(step.stage - 1, step.depth, step.round), history):
-        return True
     own = [record for record in scored if record["stage"] == step.stage]
     if config.patience is None or not any(record["round"] for record in own):
         return False
@@ -81,11 +83,11 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     return bool(own[-1]["epoch"] - best >= config.patience)
 
 
-def margin(step: Step, history: list[Record]) -> float:
+def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
     """The validation accuracy that a depth beyond the first still has to gain before it counts as better."""
-    if step.stage == 1 or step.round == 0:
+    if stage == 1 or config.growth == "all":
         return 0.0
-    accuracies = [(record["stage"] == step.stage, record["val_accuracy"] or 0.0) for record in history]
+    accuracies = [(record["stage"] == stage, record["val_accuracy"] or 0.0) for record in history]
     own, before = (
         max((accuracy for new, accuracy in accuracies if new is kind), default=0.0) for kind in (True, False)
     )

@@ -320,7 +320,7 @@ def _with_weight_decay(
     assert samples[0] is not None
     if line.rank > 0:
         return config
-    chosen = choose_weight_decay(samples[0], samples[1], classes, config, seed=seed)
+    chosen, _ = choose_weight_decay(samples[0], samples[1], classes, config, seed=seed)
     if validation is None:
         return chosen
     assert chosen.weight_decay is not None

@@ -58,6 +58,7 @@ class Stage:
 
     def __init__(self, member: Member, number: int, plan: Plan) -> None:
         config = member.config
+        assert config.patience != "auto"
         self.number = number
         self.plan = plan
         self.team = member.team
@@ -88,6 +89,7 @@ class Stage:
         self.targets, self.validation_targets = member.share_targets(plan)
         self.scored_targets = member.share_scored_targets(plan) or self.targets
         self.schedule = PENALTY_SCHEDULES[config.penalty]()
+        self._patience = config.patience
         self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
@@ -343,7 +345,7 @@ class Stage:
         self._select(epoch, record)
         if converged(record, self.config.tolerance):
             return Status.CONVERGED
-        patience, evaluated = self.config.patience, record["val_accuracy"] is not None
+        patience, evaluated = self._patience, record["val_accuracy"] is not None
         if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
             return Status.EARLY_STOPPED
         return None

@@ -103,11 +103,16 @@ def train(
     weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
     if (team.chain if spread else team).rank != 0:
         return None
-    parameters = [(w.W, w.b) for w in weights if rounds is None or not _is_idle(w)]
+    parameters = [(w.W, w.b) for w in weights if not (drops_idle(config) and _is_idle(w))]
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
     return TrainingResult(model, history, grown.status, grown.plan, grown.message)
+
+
+def drops_idle(config: ModelConfig) -> bool:
+    """Do depths that gained nothing leave no layers behind? Where an identity layer changes nothing."""
+    return config.growth == "gain" and config.activation in ("relu", "identity")
 
 
 def _is_idle(layer: Weights) -> bool:
@@ -167,7 +172,7 @@ def _grow(
                     stage = Stage.resumed(own, step.stage, plan, saved)
                 else:
                     own = member if rounds is None else rounds.member(step, plan, weights)
-                    stage = Stage.fresh(own, step.stage, plan, weights, margin=margin(step, history))
+                    stage = Stage.fresh(own, step.stage, plan, weights, margin=margin(step.stage, history, config))
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message

@@ -15,17 +15,18 @@ from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import augmentation
+from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
 from ..data.propagation import quiet
 from ..hardware import compute_threads, usable_cores
+from ..tasks import task
 from .rounds import FIRST_EPOCHS
 from .train import train
 
 #: What is not given and not chosen either.
-UNLABELLED, COMPONENTS = 2000, 256
+UNLABELLED = 2000
 #: The race: averages of so many hops with such a share of the node's own features, weight decay for each labelled
 #: node, each with each, since features of larger spread need less of it; then whether single entries of the features
 #: are dropped, if most of these are zero, and sharpness, each from the first one on.
@@ -53,15 +54,6 @@ class Rows(NamedTuple):
     y_val: Tensor | None
     weights: Tensor | None
     classes: NDArray[Any]
-
-
-class Choice(NamedTuple):
-    """What was decided and why; the source of the features where nodes without labels take part."""
-
-    config: ModelConfig
-    source: Source | None = None
-    basis: Tensor | None = None
-    reasons: tuple[str, ...] = ()
 
 
 def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
@@ -197,14 +189,24 @@ class Race:
 
         Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
         """
-        for config in configs:
-            self._features_of(config)  # here, so that no two runs make the same
+        with task("features"):
+            for config in configs:
+                self._features_of(config)  # here, so that no two runs make the same
         cores = usable_cores()
         threads = self.config.threads
         at_a_time = max(1, cores // threads) if self.config.device == "cpu" else 1
-        with quiet(), ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+        name = "choosing features and weight decay" if not rounds else "unlabelled nodes"
+        with (
+            quiet(),
+            task(name, len(configs)) as step,
+            ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool,
+        ):
             try:
-                return list(pool.map(lambda config: self._entry(config, rounds), configs))
+                entries = []
+                for entry in pool.map(lambda config: self._entry(config, rounds), configs):
+                    entries.append(entry)
+                    step()
+                return entries
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
                 raise
@@ -255,8 +257,7 @@ class Race:
             != (config.hops, config.teleport, config.normalize)
         ]
         next_best = f" (validation {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
-        own = f", own share {config.teleport:g}" if config.augment == "average" else ""
-        yield f"features: {config.augment} of {config.hops} hops{own}, {config.normalize}{next_best}"
+        yield f"features: {described(config)}{next_best}"
         dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
         yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"
 

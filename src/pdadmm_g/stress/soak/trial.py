@@ -22,6 +22,7 @@ from ...estimator import GAMLPClassifier
 from ...runs.folder import RunFolder
 from ...status import Status
 from ...training import checkpoint
+from ...training.records import is_task
 from .cases import DISTURBANCES, Blow, Case, write_graph
 from .processes import MARK, kill_marked, listens, marked_processes, send
 
@@ -158,7 +159,7 @@ class Trial:
 
         def progress() -> int:
             # Until the first epoch of a resumed run has ended, the metrics are those of the attempt before.
-            return _count_lines(metrics, since=wall)
+            return _count_epochs(metrics, since=wall)
 
         def due() -> bool:
             if process.poll() is not None:
@@ -230,10 +231,10 @@ def _require(holds: bool, message: str) -> None:
         raise Fault(message)
 
 
-def _count_lines(path: Path, since: float) -> int:
-    """Lines of a file that was last written to after ``since``, else 0."""
+def _count_epochs(path: Path, since: float) -> int:
+    """Epochs in metrics that were last written to after ``since``, else 0."""
     try:
-        return path.read_bytes().count(b"\n") if path.stat().st_mtime >= since else 0
+        return path.read_bytes().count(b'"stage_epoch"') if path.stat().st_mtime >= since else 0
     except OSError:
         return 0
 
@@ -246,4 +247,4 @@ def _newest_checkpoint(folder: Path) -> int | None:
 def _metrics(folder: Path) -> list[tuple[int, float | None, float | None]]:
     """What metrics.jsonl says of each epoch that must not depend on who computed it."""
     records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [(record["epoch"], record["objective"], record["val_accuracy"]) for record in records]
+    return [(record["epoch"], record["objective"], record["val_accuracy"]) for record in records if not is_task(record)]

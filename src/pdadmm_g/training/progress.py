@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -10,15 +11,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from ..config import ModelConfig
-from ..training.gradient import stages_of
-from ..training.rounds import epochs_of
+from ..tasks import Event
+from .gradient import stages_of
+from .rounds import epochs_of
 
 
 class Progress:
-    """Shows epochs as they end. Use as a context manager and pass :meth:`update` as ``on_epoch``."""
+    """Shows what a run is doing: its tasks, and in training its epochs as they end.
+
+    Use as a context manager; pass :meth:`update` as ``on_epoch``, and :meth:`task` to :class:`~pdadmm_g.tasks.Tasks`.
+    """
 
     #: Plain lines per stage.
     lines = 4
+    #: Seconds between two plain lines on one task.
+    between = 5.0
 
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
         config = config.resolved()
@@ -29,6 +36,7 @@ class Progress:
         self.console = console or Console(stderr=True)
         self._bar: RichProgress | None = None
         self._part: tuple[int, int | None] = (0, None)
+        self._said = 0.0
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -49,6 +57,22 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def task(self, event: Event) -> None:
+        """Show that a task begins or goes on."""
+        if event.seconds is not None:
+            return
+        done = f" {event.done}/{event.total}" if event.total else ""
+        if self._bar is not None:
+            total = event.total if event.total else None
+            self._bar.update(self._task, description=self.label + event.task, completed=event.done, figures="")
+            self._bar.update(self._task, total=total)
+            self._part = (0, None)
+            return
+        now = time.monotonic()
+        if event.done == 0 or now - self._said >= self.between:
+            self._said = now
+            self.console.print(f"{self.label}{event.task}{done}", highlight=False, soft_wrap=True)
 
     def update(self, record: dict[str, Any]) -> None:
         """Show the record of an epoch that just ended."""
@@ -78,6 +102,12 @@ class Progress:
             stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
             figures += self._time_left.after(epoch, self.epochs, of="the stage")
             self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
+
+
+def in_notebook() -> bool:
+    """Is this a notebook, where people watch what a cell does?"""
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 class TimeLeft:

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.runs import progress
-from pdadmm_g.runs.progress import Progress, TimeLeft, duration
+from pdadmm_g.training import progress
+from pdadmm_g.training.progress import Progress, TimeLeft, duration
 
 
 def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
