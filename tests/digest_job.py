@@ -107,7 +107,7 @@ def resumed(settings: dict[str, Any], after: int) -> Any:
             main([*command, "--resume"])
         classifier = GAMLPClassifier.load(f"{folder}/run/model.safetensors")
         lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
-        classifier.history_ = [json.loads(line) for line in lines]
+        classifier.history_ = [json.loads(line) for line in lines if "task" not in json.loads(line)]
         return classifier
 
 

@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from helpers.commands import FIXED, SMALL, assert_refused, save
 from helpers.faults import torchrun
+from helpers.run_files import epochs_of
 from pdadmm_g.config import GROUPS, RunConfig
 from pdadmm_g.engine.worker import Worker
 
@@ -34,7 +35,7 @@ def test_train_evaluate_predict(run, graph_file: Path, tiny_graph: Data) -> None
     assert config == config.resolved()
     assert (config.layers, config.seed, config.quantize, config.bits) == (3, 3, "p", 8)
     summary = json.loads(Path("run/summary.json").read_text())
-    metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    metrics = epochs_of("run")
     assert summary["epochs"] == len(metrics)
     assert summary["seconds"] == pytest.approx(sum(record["seconds"] for record in metrics))
     assert summary["parameters"] == 5 * 8 + 8 + 8 * 8 + 8 + 8 * 2 + 2
@@ -209,7 +210,7 @@ def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Sig
     )  # fmt: skip
     metrics = tmp_path / "run/metrics.jsonl"
     deadline = time.monotonic() + 90
-    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+    while not (metrics.exists() and metrics.read_text().count("stage_epoch") > 3):
         assert time.monotonic() < deadline, "training did not start"
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.1)

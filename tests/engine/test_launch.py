@@ -17,6 +17,7 @@ from torch.distributed import HashStore
 
 from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, free_port, wait_for
+from helpers.run_files import epochs_of
 from pdadmm_g.cli import main
 from pdadmm_g.engine.launch import _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
@@ -50,7 +51,7 @@ def test_killed_worker(
     summary = train_run(config(out, workers=2 if (victim, moment) == (1, "transfer") else 1), resume=True)
     assert summary["epochs"] == 24
     assert (out / "model.safetensors").read_bytes() == undisturbed
-    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    metrics = epochs_of(out)
     assert [record["epoch"] for record in metrics] == list(range(1, 25))
     assert not (out / "checkpoints").exists()
 

@@ -60,3 +60,9 @@ def write_run(
     if summary is not None:
         (path / "summary.json").write_text(json.dumps(summary))
     return path
+
+
+def epochs_of(run: str | Path) -> list[dict[str, Any]]:
+    """The records of epochs in a run folder."""
+    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if "task" not in record]

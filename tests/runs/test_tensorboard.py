@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.run_files import epochs_of
 from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.runs.train_run import train_run
@@ -33,7 +33,7 @@ def test_tensorboard(tmp_path: Path, graph_file: Path) -> None:
     assert plain.read_bytes() == logged.read_bytes()
     assert not (tmp_path / "plain/tensorboard").exists()
     events = EventAccumulator(str(tmp_path / "logged/tensorboard")).Reload()
-    metrics = [json.loads(line) for line in (tmp_path / "logged/metrics.jsonl").read_text().splitlines()]
+    metrics = epochs_of(tmp_path / "logged")
     scalars = events.Scalars("admm/objective")
     assert (
         [event.step for event in scalars] == [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))

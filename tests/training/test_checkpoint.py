@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch_geometric.data import Data
 
 from helpers.faults import config, interrupted_run
+from helpers.run_files import epochs_of
 from pdadmm_g import InputError
 from pdadmm_g.config import RunConfig
 from pdadmm_g.runs.train_run import train_run
@@ -36,7 +37,7 @@ def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: by
         train_run(config(out, rho=0.5), resume=True)
     train_run(config(out), resume=True)
     assert (out / "model.safetensors").read_bytes() == undisturbed
-    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    metrics = epochs_of(out)
     assert [record["epoch"] for record in metrics] == list(range(1, 25))
 
 

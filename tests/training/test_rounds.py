@@ -69,7 +69,8 @@ def test_what_labelled_nodes_did_alone_does_not_use_up_the_patience_of_rounds() 
 def test_without_validation_a_network_does_not_grow() -> None:
     history = [record(epoch, None) for epoch in range(1, 5)]
     assert not is_over(Step(1, 2, 2), history, config())
-    assert is_over(Step(2, 4, 4), history, config())
+    assert is_over(Step(2, 4, 4), history, config(growth="gain"))
+    assert not is_over(Step(2, 4, 4), history, config(growth="gain", unlabelled=0))
 
 
 def test_a_depth_that_gained_too_little_is_the_last_one() -> None:

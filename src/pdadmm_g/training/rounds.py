@@ -29,7 +29,7 @@ from .member import Lesson, Member, dealt, share_outline
 from .records import Record
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
-ROUND_EPOCHS, FIRST_EPOCHS = 10, 60
+ROUND_EPOCHS, FIRST_EPOCHS = 10, 30
 #: Rounds at each depth beyond the first, and the validation accuracy that a depth must gain to be kept.
 GROWN_ROUNDS, GAIN = 2, 0.005
 

@@ -36,10 +36,10 @@ WEIGHT_DECAYS = (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
 #: So many go on after a heat of labelled nodes alone.
-KEPT = 6
+KEPT = 4
 #: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
 #: the end count together.
-ROUNDS, NODES, EVAL_EVERY, LAST = 4, 1000, 5, 2
+ROUNDS, NODES, EVAL_EVERY, LAST = 3, 1000, 5, 2
 #: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
 #: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
 MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
