@@ -75,12 +75,17 @@ def test_without_validation_a_network_does_not_grow() -> None:
 
 def test_a_depth_that_gained_too_little_is_the_last_one() -> None:
     history = [record(1, 0.7), record(2, 0.7 + 0.9 * GAIN, stage=2)]
-    assert margin(2, history, config()) == GAIN
-    assert is_over(Step(3, 8, 6), history, config())
+    grown = config(growth="gain")
+    assert margin(2, history, grown) == GAIN
+    for settings in (grown, config(growth="gain", unlabelled=0)):
+        assert is_over(Step(3, 8, 6), history, settings)
+        assert is_over(Step(2, 4, 5), history, settings)
+    assert not is_over(Step(3, 8, 6), history, config(growth="all", unlabelled=0))
+    assert margin(2, history, config(growth="all")) == 0
     history.append(record(3, 0.7 + 1.1 * GAIN, stage=2))
-    assert margin(2, history, config()) == 0
-    assert not is_over(Step(3, 8, 6), history, config())
-    assert margin(1, history, config()) == 0
+    assert margin(2, history, grown) == 0
+    assert not is_over(Step(3, 8, 6), history, grown)
+    assert margin(1, history, grown) == 0
 
 
 def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
