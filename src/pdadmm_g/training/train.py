@@ -10,7 +10,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +30,12 @@ from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
 from .member import Member, Sizes, dealt, share_outline
 from .records import Record
+from .round_rows import DealtRows, RoundRows, SpreadRows
 from .rounds import Rounds, is_over, margin, schedule
 from .stage import Stage
+
+if TYPE_CHECKING:  # a worker process starts faster without graphs
+    from ..data.sharded_copies import ShardedCopies
 
 
 @dataclass
@@ -68,7 +72,7 @@ def train(
     on_epoch: Callable[[Record], None] | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
-    copies: NodeCopies | None = None,
+    copies: NodeCopies | ShardedCopies | None = None,
     spread: bool = False,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
@@ -95,7 +99,7 @@ def train(
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
     outline = share_outline(team, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
-    rounds = Rounds(member, copies, labelled, seed) if config.unlabelled else None
+    rounds = Rounds(member, _round_rows(member, copies, labelled, seed, spread=spread)) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, rounds, seed, basis, history, on_epoch)
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
@@ -108,6 +112,17 @@ def train(
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
     return TrainingResult(model, history, grown.status, grown.plan, grown.message)
+
+
+def _round_rows(
+    member: Member, copies: NodeCopies | ShardedCopies | None, labelled: Examples | None, seed: int, *, spread: bool
+) -> RoundRows:
+    """Where the rows of rounds come from: the first worker of each chain, or that of all, who has all ``labelled``."""
+    if spread:
+        assert not isinstance(copies, NodeCopies)
+        return SpreadRows(member.team, member.config, copies, seed)
+    assert copies is None or isinstance(copies, NodeCopies)
+    return DealtRows(member.team, member.config, copies, None if labelled is None else labelled.targets, seed)
 
 
 def _is_idle(layer: Weights) -> bool:
