@@ -110,26 +110,3 @@ def test_a_run_resumed_in_a_round_goes_on_with_other_shards(
     assert saved["round"] > 0
     train_sharded_run(run(graph, tmp_path / "run", shards=2), resume=True)
     check(tmp_path / "run", whole)
-
-
-def test_what_is_left_open_is_the_first_of_what_would_be_tried(graph: Path, tmp_path: Path) -> None:
-    open_ = {"augment": "auto", "hops": None, "teleport": None, "normalize": "auto", "drop_entries": None}
-    open_ |= {"weight_decay": None, "sharpness": None, "class_weight": None}
-    summary = train_sharded_run(run(graph, tmp_path / "run", **open_))
-    assert summary is not None
-    expected = {"augment": "average", "hops": 2, "teleport": 0.25, "normalize": "unit", "unlabelled": 40}
-    expected |= {"drop_entries": 0.0, "sharpness": 3.0, "weight_decay": pytest.approx(0.002 * 12)}
-    assert {name: summary[name] for name in expected if name in summary} == {
-        name: value for name, value in expected.items() if name in summary
-    }
-
-
-def test_where_all_nodes_train_nobody_teaches(tmp_path: Path) -> None:
-    data = communities(nodes=30, features=5)
-    data.train_mask[:] = True
-    data.val_mask[:] = data.test_mask[:] = False
-    shard_graph(DataTable(data, ""), 2, tmp_path / "graph")
-    summary = train_sharded_run(run(tmp_path / "graph", tmp_path / "run", class_weight=None))
-    assert summary is not None
-    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert all(json.loads(line).get("round") is None for line in metrics)
