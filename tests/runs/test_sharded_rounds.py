@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from helpers.communities import communities
+from helpers.faults import free_port, torchrun
 from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.copies import Copies, NodeCopies
 from pdadmm_g.data.propagation import normalized
@@ -109,4 +111,26 @@ def test_a_run_resumed_in_a_round_goes_on_with_other_shards(
     saved = json.loads(next((tmp_path / "run" / "checkpoints").glob("*/meta.json")).read_text())
     assert saved["round"] > 0
     train_sharded_run(run(graph, tmp_path / "run", shards=2), resume=True)
+    check(tmp_path / "run", whole)
+
+
+@pytest.mark.timeout(300)
+def test_two_machines_have_their_own_shards_and_the_run_folder_in_common(
+    graph: Path, tmp_path: Path, whole: TrainingResult
+) -> None:
+    """Two launchers on one machine, each in a folder with half of the shards."""
+    (tmp_path / "run.yaml").write_text(run(Path("graph"), tmp_path / "run", shards=2).to_yaml())
+    agents, port = [], str(free_port())
+    for machine, others in enumerate((range(4, 7), range(1, 4))):
+        shutil.copytree(graph, tmp_path / str(machine) / "graph")
+        for number in others:
+            shutil.rmtree(tmp_path / str(machine) / "graph" / f"shard-{number}-of-6")
+        agent = torchrun(
+            "--nnodes", "2", "--node-rank", str(machine), "--nproc-per-node", "1", "--master-addr", "127.0.0.1",
+            "--master-port", port, "-m", "pdadmm_g", "train", "--config", str(tmp_path / "run.yaml"),
+            cwd=tmp_path / str(machine),
+        )  # fmt: skip
+        agents.append(agent)
+    outputs = [agent.communicate(timeout=280)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
     check(tmp_path / "run", whole)
