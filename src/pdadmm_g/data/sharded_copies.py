@@ -1,4 +1,4 @@
-r"""Random copies of the features of a graph in shards, as :mod:`.copies` of one in memory.
+"""Random copies of the features of a graph in shards, as :mod:`.copies` of one in memory.
 
 What is random about a node follows from a seed and its number alone, so that it is the same for any number of shards
 and processes, and nobody has to draw for all nodes.

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
@@ -123,13 +124,10 @@ def fit_sharded(
         sharded, figures = augmented(team, part, augment, say)
         training = validation = copies = None
         if rows is not None and sharded is not None:
-            own, own_validation = (_examples(rows, sharded, name, classes, weights) for name in MASKS[:2])
-            training, validation = (spread_evenly(examples, team.rows) for examples in (own, own_validation))
-            assert training is not None
+            training, validation, labelled = _spread_examples(rows, sharded, team.rows, classes, weights)
             config = _with_weight_decay(training, validation, len(classes), config, seed, team.rows)
             if config.unlabelled:
-                copies = ShardedCopies(sharded, config.drop, np.flatnonzero(rows.masks[MASKS[0]]), own.targets)
-            del own, own_validation  # their features are no longer needed
+                copies = ShardedCopies(sharded, config.drop, np.flatnonzero(rows.masks[MASKS[0]]), labelled)
             training = training.to(config.device)
             validation = None if validation is None else validation.to(config.device)
         result = train(
@@ -275,6 +273,19 @@ def _classes(
     if bool((factors <= 0).any()):
         raise InputError("class_weight must be positive for every class on a sharded folder")
     return classes, None if bool((factors == 1).all()) else factors.float()
+
+
+def _spread_examples(
+    rows: OwnNodes, sharded: ShardedAugment, line: Line, classes: NDArray[Any], weights: Tensor | None
+) -> tuple[Examples, Examples | None, Targets]:
+    """The rows that train and validate here: all processes have as many, whatever nodes they read.
+
+    And what the own nodes that train should become.
+    """
+    own = _examples(rows, sharded, MASKS[0], classes, weights)
+    training = spread_evenly(own, line)
+    assert training is not None
+    return training, spread_evenly(_examples(rows, sharded, MASKS[1], classes, weights), line), own.targets
 
 
 def _examples(
