@@ -116,6 +116,20 @@ def large_graphs(files: Sequence[Row]) -> str:
     )
 
 
+def shard_memory(files: Sequence[Row]) -> str:
+    """The largest process of so many: its peak, and what it has beyond an empty one as a multiple of its share."""
+    (file,) = files
+    constant = file["constant_bytes"]
+    lines = [
+        [shards, f"{peak / 1e9:.2f}", f"{(peak - constant) / 1e9:.2f}",
+         f"{file['times_one_part_of_one_process'][shards]:.2f}"]
+        for shards, peak in file["peak_bytes"].items()
+    ]  # fmt: skip
+    titles = ["shards M", "GB in the largest process", f"without the constant, {constant / 1e9:.2f} GB",
+              "times 1/M of one process"]  # fmt: skip
+    return _table(titles, lines)
+
+
 #: Tables of files of results/performance: how they are made, and of which.
 MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/cpu": (epochs, (
@@ -130,6 +144,7 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "augmentation-10m",
     )),
     "performance/large-graph": (large_graphs, ("large-graph",)),
+    "performance/shard-memory": (shard_memory, ("shard-memory",)),
 }  # fmt: skip
 #: Every table that there is; an experiment that was not run yet has none.
 PUBLISHED = (*(name for name in EXPERIMENTS if (RESULTS / name / "results.jsonl").exists()), *MEASURED)

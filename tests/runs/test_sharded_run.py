@@ -71,7 +71,8 @@ def test_every_mesh_trains_the_model_of_one_process(
     assert np.sum(summary["confusion"]["counts"]) == int(DATA.test_mask.sum())
     assert summary["choices"] == [
         "features: average of 3 hops, centered: the default for a sharded folder, where none are tried",
-        "nodes without labels do not teach: the data are in shards",
+        "nodes without labels do not teach: whether they help is not tried on a sharded folder; "
+        "set unlabelled, to 2000 for instance, if they should",
     ]
     assert len(summary["processes"]) == int(shards) * int(workers)
 
@@ -128,6 +129,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, caps
         return capsys.readouterr().err.replace(str(folder), "F")
 
     assert said("--shards", "3") == "error: F: its 4 shards cannot be dealt to 3 processes: set shards to 1, 2, 4\n"
+    assert said("--unlabelled", "40", "--drop-entries", "0.5") == (
+        "error: drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only\n"
+    )
     assert said("--method", "adam").startswith("error: method adam does not train on a sharded folder: ")
     labels = np.load(folder / "shard-2-of-4" / "y.npy")
     mask = np.load(folder / "shard-1-of-4" / "train_mask.npy")

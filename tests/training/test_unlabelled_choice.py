@@ -60,7 +60,8 @@ def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, setting
     assert problem.config.unlabelled == 0
     assert problem.copies is None
     assert problem.config.components is None
-    (reason,) = problem.reasons
+    reason, features = problem.reasons
+    assert features.startswith("features: ")
     assert reason.startswith("nodes without labels do not teach: ")
     assert why in reason
 
@@ -92,6 +93,7 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
     scored(monkeypatch, alone=0.0)
     data = communities(200, noise=4.0, labels=2, features=40)
     data.x *= torch.rand(data.x.shape, generator=torch.Generator().manual_seed(1)) < 0.08
+    monkeypatch.setattr(unlabelled_choice, "_score", lambda entry: (entry.config.drop_entries, *entry.score))
     problem = prepared(data)
     assert problem.config.drop_entries == 0.6
     assert problem.copies.copies.drop_entries == 0.6
@@ -131,16 +133,18 @@ def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypat
     problem = prepared(communities())
     assert problem.config.unlabelled == 0
     why = "nodes without labels do not teach: validation 0.900 with them, 0.990 without (short runs)"
-    assert problem.reasons == (why,)
+    assert problem.reasons[0] == why
     # Whoever asks for them gets them.
     assert prepared(communities(), unlabelled=20).config.unlabelled == 20
 
 
-@pytest.mark.parametrize("augment", ["none", "hops", "power"])
-def test_asked_for_they_teach_with_any_features(augment: str) -> None:
+@pytest.mark.parametrize(
+    ("augment", "words"), [("none", "own features"), ("hops", "4 hop blocks"), ("power", "power 2 of the graph")]
+)
+def test_asked_for_they_teach_with_any_features(augment: str, words: str) -> None:
     classifier = GAMLPClassifier(**SMALL, augment=augment, unlabelled=20, rounds=1, random_state=0).fit(communities())
     assert (classifier.config_.augment, classifier.config_.unlabelled) == (augment, 20)
-    assert f"features: {augment} of {classifier.config_.hops} hops, " in classifier.choices_[1]
+    assert f"features: {words}, " in classifier.choices_[1]
 
 
 def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:

@@ -15,4 +15,5 @@
 ``shards``               a folder of shards, of which a process reads only its own
 ``sharding``             how such a folder is written
 ``sharded_augmentation`` augmentation where every process has its own nodes
+``sharded_copies``       random copies of what it gives
 """

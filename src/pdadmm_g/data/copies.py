@@ -110,11 +110,15 @@ class NodeCopies:
         other[training] = False
         return NodeCopies(copies, training.to(H.device), other.nonzero().view(-1).to(H.device))
 
+    def sample(self, most: int, generator: torch.Generator) -> Tensor:
+        """The places of so many others at the most, chosen at random."""
+        return torch.randperm(len(self.others), generator=generator)[:most].to(self.others.device)
+
     def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
         """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
-        chosen = torch.randperm(len(self.others), generator=generator)[:most]
+        chosen = self.others[self.sample(most, generator)]
         seed = int(torch.randint(2**62, (), generator=generator))
-        return self.copies.draw(torch.cat([self.training, self.others[chosen.to(self.others.device)]]), number, seed)
+        return self.copies.draw(torch.cat([self.training, chosen]), number, seed)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that another process needs, beside the operator and its settings, to have the same."""

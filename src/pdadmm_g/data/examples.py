@@ -25,6 +25,10 @@ class Examples(NamedTuple):
         """What the rows should become, for the algorithm."""
         return Targets(self.y, self.weights)
 
+    def to(self, device: str) -> Examples:
+        """The same on another device."""
+        return Examples(*(None if rows is None else rows.to(device) for rows in self))  # type: ignore[arg-type]
+
 
 class Graph(NamedTuple):
     """A whole graph, as a network takes it that looks at neighbours itself."""

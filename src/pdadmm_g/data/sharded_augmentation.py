@@ -118,7 +118,7 @@ class OwnRows:
 class ShardedAugment:
     """A :class:`GraphAugment` on the nodes of a part, one of those that the processes ``across`` have.
 
-    All of its methods but :meth:`rows` are called by all of these together.
+    All of its methods but :meth:`rows` and :meth:`blocks` are called by all of these together.
     """
 
     def __init__(self, part: Part, augment: GraphAugment, across: Across, make_gather: GatherMaker) -> None:
@@ -148,9 +148,13 @@ class ShardedAugment:
             figures |= {"entries": self._matrix.entries, "columns": self._matrix.columns}
             figures |= {"multiply_seconds": self._matrix.seconds, "gather_seconds": self._matrix.gather_seconds}
             figures |= {"sent": self._gather.sent, "shared": self._gather.shared}
-            self._gather.close()
-        self._gather = self._matrix = self._scale = None
+        self._release()
         return figures
+
+    def _release(self) -> None:
+        if self._gather is not None:
+            self._gather.close()
+        self._gather = self._matrix = None
 
     @property
     def width(self) -> int:
@@ -166,6 +170,25 @@ class ShardedAugment:
         step = max(1, ROW_BYTES // (4 * self.width))
         for start in range(0, self.part.count, step):
             yield self.rows(slice(start, min(start + step, self.part.count)))
+
+    def copies(self, index: NDArray[Any], factors: Tensor) -> Tensor:
+        """Augmented rows of nodes of the part in copies of all features (copies, nodes, columns).
+
+        Before propagation each copy has the features of every node times ``factors`` (copies, nodes of the part); it is
+        normalised as the clean features are.
+        """
+        width, matrix = self.width // self.augment.blocks, self.matrix
+        out = torch.empty(len(factors), len(index), self.width)
+        for start in range(0, width, self.step):
+            H = self._features(start, min(start + self.step, width))
+            for copy, factor in zip(out, factors, strict=True):
+                for block, operated in enumerate(self.augment.operator(matrix, H * factor[:, None])):
+                    first = block * width + start
+                    copy[:, first : first + H.shape[1]] = operated[index]
+        self._release()
+        for copy in out:
+            self._normalized(copy)
+        return out
 
     def _normalized(self, rows: Tensor) -> Tensor:
         return normalized(rows, self.augment.normalize, self.augment.blocks, self.augment.mean, self.augment.scale)

@@ -17,6 +17,7 @@ What happens behind it:
 ``checkpoint``      what a run goes on from, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``rounds``          rounds of a stage in which nodes without labels teach
+``round_rows``      the rows of such a round, from one process or from several that have nodes of their own
 ``unlabelled_choice``  whether and how they do, where that is left to the data
 ``weight_decay``    how much of it, where that is left to the data
 ``gradient``        the methods to compare with, by backpropagation

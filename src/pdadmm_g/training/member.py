@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from ..config import ModelConfig
 from ..data.examples import Examples, part_of
 from ..engine.plan import Plan
 from ..engine.row_sums import RowSums
-from ..engine.team import Team
+from ..engine.team import Line, Team
 from .checkpoint import Checkpointing
 
 
@@ -178,3 +179,39 @@ def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None
     y = empty(len(mine), soft) if soft else torch.empty(len(mine), dtype=torch.int64, device=torch.device(device))
     X, y = line.receive(empty(len(mine), features), 0), line.receive(y, 0)
     return Examples(X, y, line.receive(empty(len(mine)), 0) if weighted else None)
+
+
+def counts_of(line: Line, number: int) -> list[int]:
+    """How many each process of a line has, on all of them."""
+    return line.concat(torch.tensor([number]), [1] * line.size).tolist()
+
+
+def spread_evenly(examples: Examples, line: Line) -> Examples | None:
+    """The part of all examples, in the order of the processes, that this one has to have for all to have as many.
+
+    None where there are none at all.
+    """
+    counts = counts_of(line, len(examples.y))
+    total, before = sum(counts), np.cumsum([0, *counts]).tolist()
+    if total == 0:
+        return None
+    mine = part_of(total, line.rank, line.size)
+    own = Examples(*(None if x is None else x.new_empty(len(mine), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
+    for source in range(line.size):
+        for target in range(line.size):  # in the same order for all, so that nobody waits in a circle
+            part = part_of(total, target, line.size)
+            first, last = max(part.start, before[source]), min(part.stop, before[source + 1])
+            if first >= last or line.rank not in (source, target):
+                continue
+            for given, taken in zip(examples, own, strict=True):
+                if given is None or taken is None:
+                    continue
+                there = taken[first - part.start : last - part.start]
+                here = given[first - before[source] : last - before[source]]
+                if source == target:
+                    there.copy_(here)
+                elif line.rank == source:
+                    line.send(here, target)
+                else:
+                    line.receive(there, source)
+    return own

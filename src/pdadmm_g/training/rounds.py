@@ -14,19 +14,17 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.copies import NodeCopies
-from ..data.examples import Examples, part_of
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
-from .member import Lesson, Member, dealt, share_outline
+from .member import Lesson, Member, share_outline
 from .records import Record
+from .round_rows import RoundRows, Taught
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30
@@ -95,76 +93,37 @@ def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
 
 
 class Rounds:
-    """What a member of the team knows of the rounds: the first one has the nodes, all have the schedule."""
+    """What a member of the team knows of the rounds."""
 
-    def __init__(self, member: Member, copies: NodeCopies | None, labelled: Examples | None, seed: int) -> None:
+    def __init__(self, member: Member, rows: RoundRows) -> None:
         self.base = member
-        self.copies = copies
-        #: All nodes with labels, where the copies are.
-        self.labelled = labelled
-        self.seed = seed
-        #: The last known class of every node that may teach, -1 where none is known.
-        self.known: Tensor | None = None
-        if copies is not None:
-            self.known = torch.full((len(copies.others),), -1, device=copies.others.device)
+        self.rows = rows
 
     def member(self, step: Step, plan: Plan, weights: list[Weights]) -> Member:
         """The member as it takes part in a round that starts from these weights of its layers."""
-        config = self._config(step)
         if step.round == 0:
-            return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
-        X, place, sample = self._draw(step)
-        asked = self._asked(None if X is None else X[:, place:], sample)
-        rows = int(self.base.team.chain.broadcast(torch.tensor([0 if asked is None else len(asked)]), 0))
-        mean, agreement = self._mean(self._logits(plan, weights, asked, rows), plan)
-        changed = None
-        if sample is not None:
-            assert self.known is not None
-            now, before = mean.argmax(1), self.known[sample]
-            seen = before >= 0
-            changed = float((now != before)[seen].double().mean()) if bool(seen.any()) else None
-            self.known[sample] = now
-        return self._taught(config, X, mean, Lesson(step.round, agreement, changed))
+            return self._alone(step)
+        drawn = self.rows.draw(step.round)
+        number = 0 if drawn.asked is None else len(drawn.asked)
+        number = int(self.base.team.chain.broadcast(torch.tensor([number]), 0))
+        mean, agreement = self._mean(self._logits(plan, weights, drawn.asked, number), plan)
+        taught = self.rows.taught(drawn, mean)
+        return self._taught(step, taught, agreement, taught.changed)
 
     def resumed(self, step: Step, saved: Checkpoint) -> Member:
         """The member as it was in the round of a checkpoint."""
-        config = self._config(step)
         if step.round == 0:
-            return dataclasses.replace(self.base, config=config, lesson=Lesson(0))
-        X, _, _ = self._draw(step)
-        mean = self.base.outline.like
-        if self.copies is not None:
-            tensors = saved.lesson(mean)
-            mean, self.known = tensors["mean"], tensors["known"]
+            return self._alone(step)
+        taught = self.rows.resumed(self.rows.draw(step.round), saved, self.base.outline.like)
         last = saved.history[-1]
-        return self._taught(config, X, mean, Lesson(step.round, last["agreement"], last["changed"]))
+        return self._taught(step, taught, last["agreement"], last["changed"])
 
     def _config(self, step: Step) -> ModelConfig:
         return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, epochs_of(step.round)))
 
-    def _draw(self, step: Step) -> tuple[Tensor | None, int, Tensor | None]:
-        """Copies of the rows of nodes, how many of these have labels, and the places of the others in the pool."""
-        if self.copies is None:
-            return None, 0, None
-        config, labelled, pool = self.base.config, self.copies.training, self.copies.others
-        assert config.unlabelled is not None
-        order, noise = np.random.SeedSequence([self.seed, step.round]).generate_state(2, np.uint64).tolist()
-        generator = torch.Generator().manual_seed(order)
-        sample = torch.randperm(len(pool), generator=generator)[: config.unlabelled].to(pool.device)
-        nodes = torch.cat([labelled, pool[sample]])
-        return self.copies.copies.draw(nodes, config.copies, noise), len(labelled), sample
-
-    def _asked(self, X: Tensor | None, sample: Tensor | None) -> Tensor | None:
-        """The copies, one after the other, of the nodes that this shard asks, on the first worker of its chain."""
-        config = self.base.config
-        nodes = None
-        if X is not None and sample is not None:
-            nodes = Examples(X.transpose(0, 1).flatten(1), sample)
-        nodes = dealt(self.base.team, nodes, config.device)
-        if nodes is None:
-            return None
-        number, columns = nodes.X.shape
-        return nodes.X.view(number, config.copies, columns // config.copies).transpose(0, 1).flatten(0, 1)
+    def _alone(self, step: Step) -> Member:
+        """The member before the first round, in which labelled nodes train alone."""
+        return dataclasses.replace(self.base, config=self._config(step), lesson=Lesson(0))
 
     def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None, rows: int) -> Tensor | None:
         """Logits of rows that the first worker has, on the last one: activations pass down the chain."""
@@ -184,9 +143,9 @@ class Rounds:
         return None
 
     def _mean(self, logits: Tensor | None, plan: Plan) -> tuple[Tensor, float]:
-        """The mean of the probabilities over the copies, on the first worker, and on how many all agree, everywhere."""
+        """The mean of the probabilities over the copies, on the chain's first worker, and on how many all agree."""
         team, outline, copies = self.base.team, self.base.outline, self.base.config.copies
-        chain, shards = team.chain, team.rows.size
+        chain = team.chain
         agreement = torch.zeros(2, dtype=torch.float64)  # nodes on whose class all copies agree, and nodes
         mean = outline.like
         if logits is not None:
@@ -203,41 +162,15 @@ class Rounds:
                 chain.send(mean, 0)
             elif chain.rank == 0:
                 mean = chain.receive(outline.like.new_empty(number, outline.sizes.classes), plan.last)
-        if chain.rank == 0:
-            mean = team.rows.concat(mean, [len(part_of(int(agreement[1]), place, shards)) for place in range(shards)])
         return mean, float(agreement[0] / agreement[1])
 
-    def _taught(self, config: ModelConfig, X: Tensor | None, mean: Tensor, lesson: Lesson) -> Member:
+    def _taught(self, step: Step, taught: Taught, agreement: float | None, changed: float | None) -> Member:
         """The member with the rows of a round."""
-        base, training = self.base, None
-        if X is not None:
-            assert self.labelled is not None
-            assert config.sharpness is not None
-            assert self.known is not None
-            training = _examples(X, self.labelled, _sharpened(mean, config.sharpness), config.trust)
-            lesson = lesson._replace(tensors={"mean": mean, "known": self.known})
-        training = dealt(base.team, training, config.device)
+        base, config = self.base, self._config(step)
         outline = share_outline(
-            base.team, training, base.validation, base.outline.sizes.classes, config.device, base.training
+            base.team, taught.training, base.validation, base.outline.sizes.classes, config.device, base.training
         )
+        lesson = Lesson(step.round, agreement, changed, taught.tensors)
         return dataclasses.replace(
-            base, config=config, outline=outline, training=training, scored=base.training, lesson=lesson
+            base, config=config, outline=outline, training=taught.training, scored=base.training, lesson=lesson
         )
-
-
-def _sharpened(mean: Tensor, power: float) -> Tensor:
-    """Each row to this power; one of which nothing is left in its precision, in relation to its largest entry."""
-    sharp = mean**power
-    return torch.where(sharp.sum(1, keepdim=True) > 0, sharp, (mean / mean.amax(1, keepdim=True)) ** power)
-
-
-def _examples(X: Tensor, labelled: Examples, sharp: Tensor, trust: float) -> Examples:
-    """The rows of a round: each copy of the nodes with labels, then of those without if they weigh anything."""
-    t = labelled.targets.distribution(sharp.new_empty(len(labelled.y), sharp.shape[1]))
-    weights = sharp.new_ones(len(t)) if labelled.weights is None else labelled.weights
-    if trust and len(sharp):
-        others = weights.sum() * (trust / len(sharp))
-        weights = torch.cat([weights, others.expand(len(sharp))])
-        t = torch.cat([t, sharp / sharp.sum(1, keepdim=True)])
-    copies = len(X)
-    return Examples(X[:, : len(t)].flatten(0, 1), t.repeat(copies, 1), (weights / copies).repeat(copies))

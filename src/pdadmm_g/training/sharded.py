@@ -15,12 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
 from ..data.checks import MASKS
-from ..data.examples import Examples, part_of
+from ..data.examples import Examples
 from ..data.sharded_augmentation import ShardedAugment
+from ..data.sharded_copies import ShardedCopies
 from ..data.shards import Description, Part, ShardFolder, shard_name
 from ..data.weights import class_factors
 from ..engine.agreement import agreed, same
@@ -29,9 +31,11 @@ from ..engine.team import Line, Team
 from ..errors import InputError
 from ..hardware import compute_threads
 from .checkpoint import Checkpointing
+from .member import counts_of, spread_evenly
 from .records import Record
 from .sharded_scores import Scores, score
 from .train import TrainingResult, train
+from .unlabelled_choice import NORMALIZATIONS, OPERATORS, SHARPNESSES, UNLABELLED, WEIGHT_DECAYS
 from .weight_decay import MOST_ROWS, choose_weight_decay
 
 #: Masks that should not share nodes.
@@ -68,21 +72,30 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
     if config.by_gradient:
         raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
-    if config.unlabelled:
-        raise InputError("unlabelled must be 0 on a sharded folder: nodes without labels teach on one file only")
+    if config.unlabelled and config.drop_entries:
+        raise InputError("drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only")
+    # Where nodes without labels teach, the first of what would be tried otherwise.
+    usual, own_share = OPERATORS[0] if config.unlabelled else (DEFAULT_HOPS, DEFAULT_TELEPORT)
     augment, normalize, hops = config.augment, config.normalize, config.hops
     if augment == "auto":
-        augment, hops = ("average", hops or DEFAULT_HOPS) if whole.edges else ("none", 1)
-    normalize = "centered" if normalize == "auto" else normalize
-    teleport = DEFAULT_TELEPORT if config.teleport is None else config.teleport
+        augment, hops = ("average", hops or usual) if whole.edges else ("none", 1)
+    teleport = own_share if config.teleport is None else config.teleport
+    if normalize == "auto":
+        normalize = NORMALIZATIONS[0] if config.unlabelled else "centered"
     taken = []
     if "auto" in (config.augment, config.normalize):
         of = f" of {hops} hops" if augment != "none" else ""
         taken.append(f"features: {augment}{of}, {normalize}: the default for a sharded folder, where none are tried")
     if config.unlabelled is None:
-        taken.append("nodes without labels do not teach: the data are in shards")
+        taken.append(
+            "nodes without labels do not teach: whether they help is not tried on a sharded folder; set unlabelled, to "
+            f"{UNLABELLED} for instance, if they should"
+        )
     settings: dict[str, Any] = {"augment": augment, "hops": hops, "normalize": normalize, "teleport": teleport}
-    return dataclasses.replace(config, **settings, unlabelled=0), tuple(taken)
+    settings |= {"unlabelled": config.unlabelled or 0}
+    if config.unlabelled:
+        settings |= {"drop_entries": 0.0, "sharpness": config.sharpness or SHARPNESSES[0]}
+    return dataclasses.replace(config, **settings), tuple(taken)
 
 
 def fit_sharded(
@@ -103,17 +116,23 @@ def fit_sharded(
     with compute_threads(config.threads):
         rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
         soft = str(whole.arrays.get("y")).startswith("float")
-        classes, weights = _classes(_census(rows, team, whole), team, config, dataset, soft=soft)
+        census = _census(rows, team, whole)
+        classes, weights = _classes(census, team, config, dataset, soft=soft)
+        if census.number == whole.nodes:
+            config = dataclasses.replace(config, unlabelled=0)  # nobody is left to teach
         augment = augmentation(config)
         sharded, figures = augmented(team, part, augment, say)
-        training = validation = None
+        training = validation = copies = None
         if rows is not None and sharded is not None:
-            training, validation = _examples(rows, sharded, team.rows, classes, weights)
+            training, validation, labelled = _spread_examples(rows, sharded, team.rows, classes, weights)
             config = _with_weight_decay(training, validation, len(classes), config, seed, team.rows)
-            training, validation = (_on(examples, config.device) for examples in (training, validation))
+            if config.unlabelled:
+                copies = ShardedCopies(sharded, config.drop, np.flatnonzero(rows.masks[MASKS[0]]), labelled)
+            training = training.to(config.device)
+            validation = None if validation is None else validation.to(config.device)
         result = train(
             training, validation, len(classes), config, seed=seed, on_epoch=on_epoch if team.rank == 0 else None,
-            team=team, checkpointing=checkpointing, spread=True,
+            team=team, checkpointing=checkpointing, copies=copies, spread=True,
         )  # fmt: skip
         scores = None
         if result is not None and sharded is not None and rows is not None:
@@ -256,67 +275,43 @@ def _classes(
     return classes, None if bool((factors == 1).all()) else factors.float()
 
 
-def _examples(
+def _spread_examples(
     rows: OwnNodes, sharded: ShardedAugment, line: Line, classes: NDArray[Any], weights: Tensor | None
-) -> tuple[Examples, Examples | None]:
-    """The rows that train and validate here: all processes have as many, whatever nodes they read."""
-    found: list[Examples | None] = []
-    for name in MASKS[:2]:
-        index = np.flatnonzero(rows.masks.get(name, np.zeros(0, dtype=bool)))
-        labels = torch.from_numpy(np.searchsorted(classes, rows.hard[index]))
-        y = torch.from_numpy(rows.y[index]).float() if name == "train_mask" and rows.y.ndim == 2 else labels
-        own = None if weights is None or name != "train_mask" else weights[labels]
-        found.append(spread_evenly(Examples(sharded.rows(index), y, own), line))
-    training, validation = found
-    assert training is not None
-    return training, validation
+) -> tuple[Examples, Examples | None, Targets]:
+    """The rows that train and validate here: all processes have as many, whatever nodes they read.
 
-
-def spread_evenly(examples: Examples, line: Line) -> Examples | None:
-    """The part of all examples, in the order of the processes, that this one has to have for all to have as many.
-
-    None where there are none at all.
+    And what the own nodes that train should become.
     """
-    counts = line.concat(torch.tensor([[len(examples.y)]]), [1] * line.size).view(-1).tolist()
-    total, before = sum(counts), np.cumsum([0, *counts]).tolist()
-    if total == 0:
-        return None
-    mine = part_of(total, line.rank, line.size)
-    own = Examples(*(None if x is None else x.new_empty(len(mine), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
-    for source in range(line.size):
-        for target in range(line.size):  # in the same order for all, so that nobody waits in a circle
-            part = part_of(total, target, line.size)
-            first, last = max(part.start, before[source]), min(part.stop, before[source + 1])
-            if first >= last or line.rank not in (source, target):
-                continue
-            for given, taken in zip(examples, own, strict=True):
-                if given is None or taken is None:
-                    continue
-                there = taken[first - part.start : last - part.start]
-                here = given[first - before[source] : last - before[source]]
-                if source == target:
-                    there.copy_(here)
-                elif line.rank == source:
-                    line.send(here, target)
-                else:
-                    line.receive(there, source)
-    return own
+    own = _examples(rows, sharded, MASKS[0], classes, weights)
+    training = spread_evenly(own, line)
+    assert training is not None
+    return training, spread_evenly(_examples(rows, sharded, MASKS[1], classes, weights), line), own.targets
 
 
-def _on(examples: Examples | None, device: str) -> Examples | None:
-    if examples is None:
-        return None
-    return Examples(*(None if x is None else x.to(device) for x in examples))  # type: ignore[arg-type]
+def _examples(
+    rows: OwnNodes, sharded: ShardedAugment, name: str, classes: NDArray[Any], weights: Tensor | None
+) -> Examples:
+    """The own nodes that train or validate, as the mask of this name says."""
+    index = np.flatnonzero(rows.masks.get(name, np.zeros(0, dtype=bool)))
+    labels = torch.from_numpy(np.searchsorted(classes, rows.hard[index]))
+    training = name == MASKS[0]
+    y = torch.from_numpy(rows.y[index]).float() if training and rows.y.ndim == 2 else labels
+    return Examples(sharded.rows(index), y, None if weights is None or not training else weights[labels])
 
 
 def _with_weight_decay(
     training: Examples, validation: Examples | None, classes: int, config: ModelConfig, seed: int, line: Line
 ) -> ModelConfig:
-    """``config`` with the weight decay that the first process finds best on a sample of all rows, see there."""
+    """``config`` with the weight decay that the first process finds best on a sample of all rows, see there.
+
+    Where nodes without labels teach, the first of what would be tried otherwise.
+    """
     if config.weight_decay is not None:
         return config
-    samples = [None if rows is None else _sample(rows, line) for rows in (training, validation)]
     number = float(line.sum(torch.tensor(training.targets.rows().number, dtype=torch.float64)))
+    if config.unlabelled:
+        return dataclasses.replace(config, weight_decay=WEIGHT_DECAYS[0] * number)
+    samples = [None if rows is None else _sample(rows, line) for rows in (training, validation)]
     assert samples[0] is not None
     if line.rank > 0:
         return config
@@ -331,7 +326,7 @@ def _with_weight_decay(
 
 def _sample(examples: Examples, line: Line) -> Examples:
     """Evenly spaced ones of the examples of all processes, on each, as many as a choice looks at."""
-    counts = line.concat(torch.tensor([[len(examples.y)]]), [1] * line.size).view(-1).tolist()
+    counts = counts_of(line, len(examples.y))
     step = -(-sum(counts) // MOST_ROWS)
     before = np.cumsum([0, *counts]).tolist()
     sizes = [len(range(-first % step, count, step)) for first, count in zip(before, counts, strict=False)]

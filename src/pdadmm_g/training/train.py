@@ -10,7 +10,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +30,12 @@ from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
 from .member import Member, Sizes, dealt, share_outline
 from .records import Record
+from .round_rows import DealtRows, RoundRows, SpreadRows
 from .rounds import Rounds, is_over, margin, schedule
 from .stage import Stage
+
+if TYPE_CHECKING:  # a worker process starts faster without graphs
+    from ..data.sharded_copies import ShardedCopies
 
 
 @dataclass
@@ -68,7 +72,7 @@ def train(
     on_epoch: Callable[[Record], None] | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
-    copies: NodeCopies | None = None,
+    copies: NodeCopies | ShardedCopies | None = None,
     spread: bool = False,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
@@ -95,7 +99,7 @@ def train(
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
     outline = share_outline(team, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
-    rounds = Rounds(member, copies, labelled, seed) if config.unlabelled else None
+    rounds = Rounds(member, _round_rows(member, copies, labelled, seed, spread=spread)) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, rounds, seed, basis, history, on_epoch)
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
@@ -103,16 +107,27 @@ def train(
     weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
     if (team.chain if spread else team).rank != 0:
         return None
-    parameters = [(w.W, w.b) for w in weights if not (drops_idle(config) and _is_idle(w))]
+    parameters = [(w.W, w.b) for w in weights if not (_drops_idle(config) and _is_idle(w))]
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     model = GAMLP.from_parameters(parameters, config.activation)
     return TrainingResult(model, history, grown.status, grown.plan, grown.message)
 
 
-def drops_idle(config: ModelConfig) -> bool:
+def _drops_idle(config: ModelConfig) -> bool:
     """Do depths that gained nothing leave no layers behind? Where an identity layer changes nothing."""
     return config.growth == "gain" and config.activation in ("relu", "identity")
+
+
+def _round_rows(
+    member: Member, copies: NodeCopies | ShardedCopies | None, labelled: Examples | None, seed: int, *, spread: bool
+) -> RoundRows:
+    """Where the rows of rounds come from: the first worker of each chain, or that of all, who has all ``labelled``."""
+    if spread:
+        assert not isinstance(copies, NodeCopies)
+        return SpreadRows(member.team, member.config, copies, seed)
+    assert copies is None or isinstance(copies, NodeCopies)
+    return DealtRows(member.team, member.config, copies, None if labelled is None else labelled.targets, seed)
 
 
 def _is_idle(layer: Weights) -> bool:

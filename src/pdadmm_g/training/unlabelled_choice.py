@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ UNLABELLED = 2000
 #: node, each with each, since features of larger spread need less of it; then whether single entries of the features
 #: are dropped, if most of these are zero, and sharpness, each from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
-NORMALIZATIONS = ("unit", "centered")
+NORMALIZATIONS: tuple[Literal["unit"], Literal["centered"]] = ("unit", "centered")
 WEIGHT_DECAYS = (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
