@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig, label_name, settings_where
+from .config import ModelConfig, Scoring, label_name, settings_where
 from .data.augmentation import GraphAugment, whole_graph
 from .data.augmentation_choice import augmentation
 from .data.checks import (
@@ -128,6 +128,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         levels: tuple[float, ...] | Literal["paper"] | None = None,
         epochs: int = 300,
         patience: int | None = 100,
+        scoring: Scoring = "accuracy",
+        calibrate: bool = False,
         tolerance: float = 1e-6,
         eval_every: int = 1,
         unlabelled: int | None = None,
@@ -173,6 +175,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.levels = levels
         self.epochs = epochs
         self.patience = patience
+        self.scoring = scoring
+        self.calibrate = calibrate
         self.tolerance = tolerance
         self.eval_every = eval_every
         self.unlabelled = unlabelled
@@ -284,6 +288,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
+        if callable(self.config_.scoring):
+            del settings["scoring"]  # a function has no place in a file, and has done its work
         about = Saved(
             settings, self.augmentation_ is not None, self.n_features_in_, self.classes_.tolist(), self.status_.name
         )

@@ -79,9 +79,10 @@ def _metavar(kind: Any) -> str:
     if origin is tuple:
         return f"{_metavar(arguments[0])},..."
     if origin in (types.UnionType, typing.Union):
-        # A mapping is for files and Python: there is no way to write it here.
+        # A mapping is for files and Python, a function for Python alone: there is no way to write them here.
+        unwritten = (Mapping, Callable)
         written = [
-            option for option in arguments if option is not type(None) and typing.get_origin(option) is not Mapping
+            option for option in arguments if option is not type(None) and typing.get_origin(option) not in unwritten
         ]
         return "|".join(map(_metavar, written))
     return {int: "N", float: "X", str: "TEXT"}[kind]

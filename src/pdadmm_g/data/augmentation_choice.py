@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
+from ..metrics import Scorer, score
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
 from .examples import at_most
@@ -47,9 +48,9 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> ModelConfig:
-    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of logistic regression.
+    """``config`` with augment, hops and normalize filled in: the best by validation score of logistic regression.
 
-    Of equally accurate ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
+    Of equally good ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class.
     """
     if config.teleport is None:
@@ -65,13 +66,14 @@ def choose_augmentation(
         return dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
-    best, choice = (-1.0, -math.inf), config
+    best, choice = (-math.inf, -math.inf), config
     for candidate, rows in _candidates(data, torch.cat(parts), config):
         for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
             candidate = dataclasses.replace(candidate, normalize=normalize)
-            score = _linear_score(augmentation(candidate).fit_rows(rows), [labels[part] for part in parts], weights)
-            if score > best:
-                best, choice = score, candidate
+            features = augmentation(candidate).fit_rows(rows)
+            found = _linear_score(features, [labels[part] for part in parts], weights, config.scoring)
+            if found > best:
+                best, choice = found, candidate
     return choice
 
 
@@ -86,8 +88,10 @@ def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tupl
         yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
 
 
-def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:
-    """Validation accuracy and minus log loss of the best of a few logistic regressions."""
+def _linear_score(
+    X: Tensor, labels: list[Tensor], weights: Tensor | None = None, scoring: str | Scorer = "accuracy"
+) -> tuple[float, float]:
+    """Validation score and minus log loss of the best of a few logistic regressions."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
@@ -100,13 +104,13 @@ def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None
     known = np.isin(y_val, y)
     number = len(y) if weights is None else float(weights.double().sum())
     sample_weight = None if weights is None else weights.double().numpy()
-    best = (-1.0, -math.inf)
+    places = np.where(known, np.searchsorted(np.unique(y), y_val), -1)
+    best = (-math.inf, -math.inf)
     for ridge in RIDGES:
         model = LogisticRegression(C=1 / (ridge * number), max_iter=200, tol=1e-3)
         model.fit(training.numpy(), y, sample_weight)
-        accuracy = float((model.predict(validation.numpy()) == y_val).mean())
-        loss = math.inf
-        if known.any():
-            loss = log_loss(y_val[known], model.predict_proba(validation.numpy()[known]), labels=model.classes_)
-        best = max(best, (accuracy, -loss))
+        P = model.predict_proba(validation.numpy())
+        loss = log_loss(y_val[known], P[known], labels=model.classes_) if known.any() else math.inf
+        found = score(scoring, places, P)
+        best = max(best, (-math.inf if found is None else found, -loss))
     return best

@@ -93,7 +93,7 @@ def train_sharded_run(
         return None
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
-    summary = summary_of(classifier, config, result["accuracies"], result["confusion"])
+    summary = summary_of(classifier, config, result["accuracies"], {"confusion": result["confusion"]})
     summary |= {"processes": result["processes"]}
     folder.finish(summary, classifier)
     return summary

@@ -63,7 +63,7 @@ def prepare_graph(
     augment.basis = choice.basis
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    features = augment.fit(data, nodes, source=choice.source) if graph is None else nodes
+    features = augment.fit_transform(data, nodes, source=choice.source) if graph is None else nodes
     X = dict(zip(masks, features.to(config.device).split([*map(len, parts.values())]), strict=True))
     validation, scored = (
         Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]

@@ -7,6 +7,7 @@ import math
 
 from ..config import ModelConfig
 from ..data.examples import Examples, some_examples
+from .records import judged
 from .train import train
 
 #: Taken where there is no validation node.
@@ -19,7 +20,7 @@ MOST_ROWS = 2000
 def choose_weight_decay(
     training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
 ) -> ModelConfig:
-    """``config`` with the weight decay filled in: the best by validation accuracy of the first stage."""
+    """``config`` with the weight decay filled in: the best by validation score of the first stage."""
     if config.weight_decay is not None:
         return config
     if validation is None:
@@ -27,7 +28,7 @@ def choose_weight_decay(
     some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
     assert config.stages is not None
     depth = config.stages[0]
-    best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
+    best, choice = (-math.inf, -math.inf), DEFAULT_WEIGHT_DECAY
     for weight_decay in WEIGHT_DECAYS:
         pilot = dataclasses.replace(
             config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, weight_decay=weight_decay,
@@ -36,8 +37,8 @@ def choose_weight_decay(
         )  # fmt: skip
         result = train(some, other, num_classes, pilot, seed=seed)
         assert result is not None
-        measured = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
-        score = max(((record["val_accuracy"], -record["val_loss"]) for record in measured), default=best)
+        scores = filter(None, map(judged, result.uninterrupted().history))
+        score = max(scores, default=best)
         if score > best:
             best, choice = score, weight_decay
     # The risk is a sum over rows: with more of them the same pull needs a larger weight.
