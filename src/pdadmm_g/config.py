@@ -138,6 +138,14 @@ def option(
     return field(default=default, metadata=about)
 
 
+def described(item: dataclasses.Field[Any]) -> str:
+    """The help text of a setting, with its default."""
+    text = str(item.metadata["help"])
+    if item.default is None or "[default" in text:
+        return text
+    return f"{text} [default: {str(item.default).lower() if isinstance(item.default, bool) else item.default}]"
+
+
 def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
     """The settings of a configuration of which :func:`option` says all of this, e.g. ``decides="nothing"``."""
     fields = dataclasses.fields(owner)

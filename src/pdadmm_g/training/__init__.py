@@ -17,6 +17,7 @@ What happens behind it:
 ``rounds``          rounds of a stage in which nodes without labels teach
 ``unlabelled_choice``  whether and how they do, where that is left to the data
 ``weight_decay``    how much of it, where that is left to the data
+``calibration``     the temperature that makes probabilities right
 ``gradient``        the methods to compare with, by backpropagation
 ``gcn``             one of them, which takes the whole graph
 ``grand``           another, which sees random copies of the features

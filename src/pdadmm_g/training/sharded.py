@@ -70,6 +70,8 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
         raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
     if config.unlabelled:
         raise InputError("unlabelled must be 0 on a sharded folder: nodes without labels teach on one file only")
+    if config.calibrate:
+        raise InputError("calibrate must be off on a sharded folder: probabilities are calibrated on one file only")
     augment, normalize, hops = config.augment, config.normalize, config.hops
     if augment == "auto":
         augment, hops = ("average", hops or DEFAULT_HOPS) if whole.edges else ("none", 1)

@@ -351,7 +351,7 @@ class Stage:
             logits, y = line.concat(logits, counts), line.concat(y, counts)
             value = score(self.config.scoring, y.cpu(), torch.softmax(logits.double(), dim=1).cpu())
             found[0] = math.nan if value is None else value
-            line.broadcast(found, 0)
+            found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
         return None if math.isnan(value) else value
 

@@ -12,7 +12,7 @@ function drawCurves(figure, svg, width) {
     return height;
   }
   const log = figure.scale === "log";
-  const [low, high] = valueRange(figure, curves);
+  const [low, high] = figure.mode === "end" ? endRange(figure, curves) : valueRange(figure, curves);
   const end = curves.reduce((most, { points }) => Math.max(most, points[points.length - 1].at), 0) || 1;
   const x = scale(0, end, box.left, box.right),
     y = scale(low, high, box.bottom, box.top, log);
@@ -21,10 +21,13 @@ function drawCurves(figure, svg, width) {
     svg.append(text(box.left - 7, y(tick) + 4, short(tick), { "text-anchor": "end" }));
   }
   drawBelow(figure, svg, selected, x, end, box);
+  const inside = s("g", { "clip-path": `url(#inside-${figure.id})` });
+  svg.append(clipTo(figure, box), inside);
   for (const curve of [...curves].reverse()) {
-    svg.append(drawCurve(curve, x, y));
-    if (figure.rounds) drawDots(svg, curve, x, y, box);
+    inside.append(drawCurve(curve, x, y));
+    if (figure.rounds) drawDots(inside, curve, x, y, box);
   }
+  for (const curve of curves) if (!figure.rounds && !curve.rank) markKept(inside, curve, x, y);
   const cursor = line(0, box.top, 0, box.bottom, "cursor");
   cursor.style.display = "none";
   svg.append(cursor);
@@ -100,6 +103,40 @@ function valueRange(figure, curves) {
   return [low, high];
 }
 
+/** What is outside of the axes is not drawn. */
+function clipTo(figure, { left, right, top, bottom }) {
+  const frame = { x: left - 6, y: top - 6, width: right - left + 12, height: bottom - top + 6 };
+  return s("defs", {}, s("clipPath", { id: `inside-${figure.id}` }, s("rect", frame)));
+}
+
+/** The values of the second half of the first curve of each run, and what lies between them. */
+const ends = (curves) =>
+  curves
+    .filter((curve) => !curve.rank)
+    .flatMap(({ points }) => points.slice(Math.floor(points.length / 2)).map((point) => point.value));
+
+function endRange(figure, curves) {
+  const values = ends(curves).map((value) => ({ value }));
+  return values.length ? valueRange(figure, [{ points: values }]) : valueRange(figure, curves);
+}
+
+/** Do the first curves move so little in their second half that they look flat beside their first one? */
+function isFlat(figure) {
+  const { curves } = curvesOf(figure, runs);
+  const range = (values) => Math.max(...values) - Math.min(...values);
+  const [late, all] = [ends(curves), curves.flatMap(({ points }) => points.map((point) => point.value))];
+  return late.length > 10 && range(late) > 0 && range(late) < 0.2 * range(all);
+}
+
+/** A ring around the epoch whose weights are kept; thinning may have left a neighbour of it. */
+function markKept(svg, { run, points }, x, y) {
+  if (run.facts.kept == null || points.length < 2) return;
+  const numbers = points.map((point) => point.number);
+  const { at, value } = points[before(numbers, run.facts.kept)];
+  const style = { stroke: run.colour };
+  svg.append(s("circle", { cx: x(at), cy: y(value), r: 4.5, class: "kept", "data-run": run.name, style }));
+}
+
 /** A path with gaps where points are left out; a dot, where there is but one. */
 function drawCurve({ run, rank, points }, x, y) {
   if (points.length === 1) {
@@ -158,7 +195,8 @@ function readCurves(figure, curves, cursor, x, at) {
 /** Where a value was read; if it is all of one run, also which round it was or which epochs the round had. */
 function readTitle(figure, { run, number, at }, alone) {
   if (figure.rounds) return alone ? roundTitle(run, number) : `round ${number}`;
-  const title = axis === "epoch" ? `epoch ${number}` : `${seconds(at)} of training`;
+  const kept = alone && run.facts.kept === number ? " (kept)" : "";
+  const title = (axis === "epoch" ? `epoch ${number}` : `${seconds(at)} of training`) + kept;
   const round = alone ? roundAt(run, number) : null;
   return round == null ? title : `${title}, round ${round}`;
 }
