@@ -352,7 +352,9 @@ def _figures(value: Any, most: float = math.inf) -> dict[str, float | None]:
 def _data(value: Any) -> dict[str, Any] | None:
     """The facts of the graph: numbers, and the quartiles of the degrees."""
     given = _mapping(value)
-    facts: dict[str, Any] = {name: given[name] for name in DATA_FACTS if is_number(given.get(name))}
+    facts: dict[str, Any] = {
+        name: given[name] for name in DATA_FACTS if is_number(given.get(name)) and abs(given[name]) < 1e15
+    }
     degrees = given.get("degrees")
     if isinstance(degrees, list) and len(degrees) == 5 and all(map(_is_count, degrees)):
         facts["degrees"] = degrees

@@ -5,14 +5,15 @@ function drawCurves(figure, svg, width) {
     box = { left: 54, right: width - 18, top: 22, bottom: height - 42 };
   const selected = shown().filter((run) => figure.keys.some(([key]) => pointsOf(figure, run, key).length));
   const { curves, dropped } = curvesOf(figure, selected);
-  figure.hint([figure.note, figure.more, dropped ? "Gaps: zero or less." : ""].filter(Boolean).join(" "));
+  const zoomed = figure.mode === "zoom" ? "Zoomed: the first epochs are out of sight." : "";
+  figure.hint([figure.note, figure.more, zoomed, dropped ? "Gaps: zero or less." : ""].filter(Boolean).join(" "));
   if (!curves.length) {
     const why = selected.length ? "no positive values to show on a log scale" : "all runs with this figure are hidden";
     svg.append(text(width / 2, height / 2, why, { "text-anchor": "middle" }));
     return height;
   }
   const log = figure.scale === "log";
-  const [low, high] = figure.mode === "end" ? endRange(figure, curves) : valueRange(figure, curves);
+  const [low, high] = figure.mode === "zoom" ? settledRange(figure, curves) : valueRange(figure, curves);
   const end = curves.reduce((most, { points }) => Math.max(most, points[points.length - 1].at), 0) || 1;
   const x = scale(0, end, box.left, box.right),
     y = scale(low, high, box.bottom, box.top, log);
@@ -27,7 +28,7 @@ function drawCurves(figure, svg, width) {
     inside.append(drawCurve(curve, x, y));
     if (figure.rounds) drawDots(inside, curve, x, y, box);
   }
-  for (const curve of curves) if (!figure.rounds && !curve.rank) markKept(inside, curve, x, y);
+  for (const curve of curves) if (figure.marks && !curve.rank) markKept(inside, curve, x, y);
   const cursor = line(0, box.top, 0, box.bottom, "cursor");
   cursor.style.display = "none";
   svg.append(cursor);
@@ -87,7 +88,7 @@ function curvesOf(figure, selected) {
 
 /** The values from lowest to highest and some air, but not where no value can be. */
 function valueRange(figure, curves) {
-  const values = curves.flatMap((curve) => curve.points.map((point) => point.value));
+  const values = curves.flatMap(valuesOf);
   let low = values.reduce((a, b) => Math.min(a, b)),
     high = values.reduce((a, b) => Math.max(a, b));
   if (figure.scale === "log") {
@@ -109,24 +110,27 @@ function clipTo(figure, { left, right, top, bottom }) {
   return s("defs", {}, s("clipPath", { id: `inside-${figure.id}` }, s("rect", frame)));
 }
 
-/** The values of the second half of the first curve of each run, and what lies between them. */
-const ends = (curves) =>
-  curves
-    .filter((curve) => !curve.rank)
-    .flatMap(({ points }) => points.slice(Math.floor(points.length / 2)).map((point) => point.value));
-
-function endRange(figure, curves) {
-  const values = ends(curves).map((value) => ({ value }));
-  return values.length ? valueRange(figure, [{ points: values }]) : valueRange(figure, curves);
+/** The values of the first curve of each run without their lowest tenth, where training begins. */
+function settled(curves) {
+  const values = curves.filter((curve) => !curve.rank).flatMap(valuesOf);
+  values.sort((a, b) => a - b);
+  return values.slice(Math.floor(values.length / 10));
 }
 
-/** Do the first curves move so little in their second half that they look flat beside their first one? */
+function settledRange(figure, curves) {
+  const values = settled(curves).map((value) => ({ value }));
+  return valueRange(figure, values.length ? [{ points: values }] : curves);
+}
+
+/** Does most of what the first curves show happen in a small part of their range, so that they look flat? */
 function isFlat(figure) {
   const { curves } = curvesOf(figure, runs);
-  const range = (values) => Math.max(...values) - Math.min(...values);
-  const [late, all] = [ends(curves), curves.flatMap(({ points }) => points.map((point) => point.value))];
-  return late.length > 10 && range(late) > 0 && range(late) < 0.2 * range(all);
+  const range = (values) => values.reduce((a, b) => Math.max(a, b)) - values.reduce((a, b) => Math.min(a, b));
+  const late = settled(curves);
+  return late.length > 10 && range(late) > 0 && range(late) < range(curves.flatMap(valuesOf)) / 3;
 }
+
+const valuesOf = (curve) => curve.points.map((point) => point.value);
 
 /** A ring around the epoch whose weights are kept; thinning may have left a neighbour of it. */
 function markKept(svg, { run, points }, x, y) {

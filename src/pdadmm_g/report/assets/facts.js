@@ -16,6 +16,7 @@ function facts() {
   const cards = [metricsCard(), ...dataCards()].filter(Boolean);
   byId("facts").append(...cards);
   byId("facts").hidden = !cards.length;
+  byId("facts").classList.toggle("several", several);
 }
 
 /** Of one run a row for each metric, of several a row for each run, on its test nodes or else those that validate. */

@@ -3,7 +3,7 @@
 // A figure is given its id, its title, the function that paints it, and what else it needs: note and label (what is
 // shown), more (what only the page says of it), keys (names of series), candidates (runs of which one is drawn), scale
 // (log or linear), rounds (whether its axis counts these), modes and mode (what may be drawn, and what is), folded
-// (whether only its title is shown until it is asked for), least and most (beyond which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
+// (whether only its title is shown until it is asked for), marks (whether the epoch that is kept is marked), least and most (beyond which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
 // range and steps (how the arrow keys walk), key (what the colours mean).
 const figures = [];
 const drawAll = () => figures.forEach(draw);
@@ -16,7 +16,7 @@ function addFigure(figure) {
     colours = h("p", { class: "note key" });
   const card = h(
     "figure",
-    { class: figure.folded ? "card figure folded" : "card figure", id: figure.id, "aria-labelledby": `title-${figure.id}` },
+    { class: `card figure${figure.folded ? " foldable folded" : ""}`, id: figure.id, "aria-labelledby": `title-${figure.id}` },
     titleBar(figure),
     note,
     plot,

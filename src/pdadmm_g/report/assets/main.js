@@ -6,6 +6,7 @@ const CURVES = [
     title: "Accuracy",
     note: "Solid: validation nodes; dashed: training nodes; ringed: the epoch that is kept.",
     zooms: true,
+    marks: true,
     series: { val_accuracy: "validation", train_accuracy: "training" },
     least: 0,
     most: 1,
@@ -15,13 +16,14 @@ const CURVES = [
     title: "Validation score",
     note: "What the setting 'scoring' names, by which validation chooses; ringed: the epoch that is kept.",
     zooms: true,
+    marks: true,
     series: { val_score: "validation" },
   },
   {
     id: "loss",
     title: "Loss",
     note: "Mean per node. Solid: validation nodes; dashed: training nodes; ringed: the epoch that is kept.",
-    zooms: true,
+    marks: true,
     series: { val_loss: "validation", train_loss: "training" },
     scale: "linear",
     least: 0,
@@ -53,7 +55,7 @@ function curveFigures() {
   for (const { series, zooms, folds, ...rest } of CURVES) {
     const figure = { ...rest, keys: Object.entries(series), label: rest.note, paint: drawCurves };
     if (!runs.some((run) => figure.keys.some(([key]) => run.series[key]))) continue;
-    if (zooms) Object.assign(figure, { modes: { all: "all", end: "zoom" }, mode: isFlat(figure) ? "end" : "all" });
+    if (zooms) Object.assign(figure, { modes: { all: "all", zoom: "zoom" }, mode: isFlat(figure) ? "zoom" : "all" });
     addFigure({ ...figure, folded: folds && folds(figure) });
   }
 }
@@ -77,9 +79,11 @@ function roundFigure() {
 }
 
 function workerFigures() {
-  const timed = runs.filter((run) => run.timeline),
-    staged = runs.filter((run) => run.stages.length);
-  const together = runs.some((run) => run.stages.some((stage) => stage.workers.length > 1));
+  const isTeam = (run) => run.stages.some((stage) => stage.workers.length > 1),
+    together = runs.some(isTeam);
+  // Where some runs had several workers, those with one have nothing to add.
+  const timed = runs.filter((run) => run.timeline && (isTeam(run) || !together)),
+    staged = runs.filter((run) => run.stages.length && (isTeam(run) || !together));
   if (timed.length)
     addFigure({
       id: "workers",
