@@ -1,4 +1,4 @@
-"""The accuracy of a finished run."""
+"""How good a finished run is."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from .text import percent
 PARTS = {"train": "train", "val": "validation", "test": "test"}
 
 
-@click.command(short_help="Print the accuracy of a run.")
+@click.command(short_help="Print accuracy and other figures of a run.")
 @data_options
 @output_options
 def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, output: Output) -> None:
-    """Print the accuracy (0 to 1) of the run folder RUN on the training, validation and test nodes.
+    """Print how good the run folder RUN is on the training, validation and test nodes.
 
-    Where the data set has no masks, the accuracy is that on all labelled nodes.
+    Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error. Where
+    the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is known.
 
     \b
     pdadmm-g evaluate runs/cora-0
     pdadmm-g evaluate runs/cora-0 --dataset other.npz
     pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
+    pdadmm-g evaluate runs/cora-0 --json | jq .metrics.test.f1_macro
     """
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
