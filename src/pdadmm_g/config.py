@@ -233,7 +233,7 @@ class ModelConfig:
     )
     epochs: int = option(300, "most epochs of each stage", TRAINING, rules=COUNT)
     patience: int | None = option(
-        100, "end a stage after so many epochs without better validation accuracy and restore the best weights; "
+        100, "end a stage after so many epochs without a better validation score and restore the best weights; "
         "'none' trains all epochs and keeps the last weights", TRAINING, rules=COUNT,
     )  # fmt: skip
     scoring: Scoring = option(  # noqa: RUF009 (a function does not change)

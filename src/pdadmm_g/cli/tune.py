@@ -43,11 +43,11 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     time_left = TimeLeft()
     found: dict[str, Any] = {}
 
-    name = "val_accuracy" if config.scoring == "accuracy" else "val_score"
+    key = "val_accuracy" if config.scoring == "accuracy" else "val_score"
 
     def show(trial: int, settings: dict[str, Any], score: float, best: RunConfig | None) -> None:
         if best is not None:
-            found.update({"trial": trial, name: score})
+            found.update({"trial": trial, key: score})
             write_atomically(out, best.to_yaml())
         text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                          for name, value in settings.items())  # fmt: skip

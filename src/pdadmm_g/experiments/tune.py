@@ -58,7 +58,7 @@ def search(
         if classifier.status_ is Status.INTERRUPTED:
             raise KeyboardInterrupt  # fit keeps what it has, which is no fair trial
         found = _score(classifier, data, config)
-        if found > highest:
+        if trial == 1 or found > highest:
             best, highest = candidate, found
         if on_trial is not None:
             on_trial(trial, settings or {"settings": "as given"}, found, best if best is candidate else None)

@@ -95,18 +95,20 @@ def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
     labels = hard_labels(data)
     parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
     parts = {mask.removesuffix("_mask"): part for mask, part in parts.items() if bool(part.any())}
-    nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1) if parts else torch.empty(0, dtype=torch.int64)
-    P = np.zeros((data.num_nodes, len(classifier.classes_)))
-    if parts:
-        P[nodes] = torch.softmax(classifier._logits(data, nodes).double(), dim=1)
-    places = class_places(labels, classifier.classes_)
-    figures = {name: metrics(places[part], P[part]) for name, part in parts.items()}
-    judged = next((name for name in ("test", "val") if name in parts), None)
+    names = [mask.removesuffix("_mask") for mask in MASKS]
+    if not parts:
+        return Judgement({f"{name}_accuracy": None for name in names}, {}, None, None)
+    nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
+    P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
+    places = class_places(labels[nodes], classifier.classes_)
+    own = {name: part[nodes].numpy() for name, part in parts.items()}
+    figures = {name: metrics(places[part], P[part]) for name, part in own.items()}
+    judged = next((name for name in ("test", "val") if name in own), None)
     bins = None
     if judged is not None:
-        bins = {"nodes": judged, "bins": reliability(places[parts[judged]], P[parts[judged]])}
-    predicted = torch.as_tensor(P.argmax(1))
-    names = [mask.removesuffix("_mask") for mask in MASKS]
+        bins = {"nodes": judged, "bins": reliability(places[own[judged]], P[own[judged]])}
+    predicted = torch.zeros(data.num_nodes, dtype=torch.int64)
+    predicted[nodes] = torch.as_tensor(P.argmax(1))
     return Judgement(
         {f"{name}_accuracy": figures[name]["accuracy"] if name in figures else None for name in names},
         figures,
