@@ -215,3 +215,18 @@ def test_any_settings(values: dict) -> None:
         return refused(error)
     assert RunConfig.from_settings(dataclasses.asdict(config)) == config
     return None
+
+
+def test_a_scorer_is_for_one_process(tmp_path: Path) -> None:
+    """A function cannot be told to others; names can, and are all that a file may have."""
+
+    def scorer(estimator: object, X: object, y: object) -> float:
+        return 0.0
+
+    assert ModelConfig.from_settings({"scoring": scorer, "workers": 1}).scoring is scorer
+    for mesh in ({"workers": 2}, {"shards": 2}, {"workers": "auto"}, {"plan": (5, 5)}):
+        with pytest.raises(InputError, match="scoring must be a name, not a function, where several processes train"):
+            ModelConfig.from_settings({"scoring": scorer, **mesh})
+        assert ModelConfig.from_settings({"scoring": "f1_macro", **mesh}).scoring == "f1_macro"
+    with pytest.raises(InputError, match="scoring must be one of accuracy, balanced_accuracy, .*, got f1"):
+        ModelConfig.from_settings({"scoring": "f1"})

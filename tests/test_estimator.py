@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import pickle
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
     expected = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
     actual = {name: parameter.default for name, parameter in signature.items() if name not in ("self", "random_state")}
     assert actual == expected
+
+
+def test_the_docstring_documents_every_parameter() -> None:
+    documented = re.findall(r"^        (\w+): ", GAMLPClassifier.__doc__ or "", re.MULTILINE)
+    assert set(documented) >= set(inspect.signature(GAMLPClassifier).parameters)
+    assert "neurons per hidden layer [default: 100]" in (GAMLPClassifier.__doc__ or "")
 
 
 def test_graph(tiny_graph: Data) -> None:
@@ -181,6 +188,8 @@ def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:
         clf.score(Data(x=tiny_graph.x, edge_index=tiny_graph.edge_index, y=torch.full((20,), -1)), [4])
     with pytest.raises(InputError, match="mask is empty"):
         clf.score(tiny_graph, torch.zeros(20, dtype=torch.bool))
+    with pytest.raises(InputError, match=r"labels of the graph, which it has already: write score\(data\)"):
+        clf.score(tiny_graph, tiny_graph.y)  # zeros and ones, which else would be a mask
     with pytest.raises(InputError, match="labels 'y' are missing"):
         clf.score(Data(x=tiny_graph.x, edge_index=tiny_graph.edge_index), [0])
     del tiny_graph.test_mask

@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from .errors import InputError
     from .estimator import GAMLPClassifier
     from .model import GAMLP
+    from .node_classifier import NodeClassifier
     from .status import Status
 
 __version__ = "0.1.0"
-__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "Status", "load_dataset"]
+__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "NodeClassifier", "Status", "load_dataset"]
 
 _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "estimator",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",
+    "NodeClassifier": "node_classifier",
     "Status": "status",
     "load_dataset": "data.datasets",
 }

@@ -101,6 +101,12 @@ FROM_ZERO: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0
 SHARE: tuple[Rule, ...] = (("must be in [0, 1)", lambda value: 0 <= value < 1),)
 PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" not in value),)
 
+#: What validation may choose by: a figure of :mod:`pdadmm_g.metrics`, or a scorer as scikit-learn has them.
+Scoring = (
+    Literal["accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "neg_log_loss"]
+    | Callable[..., float]
+)
+
 #: The groups in which settings are shown, in that order.
 RUN, GRAPH, NETWORK = "Data and run folder", "What the graph adds to the features", "Network"
 UNLABELLED = "Nodes without labels"
@@ -132,6 +138,14 @@ def option(
     """
     about = {"help": help, "group": group, "rules": rules, "decides": decides, "by_data": by_data, "method": method}
     return field(default=default, metadata=about)
+
+
+def described(item: dataclasses.Field[Any]) -> str:
+    """The help text of a setting, with its default."""
+    text = str(item.metadata["help"])
+    if item.default is None or "[default" in text:
+        return text
+    return f"{text} [default: {str(item.default).lower() if isinstance(item.default, bool) else item.default}]"
 
 
 def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
@@ -225,9 +239,17 @@ class ModelConfig:
     )
     epochs: int = option(300, "most epochs of each stage", TRAINING, rules=COUNT)
     patience: int | Literal["auto"] | None = option(
-        "auto", "end a stage after so many epochs without better validation accuracy and restore the best weights; "
+        "auto", "end a stage after so many epochs without a better validation score and restore the best weights; "
         "'none' trains all epochs and keeps the last weights [default: 50, 100 for other methods]", TRAINING,
         rules=COUNT_OR_AUTO,
+    )  # fmt: skip
+    scoring: Scoring = option(  # noqa: RUF009 (a function does not change)
+        "accuracy", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
+        "Python also a scorer(estimator, X, y) as scikit-learn has them", TRAINING,
+    )  # fmt: skip
+    calibrate: bool = option(
+        False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
+        "same classes, better probabilities", TRAINING,
     )  # fmt: skip
     tolerance: float = option(
         1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
@@ -319,6 +341,9 @@ class ModelConfig:
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
             rising = all(a < b for a, b in pairwise(single))
             _require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
+        alone = {self.workers, self.shards} <= {None, 1} and len(self.plan or (0,)) == 1
+        rule = "must be a name, not a function, where several processes train"
+        _require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
         others = "pdadmm-g" if self.by_gradient else "gradient"
         name = f"method {self.method}" if self.by_gradient else self.method
         for item in dataclasses.fields(self):
@@ -471,6 +496,9 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         return tuple(coerce(name, item, arguments[0]) for item in items)
     if origin is Mapping:
         return _class_weights(name, value)
+    if origin is Callable:
+        _require(callable(value), name, "must be a function", value)
+        return value
     if kind is bool:
         _require(isinstance(value, bool), name, "must be true or false", value)
         return value

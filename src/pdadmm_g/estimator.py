@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig, label_name, settings_where
+from .config import ModelConfig, Scoring, described, label_name, settings_where
 from .data.augmentation import GraphAugment, whole_graph
 from .data.augmentation_choice import augmentation
 from .data.checks import (
@@ -38,6 +39,7 @@ from .hardware import checked_device
 from .model import GAMLP, GCN
 from .status import Status
 from .tasks import Tasks, run_tasks, task
+from .training.calibration import calibrate, check_calibration
 from .training.checkpoint import Checkpointing
 from .training.fit import fit, kept
 from .training.prepare import prepare_graph, prepare_rows
@@ -73,8 +75,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
     of its weight.
 
-    The parameters are those of :class:`~pdadmm_g.config.ModelConfig`, which documents each, ``random_state``, and
-    ``verbose``: show what is being done, on standard error; by default in a notebook.
+    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``random_state``, and ``verbose``: show
+    what is being done, on standard error; by default in a notebook.
 
     Attributes:
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
@@ -134,6 +136,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         levels: tuple[float, ...] | Literal["paper"] | None = None,
         epochs: int = 300,
         patience: int | Literal["auto"] | None = "auto",
+        scoring: Scoring = "accuracy",
+        calibrate: bool = False,
         tolerance: float = 1e-6,
         eval_every: int = 1,
         unlabelled: int | None = None,
@@ -181,6 +185,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.levels = levels
         self.epochs = epochs
         self.patience = patience
+        self.scoring = scoring
+        self.calibrate = calibrate
         self.tolerance = tolerance
         self.eval_every = eval_every
         self.unlabelled = unlabelled
@@ -255,11 +261,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             config = checkpointing.decided(config)
         with run_tasks() as tasks:
             problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
+            check_calibration(problem)
             self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
             with task("training"):
                 result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
+            self.choices_ = (*problem.reasons, kept(result, self.config_))
+            if config.calibrate:
+                self.choices_ += (calibrate(result.model, problem),)
             self.times_ = tasks.times()
-        self.choices_ = (*problem.reasons, kept(result, self.config_))
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
@@ -282,7 +291,10 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         return torch.softmax(self._logits(X, nodes), dim=1).numpy()
 
     def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy. For a graph, ``y`` is the mask (or indices) of the nodes to score, by default its test mask."""
+        """Accuracy. For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score.
+
+        By default these are its test nodes.
+        """
         if not isinstance(X, Data):
             soft = _probabilities(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
@@ -291,6 +303,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("data: labels 'y' are missing")
         if y is None and "test_mask" not in data:
             raise InputError("data: 'test_mask' is missing: name the nodes to score")
+        if y is not None and _are_labels(y, data):
+            remedy = "write score(data) for the test nodes, score(data, data.val_mask) for others"
+            raise InputError(f"y are the labels of the graph, which it has already: {remedy}")
         mask = as_mask(data.test_mask if y is None else y, data.num_nodes, "mask")
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
@@ -306,6 +321,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
+        if callable(self.config_.scoring):
+            del settings["scoring"]  # a function has no place in a file, and has done its work
         about = Saved(
             settings, self.augmentation_ is not None, self.n_features_in_, self.classes_.tolist(), self.status_.name
         )
@@ -422,6 +439,27 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         elif self.augmentation_ is not None and self.augmentation_.mode != "none":
             require_edges(data)
         return data
+
+
+def _with_parameters(docstring: str) -> str:
+    """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
+    texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
+    texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
+    lines = [
+        textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
+        for name, text in texts.items()
+    ]
+    return docstring.replace("    Attributes:\n", "\n".join(["    Args:", *lines, "", "    Attributes:\n"]), 1)
+
+
+# For help() and notebooks; the site has the same texts in a table.
+GAMLPClassifier.__doc__ = _with_parameters(GAMLPClassifier.__doc__ or "")
+
+
+def _are_labels(y: Any, data: Data) -> bool:
+    """Are they not a choice of nodes, but a label for every node of the graph?"""
+    given = as_tensor(y, "mask must be booleans or a list of node indices").cpu()
+    return given.dtype != torch.bool and given.shape == data.y.shape and bool((given == data.y).all())
 
 
 def _probabilities(y: Any) -> Tensor | None:

@@ -1,11 +1,30 @@
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from torch_geometric.data import Data
 
 from helpers.commands import save
+
+
+def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
+    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
+    assert run("train", "--dataset", graph_file, *options)[0] == 0
+    code, out, _ = run("evaluate", "run")
+    assert code == 0
+    assert re.search(r"^val accuracy: 1.000$", out, re.MULTILINE)
+    assert re.search(r"^f1 macro: train 1.000, validation 1.000, test 1.000$", out, re.MULTILINE)
+    found = json.loads(run("evaluate", "run", "--json")[1])
+    assert list(found["metrics"]) == ["train", "val", "test"]
+    assert found["test_accuracy"] == found["metrics"]["test"]["accuracy"] == 1.0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"] == found["metrics"]
+    bare = tiny_graph.clone()
+    del bare.train_mask, bare.val_mask, bare.test_mask
+    found = json.loads(run("evaluate", "run", "--dataset", save(tmp_path / "bare.npz", bare), "--json")[1])
+    assert (found["test_accuracy"], found["accuracy"], found["roc_auc_ovr"]) == (None, 1.0, 1.0)
 
 
 @pytest.mark.filterwarnings("default::UserWarning")

@@ -247,3 +247,11 @@ def test_memory_stays_near_output(monkeypatch: pytest.MonkeyPatch) -> None:
     with Watch():
         GraphAugment("hops", 4).features(data, torch.arange(10))
     assert largest <= 4 * 8000 + nodes * 8
+
+
+@pytest.mark.parametrize("settings", [{"normalize": "unit"}, {"normalize": "centered"}, {"components": 2}])
+def test_fitting_gives_the_transform_and_fit_transform_the_rows(tiny_graph: Data, settings: dict[str, object]) -> None:
+    fitted = GraphAugment("average", 2, **settings)
+    assert fitted.fit(tiny_graph) is fitted
+    rows = GraphAugment("average", 2, **settings).fit_transform(tiny_graph)
+    assert torch.equal(fitted.features(tiny_graph), rows)

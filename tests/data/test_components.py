@@ -56,15 +56,15 @@ def test_rows_are_divided_by_their_sums_sparse_or_not(sparse) -> None:
 
 def test_as_many_directions_as_features_leave_the_distances_as_they_are() -> None:
     data = communities(40, features=12)
-    whole = GraphAugment("average", 2, normalize="unit").fit(data)
+    whole = GraphAugment("average", 2, normalize="unit").fit_transform(data)
     turned = GraphAugment("average", 2, normalize="unit", components=11)
-    rows = turned.fit(data)
+    rows = turned.fit_transform(data)
     assert rows.shape == (40, 11)
     assert turned.basis is not None
     assert (
         GraphAugment("average", 2, normalize="unit", components=12)
-        .fit(data)
-        .equal(GraphAugment("average", 2, normalize="unit", components=None).fit(data))
+        .fit_transform(data)
+        .equal(GraphAugment("average", 2, normalize="unit", components=None).fit_transform(data))
     )
     assert float((whole @ whole.mT - rows @ rows.mT).abs().max()) < 0.2
 
@@ -72,7 +72,7 @@ def test_as_many_directions_as_features_leave_the_distances_as_they_are() -> Non
 def test_what_was_learned_goes_to_another_transform() -> None:
     data = communities(40, features=12)
     first = GraphAugment("average", 2, normalize="centered", components=5)
-    rows = first.fit(data)
+    rows = first.fit_transform(data)
     second = GraphAugment("average", 2, normalize="centered", components=5)
     second.restore(first.learned(), 12)
     assert torch.allclose(second.features(data), rows, atol=1e-6)

@@ -45,7 +45,7 @@ def test_a_copy_is_what_propagation_makes_of_the_nodes_that_are_kept(components,
 def test_copies_that_drop_nothing_are_the_clean_features() -> None:
     data = communities(60)
     augment = GraphAugment("hops", 3, normalize="centered")
-    clean = augment.fit(data)
+    clean = augment.fit_transform(data)
     copy = augment.copies(augment.source(data), drop=0.0).draw(torch.arange(60), 1, seed=0)[0]
     assert torch.allclose(copy, clean, atol=1e-6)
 

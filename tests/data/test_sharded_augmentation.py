@@ -52,7 +52,7 @@ def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name
     monkeypatch.setattr(GraphAugment, "sample", 30)
     shard_graph(DataTable(DATA, ""), shards, tmp_path / "out")
     whole = GraphAugment(**SETTINGS[name])
-    expected = whole.fit(DATA.clone())
+    expected = whole.fit_transform(DATA.clone())
     rows, augment = augmented(tmp_path / "out", processes, SETTINGS[name])
     torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6 if name != "components" else 2e-4)
     for known, tensor in whole.learned().items():
@@ -75,7 +75,7 @@ def test_interrupted_work_goes_on_after_the_last_block(
 ) -> None:
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
     shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
-    expected = GraphAugment(**SETTINGS["hops"]).fit(DATA.clone())
+    expected = GraphAugment(**SETTINGS["hops"]).fit_transform(DATA.clone())
     seen: list[list[int]] = []
     stopping = True
 

@@ -12,8 +12,16 @@ SUMMARY = {
     "dataset": "digits", "seed": 0, "method": "pdadmm-g", "layers": 5, "parameters": 1234, "epochs": 40, "seconds": 0.4,
     "bytes_sent": 4000, "versions": {"torch": "2"},
     "confusion": {"nodes": "test", "classes": ["cat", EVIL], "counts": [[3, 1], [0, 0]]},
+    "metrics": {"val": {"accuracy": 0.7, "log_loss": 0.9}, "test": {"accuracy": 0.75, "log_loss": None}},
+    "reliability": {"nodes": "test", "bins": [{"confidence": 0.6, "accuracy": 0.5, "rows": 3},
+                                              {"confidence": 0.9, "accuracy": 1.0, "rows": 1}]},
+    "data": {"nodes": 9, "edges": 12, "classes": 2, "train": 3, "homophily": 0.5, "degrees": [0, 1, 2, 3, 4]},
+    "times": {"reading": 1.5, "training": 8.0},
 }  # fmt: skip
-ALL_FIGURES = ["accuracy", "loss", "objective", "residuals", "rho", "workers", "plan", "classes", "confusion"]
+ALL_FIGURES = [
+    "accuracy", "loss", "objective", "residuals", "rho", "workers", "plan", "classes", "confusion", "reliability",
+    "times",
+]  # fmt: skip
 
 
 def record(epoch: int, stage: int, workers: int, **changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helpers.run_files import EVIL, record, write_rounds, write_run
+from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
 from pdadmm_g.report.collect import (
     LONGEST_CHOICE,
     MAX_BARS,
@@ -44,6 +44,58 @@ def test_a_run_as_record(tmp_path: Path) -> None:
     assert run["timeline"]["workers"][1]["bytes_p"] == [50.0] * 40
     assert run["changed"] == ["layers", "stages"]
     assert (run["status"], run["failed"]) == ("EARLY_STOPPED", False)
+
+
+def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"), "run")
+    assert run["metrics"] == SUMMARY["metrics"]
+    assert run["data"] == SUMMARY["data"]
+    assert run["reliability"] == SUMMARY["reliability"]
+    assert run["times"] == SUMMARY["times"]
+    old = read_run(write_run(tmp_path / "old", summary={"status": "MAX_EPOCHS"}), "old")
+    assert (old["metrics"], old["data"], old["reliability"], old["times"]) == ({}, None, None, {})
+    odd = {
+        "metrics": {"test": {"accuracy": "high"}, "other": {}},
+        "data": {"nodes": "many", "degrees": [1]},
+        "reliability": {"bins": [{"confidence": 2, "accuracy": 0, "rows": 1}, 7]},
+        "times": {"a": -1, "b": None, "c" * 99: 2},
+    }
+    broken = read_run(write_run(tmp_path / "broken", summary=odd), "broken")
+    assert (broken["metrics"], broken["data"]) == ({"test": {"accuracy": None}}, None)
+    assert (broken["reliability"], broken["times"]) == (None, {"c" * 40: 2.0})
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "kept"),
+    [
+        ("pdadmm-g", {}, 3),  # the best of all stages: a grown network starts as the one before
+        ("adam", {}, 5),  # the best of the last stage
+        ("pdadmm-g", {"patience": None}, None),
+        ("pdadmm-g", {"scores": True}, 6),  # what 'scoring' names comes before accuracy
+        ("pdadmm-g", {"rounds": True}, 3),
+    ],
+)
+def test_the_kept_epoch(method: str, changes: dict[str, Any], kept: int | None, tmp_path: Path) -> None:
+    accuracies = [0.5, 0.6, 0.8, 0.7, 0.78, 0.7]
+    if changes.get("rounds"):
+        accuracies[4] = 0.804  # more, but not enough for a depth to be kept
+    patience = "patience: null\n" if "patience" in changes else ""
+    path = write_run(tmp_path / "run", epochs=0, config=f"method: {method}\nstages: [2, 5]\nlayers: 5\n{patience}")
+    lines = []
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        own: dict[str, Any] = {"val_accuracy": accuracy, "val_loss": 1.0}
+        own |= {"val_score": epoch / 10} if changes.get("scores") else {}
+        own |= {"round": epoch} if changes.get("rounds") else {}
+        lines.append(json.dumps(record(epoch, 1 if epoch <= 3 else 2, 1, **own)))
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+    assert read_run(path, "run")["facts"]["kept"] == kept
+
+
+def test_what_was_left_to_the_data(tmp_path: Path) -> None:
+    config = "method: pdadmm-g\naugment: auto\nhops: null\nweight_decay: 0.1\nlayers: 2\n"
+    summary = {"augment": "average", "hops": 8, "weight_decay": 0.1, "choices": ["and more"]}
+    run = read_run(write_run(tmp_path / "run", config=config, summary=summary), "run")
+    assert run["choices"] == ["left to the data: augment average, hops 8", "and more"]
 
 
 def test_timeline_averages_per_epoch_over_stretches(tmp_path: Path) -> None:

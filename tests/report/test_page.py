@@ -104,6 +104,7 @@ def figure_ids(chrome: Any) -> list[str]:
 def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     chrome = page(write_run(tmp_path / "run"))
     assert figure_ids(chrome) == ALL_FIGURES
+    find(chrome, "#rho .fold").click()
     assert all(count(chrome, f"#{name} svg text") >= 2 for name in ALL_FIGURES)
     overview = find(chrome, "#overview").text
     for text in ("pdadmm-g on digits", "EARLY_STOPPED", "0.750\ntest accuracy", "1,234\nparameters", "4 kB\nsent"):
@@ -112,6 +113,10 @@ def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     assert "worker 1: layers 3\u20135" in find(chrome, "#plan").text
     assert count(chrome, "#confusion svg rect") == 4
     assert "cat (4)" in find(chrome, "#classes").text
+    assert "macro" in find(chrome, "#metrics").text
+    assert "Degrees: 0, 1, 2, 3, 4" in find(chrome, "#facts .data").text
+    assert "12\nedges" in find(chrome, "#facts .data").text
+    assert (count(chrome, "#reliability circle"), count(chrome, "#times rect")) == (2, 2)
     settings = find(chrome, "#configuration")
     assert "stages 2, 5" in settings.text
     assert "rho" not in settings.text
@@ -155,6 +160,7 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     assert "seconds of training" in find(chrome, "#objective svg").text
 
     find(chrome, "#controls button[value=epoch]").click()
+    find(chrome, "#rho .fold").click()
     find(chrome, "#rho svg").send_keys(*[Keys.ARROW_RIGHT] * 3)
     tip = find(chrome, "#rho .tip")
     assert re.fullmatch(r"epoch \d+\nrun\n5", tip.text)
@@ -166,6 +172,51 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     chrome.execute_script("document.getElementById('confusion').scrollIntoView({block: 'center'})")
     ActionChains(chrome).move_to_element(find(chrome, "#confusion svg rect")).perform()
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
+
+
+def test_what_says_nothing_is_folded_away(page: Any, tmp_path: Path) -> None:
+    """One worker has no neighbours, and a constant no curve; each is shown when asked for."""
+    chrome = page(write_run(tmp_path / "run", workers=1))
+    folded = [figure.get_attribute("id") for figure in chrome.find_elements("css selector", ".folded")]
+    assert folded == ["rho", "workers", "plan"]
+    for name in folded:
+        assert count(chrome, f"#{name} svg") == 0
+        find(chrome, f"#{name} .fold").click()
+        assert count(chrome, f"#{name} svg text") >= 2
+    assert count(chrome, ".folded") == 0
+    find(chrome, "#plan .fold").click()
+    assert not find(chrome, "#plan svg").is_displayed()
+    page(tmp_path / "run", write_run(tmp_path / "team", workers=2))
+    assert count(chrome, "#workers.folded, #workers option") == 0  # of the one that had a team
+
+
+def test_the_kept_epoch_is_marked_and_flat_curves_are_zoomed(page: Any, tmp_path: Path) -> None:
+    chrome = page(write_run(tmp_path / "run"))
+    assert "40\nkept epoch" in find(chrome, "#overview").text
+    assert (count(chrome, ".kept"), count(chrome, "#accuracy .kept"), count(chrome, "#loss .kept")) == (2, 1, 1)
+    assert find(chrome, "#accuracy button[value=zoom]").get_attribute("aria-pressed") == "true"
+    zoomed = find(chrome, "#accuracy .curve").get_attribute("d")
+    assert "out of sight" in find(chrome, "#accuracy .note").text
+    find(chrome, "#accuracy button[value=all]").click()
+    assert find(chrome, "#accuracy .curve").get_attribute("d") != zoomed
+    assert "out of sight" not in find(chrome, "#accuracy .note").text
+
+
+def test_classes_by_precision_and_f1(page: Any, tmp_path: Path) -> None:
+    """Of a: 3 of 4 found, 3 of 5 right; F1 = 6/9."""
+    table = {"nodes": "test", "classes": ["a", "b"], "counts": [[3, 1], [2, 6]]}
+    chrome = page(write_run(tmp_path / "run", summary=SUMMARY | {"confusion": table}))
+    from selenium.webdriver import ActionChains
+
+    chrome.execute_script("document.getElementById('classes').scrollIntoView({block: 'center'})")
+    ActionChains(chrome).move_to_element(find(chrome, "#classes .dot")).perform()
+    assert find(chrome, "#classes .tip").text == "class a\nrun: 3 of 4\nP 0.600 R 0.750 F1 0.667"
+    places = []
+    for mode in ("recall", "precision", "f1"):
+        find(chrome, f"#classes button[value={mode}]").click()
+        places.append(float(find(chrome, "#classes .dot").get_attribute("cx")))
+        assert find(chrome, "#classes svg").text.lower().endswith(mode)
+    assert len(set(places)) == 3
 
 
 def test_rounds(page: Any, tmp_path: Path) -> None:
@@ -266,12 +317,13 @@ def test_png_buttons(page: Any, tmp_path: Path) -> None:
     folder.mkdir()
     chrome.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
     width = chrome.execute_script("return document.querySelector('#accuracy svg').viewBox.baseVal.width")
-    for button in chrome.find_elements("css selector", "figure .png"):
+    drawn = [name for name in ALL_FIGURES if name != "rho"]  # which is folded away
+    for button in chrome.find_elements("css selector", "figure:not(.folded) .png"):
         chrome.execute_script("arguments[0].click()", button)
     deadline = time.monotonic() + 20
-    while len(list(folder.glob("*.png"))) < len(ALL_FIGURES) and time.monotonic() < deadline:
+    while len(list(folder.glob("*.png"))) < len(drawn) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert sorted(path.stem for path in folder.iterdir()) == sorted(ALL_FIGURES)
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(drawn)
     for path in folder.iterdir():
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">I", (folder / "accuracy.png").read_bytes()[16:20]) == (2 * (width + 24),)

@@ -14,7 +14,7 @@ from pdadmm_g.report.png import draw_figures
 def test_figures_of_several_runs(tmp_path: Path) -> None:
     figures = draw_figures(read_runs([write_run(tmp_path / "a"), write_run(tmp_path / "b $", summary=None)]))
     assert set(figures) == {
-        "accuracy", "loss", "objective", "residuals", "rho", "classes",
+        "accuracy", "loss", "objective", "residuals", "rho", "classes", "reliability", "times",
         "workers-1-a", "plan-1-a", "confusion-1-a", "workers-2-b-", "plan-2-b-",
     }  # fmt: skip
     (axis,) = figures["objective"].axes
@@ -40,6 +40,7 @@ def test_numbers_at_the_edge_and_odd_values_are_drawn(tmp_path: Path) -> None:
         summary["confusion"] = {"nodes": value, "classes": [value, "b"], "counts": [[value, 1], [value, value]]}
         (path / "summary.json").write_text(json.dumps(summary))
         assert "NaN" not in render([read_run(path, "run")])
+    summary |= {name: SUMMARY[name] for name in ("reliability", "times")}
     summary["confusion"] = {"nodes": "\ud800", "classes": odd, "counts": [[2**53] * len(odd)] * len(odd)}
     (path / "summary.json").write_text(json.dumps(summary))
     figures = draw_figures([read_run(path, "run")])

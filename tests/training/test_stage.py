@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +12,8 @@ from pdadmm_g import Status
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.training.fit import fit as fit_problem
+from pdadmm_g.training.problem import Problem
 from pdadmm_g.training.train import train
 
 
@@ -32,6 +36,46 @@ def test_best_weights_are_restored() -> None:
     loss = float(torch.nn.functional.cross_entropy(logits, VALIDATION.y))
     # Not worse than any epoch of the stage; better where the stage before had already been better.
     assert (accuracy, -loss + 1e-6) >= best
+
+
+@pytest.mark.parametrize("method", ["pdadmm-g", "adam"])
+def test_scoring_decides_which_weights_are_kept(method: str) -> None:
+    """Here one by which the least certain network is the best."""
+
+    def scorer(estimator: Any, X: Any, y: Any) -> float:
+        assert len(estimator.predict(X)) == len(y) == len(VALIDATION.y)
+        return -float(estimator.predict_proba(X).max(1).mean())
+
+    settings = {"layers": 2, "stages": (2,), "epochs": 8, "scoring": scorer, "method": method, "weight_decay": 0.1}
+    problem = Problem(TRAINING, VALIDATION, np.arange(3), ModelConfig(**settings).resolved())
+    result = fit_problem(problem, seed=0)
+    scores = [record["val_score"] for record in result.history]
+    with torch.no_grad():
+        P = torch.softmax(result.model(VALIDATION.X), dim=1)
+    kept = -float(P.amax(1).mean())
+    assert kept >= max(scores) - 1e-6
+    assert kept > scores[-1] + 1e-3
+
+
+def test_scores_are_those_of_all_validation_rows_wherever_they_are() -> None:
+    """On two chains of one worker, and on one chain of two."""
+    settings = {"layers": 2, "stages": (2,), "hidden": 8, "epochs": 3, "scoring": "roc_auc_ovr", "weight_decay": 0.1}
+    histories = []
+    for mesh in ({}, {"workers": 2}, {"shards": 2, "workers": 1}):
+        config = ModelConfig(**settings, **mesh).resolved()
+        histories.append(fit_problem(Problem(TRAINING, VALIDATION, np.arange(3), config), seed=0).history)
+    scores = [[record["val_score"] for record in history] for history in histories]
+    assert scores[0] == scores[1] == pytest.approx(scores[2], abs=1e-6)
+    assert scores[0][-1] > 0.8
+
+
+def test_a_score_that_is_not_defined_leaves_it_to_the_loss() -> None:
+    one_class = Examples(VALIDATION.X, torch.zeros_like(VALIDATION.y))
+    result = fit(one_class, scoring="roc_auc_ovr", layers=2, stages=(2,), epochs=6)
+    assert {record["val_score"] for record in result.history} == {None}
+    with torch.no_grad():
+        loss = float(torch.nn.functional.cross_entropy(result.model(one_class.X), one_class.y))
+    assert loss <= min(record["val_loss"] for record in result.history) + 1e-6
 
 
 def test_evaluation_can_be_rare() -> None:

@@ -8,7 +8,7 @@ from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import unlabelled_choice
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.unlabelled_choice import OPERATORS, SHARPNESSES, WEIGHT_DECAYS, _homophily
+from pdadmm_g.training.unlabelled_choice import OPERATORS, SHARPNESSES, WEIGHT_DECAYS
 
 SMALL = {"layers": 2, "hidden": 8, "epochs": 5}
 
@@ -34,15 +34,6 @@ def scored(monkeypatch, **scores: float) -> list[int]:
 
     monkeypatch.setattr(unlabelled_choice.Race, "_entry", run)
     return ran
-
-
-def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph) -> None:
-    tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
-    assert _homophily(tiny_graph, torch.arange(20)) == (1.0, tiny_graph.edge_index.shape[1])
-    # By hand: of four edges with both ends known, half join equal classes, and half would by chance.
-    tiny_graph.edge_index = torch.tensor([[0, 0, 10, 10, 3], [1, 10, 11, 1, 3]])
-    assert _homophily(tiny_graph, torch.arange(20)) == (0.0, 4)
-    assert _homophily(tiny_graph, torch.tensor([5])) == (0.0, 0)
 
 
 @pytest.mark.parametrize(

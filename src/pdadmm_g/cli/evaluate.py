@@ -1,4 +1,4 @@
-"""The accuracy of a finished run."""
+"""How good a finished run is."""
 
 from __future__ import annotations
 
@@ -12,37 +12,45 @@ from .finished_run import as_team, data_options, load_run, sharded_dataset
 from .output import Output, output_options
 from .text import percent
 
+#: The kinds of nodes, and what they are called.
+PARTS = {"train": "train", "val": "validation", "test": "test"}
 
-@click.command(short_help="Print the accuracy of a run.")
+
+@click.command(short_help="Print accuracy and other figures of a run.")
 @data_options
 @output_options
 def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, output: Output) -> None:
-    """Print the accuracy (0 to 1) of the run folder RUN on the training, validation and test nodes.
+    """Print how good the run folder RUN is on the training, validation and test nodes.
 
-    Where the data set has no masks, the accuracy is that on all labelled nodes.
+    Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error. Where
+    the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is known.
 
     \b
     pdadmm-g evaluate runs/cora-0
     pdadmm-g evaluate runs/cora-0 --dataset other.npz
     pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
+    pdadmm-g evaluate runs/cora-0 --json | jq .metrics.test.f1_macro
     """
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
         _evaluate_shards(run, folder, shards, output)
         return
 
-    from ..data.checks import hard_labels
-    from ..runs.scoring import accuracies
+    from ..data.checks import MASKS, hard_labels
+    from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     labels = hard_labels(data)
     _warn_unseen(sorted(set(labels[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
-    results = accuracies(classifier, data)
-    if not any(accuracy is not None for accuracy in results.values()):
-        results["accuracy"] = classifier.score(data, labels >= 0)
-    _show(results, output)
+    if not any(mask in data and bool(data[mask].any()) for mask in MASKS):
+        data.test_mask = labels >= 0
+        figures = judge(classifier, data).metrics.get("test", {})
+        _show(dict.fromkeys(f"{name}_accuracy" for name in PARTS) | figures, {}, output)
+        return
+    found = judge(classifier, data)
+    _show(found.accuracies, found.metrics, output)
 
 
 def _warn_unseen(labels: list[int]) -> None:
@@ -50,10 +58,14 @@ def _warn_unseen(labels: list[int]) -> None:
         warnings.warn(f"the model was trained without the labels {labels[:5]}, and cannot predict them", stacklevel=2)
 
 
-def _show(results: dict[str, float | None], output: Output) -> None:
-    for name, accuracy in results.items():
-        output.say(f"{name.replace('_', ' ')}: {percent(accuracy)}")
-    output.result(results)
+def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float | None]], output: Output) -> None:
+    """Figures of all nodes, or accuracies; then the other figures, those of the three kinds of nodes on a line."""
+    for name, value in results.items():
+        output.say(f"{name.replace('_', ' ')}: {percent(value)}")
+    for name in (name for name in next(iter(metrics.values()), {}) if name != "accuracy"):
+        values = ", ".join(f"{PARTS[part]} {percent(own[name])}" for part, own in metrics.items())
+        output.say(f"{name.replace('_', ' ')}: {values}")
+    output.result(results | ({"metrics": metrics} if metrics else {}))
 
 
 def _evaluate_shards(run: str, dataset: str, shards: int, output: Output) -> None:
@@ -67,4 +79,4 @@ def _evaluate_shards(run: str, dataset: str, shards: int, output: Output) -> Non
     results = found["accuracies"]
     if found["everywhere"] is not None:
         results["accuracy"] = found["everywhere"]
-    _show(results, output)
+    _show(results, {}, output)

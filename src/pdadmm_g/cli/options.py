@@ -5,12 +5,12 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from typing import Any, Literal
 
 import click
 
-from ..config import GROUPS, RUN, RunConfig, settings_where
+from ..config import GROUPS, RUN, RunConfig, described, settings_where
 from .completion import DATASETS, words
 
 #: Options of commands that are no settings and belong to the run folder.
@@ -44,11 +44,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _settings_option(item: Field[Any], kind: Any) -> Callable[..., Any]:
     flag = "--" + item.name.replace("_", "-")
-    help_text = item.metadata["help"]
-    assert item.default is not MISSING
-    if item.default is not None and "[default" not in help_text:
-        default = str(item.default).lower() if isinstance(item.default, bool) else item.default
-        help_text += f" [default: {default}]"
+    help_text = described(item)
     if kind in (bool, bool | None):
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=help_text)
     completer = _COMPLETERS.get(item.name) or words(_choices(kind))
@@ -79,9 +75,10 @@ def _metavar(kind: Any) -> str:
     if origin is tuple:
         return f"{_metavar(arguments[0])},..."
     if origin in (types.UnionType, typing.Union):
-        # A mapping is for files and Python: there is no way to write it here.
+        # A mapping is for files and Python, a function for Python alone: there is no way to write them here.
+        unwritten = (Mapping, Callable)
         written = [
-            option for option in arguments if option is not type(None) and typing.get_origin(option) is not Mapping
+            option for option in arguments if option is not type(None) and typing.get_origin(option) not in unwritten
         ]
         return "|".join(map(_metavar, written))
     return {int: "N", float: "X", str: "TEXT"}[kind]

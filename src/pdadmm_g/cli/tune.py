@@ -43,13 +43,15 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     time_left = TimeLeft()
     found: dict[str, Any] = {}
 
-    def show(trial: int, settings: dict[str, Any], accuracy: float, best: RunConfig | None) -> None:
+    key = "val_accuracy" if config.scoring == "accuracy" else "val_score"
+
+    def show(trial: int, settings: dict[str, Any], score: float, best: RunConfig | None) -> None:
         if best is not None:
-            found.update(trial=trial, val_accuracy=accuracy)
+            found.update({"trial": trial, key: score})
             write_atomically(out, best.to_yaml())
         text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                          for name, value in settings.items())  # fmt: skip
-        figures = f"validation {accuracy:.3f}{' (best so far)' if best else ''}: {text}"
+        figures = f"validation {score:.3f}{' (best so far)' if best else ''}: {text}"
         output.progress(f"trial {trial}/{budget}: {figures}{time_left.after(trial, budget)}")
 
     search(config, given=set(overrides), budget=budget, on_trial=show)

@@ -3,6 +3,7 @@
 ``datasets``             the benchmarks and the embedded digits, by name
 ``graph_files``          .npz and .pt files of people's own
 ``checks``               what a graph must be to train or predict on it
+``facts``                what there is to know of a graph before training
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
 ``propagation``          the sparse products behind them, a block of columns at a time

@@ -116,8 +116,14 @@ class GraphAugment(BaseTransform):
         data.x = self.features(data)
         return data
 
-    def fit(self, data: Data, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
-        """Learn directions and column means from this graph, if they are needed; the augmented rows of ``nodes``.
+    def fit(self, data: Data) -> GraphAugment:
+        """Learn directions and column means from this graph, if they are needed."""
+        if self.normalize == "centered" or self.components is not None:
+            self.fit_transform(data, torch.arange(0))
+        return self
+
+    def fit_transform(self, data: Data, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
+        """:meth:`fit`, and the augmented rows of ``nodes`` (all by default).
 
         Several augmentations of one graph may share a :meth:`source`.
         """
@@ -142,7 +148,7 @@ class GraphAugment(BaseTransform):
         return Source(H.to_dense(), A, raw, basis).to(data.x.device)
 
     def fit_rows(self, rows: Tensor) -> Tensor:
-        """What :meth:`fit` makes of rows that are propagated already, with these rows as the sample."""
+        """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
             self._learn(rows)
         return self._normalized(rows.clone())
@@ -184,7 +190,7 @@ class GraphAugment(BaseTransform):
         if not self._is_fitted(data.x.shape[1]):
             if out is not None:
                 raise InputError("fit the transform before it writes what it has to learn first into 'out'")
-            return self.fit(data, nodes)
+            return self.fit_transform(data, nodes)
         return self._normalized(self.propagated(data, nodes, out=out))
 
     def _normalized(self, rows: Tensor) -> Tensor:

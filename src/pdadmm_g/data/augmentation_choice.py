@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
+from ..metrics import Scorer, score
 from ..tasks import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
@@ -26,6 +27,8 @@ HOPS = (2, 4, 8, 16)
 NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
 #: Ridges of the linear model, per training node.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+#: What makes its outputs probabilities.
+SHARP = 10.0
 #: More nodes of a kind than this are not looked at.
 MOST_NODES = 1000
 #: Of more features than this their principal directions are taken, where the augmentation is left to the data.
@@ -59,9 +62,9 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> Choice:
-    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of ridge regression.
+    """``config`` with augment, hops and normalize filled in: the best by validation score of ridge regression.
 
-    Of equally accurate ones, the one with the lower squared error is taken. ``weights`` are of the training nodes;
+    Of equally good ones, the one with the lower squared error is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class. Where the augmentation is left to the data and
     there are many features, their principal directions are taken.
     """
@@ -93,11 +96,11 @@ def choose_augmentation(
                 candidate = dataclasses.replace(candidate, normalize=normalize)
                 augment = augmentation(candidate)
                 augment.basis = like.basis
-                score = _linear_score(augment.fit_rows(rows), [labels[part] for part in parts], weights)
-                found.append((score, candidate))
+                parted = [labels[part] for part in parts]
+                found.append((_linear_score(augment.fit_rows(rows), parted, weights, config.scoring), candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
-    others = [score[0] for score, candidate in found if candidate is not choice]
+    others = [each[0] for each, candidate in found if candidate is not choice]
     next_best = f", next best {max(others):.3f}" if others else ""
     reason = f"features: {described(choice)} (validation {best:.3f} of a linear model{next_best})"
     return Choice(choice, source, like.basis, (reason,))
@@ -126,8 +129,10 @@ def _candidates(
         yield config, augment.propagated(data, nodes, source=source)
 
 
-def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:
-    r"""Validation accuracy and minus squared error of the best of a few ridge regressions on the classes.
+def _linear_score(
+    X: Tensor, labels: list[Tensor], weights: Tensor | None = None, scoring: str | Scorer = "accuracy"
+) -> tuple[float, float]:
+    r"""Validation score and minus squared error of the best of a few ridge regressions on the classes.
 
     .. math:: \min_B \sum_i w_i \|x_i B - t_i\|^2 + \lambda \sum_i w_i \|B\|^2,
 
@@ -143,13 +148,16 @@ def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None
     others = validation - means[0]
     by_rows = len(rows) < rows.shape[1]
     gram = rows @ rows.T if by_rows else rows.T @ rows
-    best = (-1.0, -math.inf)
+    places = torch.where(t_val.any(1), t_val.argmax(1), -1).numpy()
+    best = (-math.inf, -math.inf)
     for ridge in RIDGES:
         factor = torch.linalg.cholesky(gram + ridge * w.sum() * torch.eye(len(gram), dtype=torch.float64))
         if by_rows:
             predicted = (others @ rows.T) @ torch.cholesky_solve(targets, factor) + means[1]
         else:
             predicted = others @ torch.cholesky_solve(rows.T @ targets, factor) + means[1]
-        accuracy = float((classes[predicted.argmax(1)] == labels[1]).double().mean())
-        best = max(best, (accuracy, -float((predicted - t_val).square().sum(1).mean())))
+        # As probabilities, in the same order, for scores that ask for such.
+        found = score(scoring, places, torch.softmax(SHARP * predicted, 1).numpy())
+        error = float((predicted - t_val).square().sum(1).mean())
+        best = max(best, (-math.inf if found is None else found, -error))
     return best

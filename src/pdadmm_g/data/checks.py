@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -48,6 +49,19 @@ def hard_labels(data: Data) -> Tensor:
     if not data.y.is_floating_point():
         return data.y
     return data.y.argmax(1).where(~data.y.isnan().any(1), -1)
+
+
+def is_named(classes: NDArray[Any]) -> bool:
+    """Are the classes names? The labels of a graph are then their places, else the classes themselves."""
+    return classes.dtype.kind not in "biuf"
+
+
+def class_places(labels: Tensor, classes: NDArray[Any]) -> NDArray[Any]:
+    """The place of each label among the sorted classes of a model, -1 for one that it does not know."""
+    if is_named(classes):
+        return labels.numpy()
+    places = np.searchsorted(classes, labels.numpy()).clip(max=len(classes) - 1)
+    return np.where(classes[places] == labels.numpy(), places, -1)
 
 
 def require_training_nodes(data: Data, *, culprit: str = "data") -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from torch_geometric.data import Data
+
 from ..config import RunConfig
+from ..data.checks import class_places, hard_labels
 from ..data.datasets import load_dataset
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
+from ..metrics import score
 from ..status import Status
 
 #: What is drawn, each uniformly from its values; rho as a multiple of nu.
@@ -34,7 +39,7 @@ def search(
 ) -> RunConfig:
     """``config`` with the best of ``budget`` draws from :data:`SPACE` filled in, the settings ``given`` kept.
 
-    The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its accuracy and, if it
+    The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its score and, if it
     is the best so far, its configuration. The test mask is removed from the data before anything else happens.
     """
     data = load_dataset(config.dataset, config.data_root)
@@ -43,7 +48,7 @@ def search(
     if "val_mask" not in data or not bool(data.val_mask.any()):
         raise InputError(f"{config.dataset}: tuning needs validation nodes (val_mask)")
     draw = random.Random(config.seed)
-    best, best_accuracy = config, -1.0
+    best, highest = config, -math.inf
     for trial in range(1, budget + 1):
         settings = {} if trial == 1 else _draw(draw, config, given)
         candidate = dataclasses.replace(config, **settings)
@@ -52,12 +57,21 @@ def search(
             classifier = GAMLPClassifier(**candidate.model_settings(), random_state=config.seed).fit(data)
         if classifier.status_ is Status.INTERRUPTED:
             raise KeyboardInterrupt  # fit keeps what it has, which is no fair trial
-        accuracy = classifier.score(data, data.val_mask)
-        if accuracy > best_accuracy:
-            best, best_accuracy = candidate, accuracy
+        found = _score(classifier, data, config)
+        if trial == 1 or found > highest:
+            best, highest = candidate, found
         if on_trial is not None:
-            on_trial(trial, settings or {"settings": "as given"}, accuracy, best if best is candidate else None)
+            on_trial(trial, settings or {"settings": "as given"}, found, best if best is candidate else None)
     return best
+
+
+def _score(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> float:
+    """What ``scoring`` makes of the validation nodes; the lowest there is where it is not defined on them."""
+    if config.scoring == "accuracy":
+        return classifier.score(data, data.val_mask)
+    places = class_places(hard_labels(data)[data.val_mask], classifier.classes_)
+    found = score(config.scoring, places, classifier.predict_proba(data, data.val_mask))
+    return -math.inf if found is None else found
 
 
 def _draw(draw: random.Random, config: RunConfig, given: set[str]) -> dict[str, Any]:

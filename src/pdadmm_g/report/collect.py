@@ -14,19 +14,28 @@ from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
 from ..status import Status
-from ..training.records import WORKER_FIGURES, Record, is_task
+from ..training.records import WORKER_FIGURES, Record, is_task, judged
+from ..training.rounds import GAIN
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96
 #: What is drawn over the epochs.
 SERIES = (
-    "train_accuracy", "val_accuracy", "train_loss", "val_loss", "objective", "risk",
+    "train_accuracy", "val_accuracy", "val_score", "train_loss", "val_loss", "objective", "risk",
     "primal_residual", "dual_residual", "rho",
 )  # fmt: skip
 #: What is drawn over the rounds in which nodes without labels teach.
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
 #: Most sentences on what was chosen by the data, and most characters of one.
 MAX_CHOICES, LONGEST_CHOICE = 20, 300
+#: What of a graph is shown, and what may be left to the data and is not said in sentences.
+DATA_FACTS = (
+    "nodes", "edges", "features", "classes", "train", "val", "test", "homophily", "homophily_beyond_chance",
+    "mean_degree", "isolated",
+)  # fmt: skip
+SETTLED = ("augment", "hops", "weight_decay")
+#: Most parts of the wall time, and most characters of the name of one.
+MAX_TIMES, LONGEST_TASK = 12, 40
 #: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
 LARGEST_METRICS = 1 << 30
 #: Digits of a whole number; a float has no place for many more.
@@ -62,10 +71,14 @@ def read_run(path: Path, name: str) -> Run:
         "failed": status in Status.__members__ and Status[status].is_failure,
         "advice": ". ".join(text for key in ("message", "advice") if (text := _name(summary.get(key))))
         or (UNFINISHED_ADVICE if status == UNFINISHED else ""),
-        "facts": _facts(config, records, summary),
+        "facts": _facts(config, records, summary) | {"kept": _kept(config, records)},
         "config": {key: _text(value) for key, value in config.items()},
         "changed": _changed(config),
-        "choices": _choices(summary.get("choices")),
+        "choices": [*_settled(config, summary), *_choices(summary.get("choices"))],
+        "data": _data(summary.get("data")),
+        "metrics": _metrics(summary.get("metrics")),
+        "reliability": _reliability(summary.get("reliability")),
+        "times": _times(summary.get("times")),
         "series": {key: _series(records, key) for key in SERIES},
         "clock": _clock(records),
         "stages": _stages(config, records),
@@ -319,6 +332,87 @@ def _timeline(records: list[Record]) -> dict[str, Any] | None:
             {key: [_rounded(sum(_numbers(part, key)) / max(1, len(part))) for part in parts] for key in WORKER_FIGURES}
         )
     return {"edges": [records[0]["epoch"] - 1, *(records[end - 1]["epoch"] for end in ends)], "workers": workers}
+
+
+def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    """What settings that were left to the data became, in a sentence if there are any."""
+    left = [name for name in SETTLED if config.get(name) in (None, "auto") and summary.get(name) is not None]
+    texts = [f"{name.replace('_', ' ')} {_short(summary[name])}" for name in left if _name(summary[name])]
+    return [f"left to the data: {', '.join(texts)}"] if texts else []
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else _name(value)[:LONGEST_TASK]
+
+
+def _figures(value: Any, most: float = math.inf) -> dict[str, float | None]:
+    """Named numbers, None for what is not a number."""
+    named = {_name(name)[:LONGEST_TASK]: number for name, number in list(_mapping(value).items())[:MAX_TIMES]}
+    return {name: number if is_number(number) and abs(number) <= most else None for name, number in named.items()}
+
+
+def _data(value: Any) -> dict[str, Any] | None:
+    """The facts of the graph: numbers, and the quartiles of the degrees."""
+    given = _mapping(value)
+    facts: dict[str, Any] = {
+        name: given[name] for name in DATA_FACTS if is_number(given.get(name)) and abs(given[name]) < 1e15
+    }
+    degrees = given.get("degrees")
+    if isinstance(degrees, list) and len(degrees) == 5 and all(map(_is_count, degrees)):
+        facts["degrees"] = degrees
+    return facts or None
+
+
+def _metrics(value: Any) -> dict[str, dict[str, float | None]]:
+    """The figures on the nodes of each kind that there are."""
+    parts = {name: _figures(_mapping(value).get(name), 1e9) for name in ("train", "val", "test")}
+    return {name: figures for name, figures in parts.items() if figures}
+
+
+def _reliability(value: Any) -> dict[str, Any] | None:
+    """Confidence and accuracy of the bins that have rows, as shares."""
+    given = _mapping(value)
+    bins = given.get("bins")
+    found = [_mapping(each) for each in bins[:MAX_POINTS]] if isinstance(bins, list) else []
+    sound = [
+        {"confidence": _rounded(each["confidence"]), "accuracy": _rounded(each["accuracy"]), "rows": each["rows"]}
+        for each in found
+        if all(is_number(each.get(name)) and 0 <= each[name] <= 1 for name in ("confidence", "accuracy"))
+        and _is_count(each.get("rows"), 1)
+    ]
+    return {"nodes": _name(given.get("nodes")), "bins": sound} if sound else None
+
+
+def _times(value: Any) -> dict[str, float]:
+    """Seconds by task, in the order in which they were written."""
+    return {name: _rounded(each) for name, each in _figures(value).items() if each is not None and each >= 0}
+
+
+def _kept(config: dict[str, Any], records: list[Record]) -> int | None:
+    """The epoch with the best validation score, whose weights are kept; None where validation does not choose.
+
+    With pdADMM-G the best of all stages, since a grown network starts as the one before; else of the last stage.
+    """
+    if config.get("patience", 1) is None:
+        return None
+    method = METHODS.get(str(config.get("method")))
+    best, kept = (-math.inf, -math.inf), None
+    for stage, group in groupby(records, key=lambda record: record["stage"]):
+        own = [(found, record) for record in group if (found := _judged(record)) is not None]
+        if not own:
+            continue
+        (score, loss), record = max(own, key=lambda pair: pair[0])
+        # A depth beyond the first must be worth it where nodes without labels teach.
+        margin = GAIN if stage > 1 and _count(record.get("round")) else 0.0
+        if (method is not None and method.optimizer) or (score - margin, loss) > best:
+            best, kept = (score, loss), record["epoch"]
+    return kept
+
+
+def _judged(record: Record) -> tuple[float, float] | None:
+    """What validation chooses by, as far as the record is sound, see :func:`~pdadmm_g.training.records.judged`."""
+    known = all(is_number(record.get(name)) for name in ("val_accuracy", "val_loss"))
+    return judged(record) if known and (record.get("val_score") is None or is_number(record["val_score"])) else None
 
 
 def _confusion(value: Any) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from .page import LIGHT
 #: Curves by figure: title, what is drawn solid and dashed, and whether the scale is logarithmic.
 CURVES: dict[str, tuple[str, tuple[tuple[str, str], ...], bool]] = {
     "accuracy": ("Accuracy", (("val_accuracy", "validation"), ("train_accuracy", "training")), False),
+    "score": ("Validation score", (("val_score", "validation"),), False),
     "objective": ("Objective", (("objective", "objective"), ("risk", "risk")), True),
     "residuals": ("Residuals", (("primal_residual", "primal"), ("dual_residual", "dual")), True),
     "rho": ("Penalty rho", (("rho", "rho"),), False),
@@ -39,6 +40,10 @@ def draw_figures(runs: Sequence[Run]) -> dict[str, Any]:
         figures["rounds"] = _rounds(runs)
     if any(run["confusion"] for run in runs):
         figures["classes"] = _classes(runs)
+    if any(run["reliability"] for run in runs):
+        figures["reliability"] = _reliability(runs)
+    if any(run["times"] for run in runs):
+        figures["times"] = _times(runs)
     for place, run in enumerate(runs):
         suffix = "" if len(runs) == 1 else f"-{place + 1}-" + re.sub(r"[^\w.-]+", "-", run["name"])
         for name, key, draw in (
@@ -174,6 +179,37 @@ def _classes(runs: Sequence[Run]) -> Any:
     axis.invert_yaxis()
     axis.set(title="Accuracy per class", xlabel="accuracy on the nodes of the class")
     canvas.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return canvas
+
+
+def _reliability(runs: Sequence[Run]) -> Any:
+    """Accuracy by confidence; where they are equal, the model says how good it is."""
+    canvas, ((axis,),) = new_figure(1, 1)
+    axis.plot([0, 1], [0, 1], "--", color="grey", linewidth=0.9)
+    for place, run in enumerate(runs):
+        if run["reliability"]:
+            bins = run["reliability"]["bins"]
+            x, y = ([each[name] for each in bins] for name in ("confidence", "accuracy"))
+            axis.plot(x, y, "o-", color=_colour(place), linewidth=1.4, label=_plain(run["name"]))
+    axis.set(title="Calibration", xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+    canvas.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return canvas
+
+
+def _times(runs: Sequence[Run]) -> Any:
+    """What the runs spent their time on."""
+    timed = [run for run in runs if run["times"]]
+    tasks = list(dict.fromkeys(task for run in timed for task in run["times"]))
+    canvas, ((axis,),) = new_figure(1, 1, height=1.4 + 0.35 * len(timed))
+    left = [0.0] * len(timed)
+    for place, task in enumerate(tasks):
+        took = [run["times"].get(task, 0.0) for run in timed]
+        axis.barh(range(len(timed)), took, left=left, color=_colour(place), label=_plain(task))
+        left = [before + own for before, own in zip(left, took, strict=True)]
+    axis.set_yticks(range(len(timed)), [_plain(run["name"]) for run in timed], fontsize=8)
+    axis.invert_yaxis()
+    axis.set(title="Wall time", xlabel="seconds")
+    canvas.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return canvas
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,27 +15,42 @@ from torch_geometric.data import Data
 
 from .. import __version__
 from ..config import RunConfig
-from ..data.checks import MASKS, hard_labels
+from ..data.checks import MASKS, class_places, hard_labels, is_named
+from ..data.facts import graph_facts
 from ..estimator import GAMLPClassifier
+from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
 
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
 
+class Judgement(NamedTuple):
+    """What a model says of the labelled nodes in the masks of a graph, and how good that is."""
+
+    #: ``train_accuracy`` and so on, None where there is no such node.
+    accuracies: dict[str, float | None]
+    #: All figures of :func:`~pdadmm_g.metrics.metrics` for each mask that has nodes: train, val, test.
+    metrics: dict[str, dict[str, float | None]]
+    #: Of the test nodes, or else of those that validate: :func:`confusion` and :func:`~pdadmm_g.metrics.reliability`.
+    confusion: dict[str, Any] | None
+    reliability: dict[str, Any] | None
+
+
 def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json."""
-    predicted = _predictions(classifier, data)
-    return summary_of(classifier, config, _accuracies(data, predicted), confusion(data, predicted, classifier.classes_))
+    accuracies, *others = judge(classifier, data)
+    known = dict(zip(Judgement._fields[1:], others, strict=True))
+    return summary_of(classifier, config, accuracies, known | {"data": graph_facts(data)})
 
 
 def summary_of(
     classifier: GAMLPClassifier,
     config: RunConfig,
     accuracies: dict[str, float | None],
-    confusion: dict[str, Any] | None,
+    others: dict[str, Any],
 ) -> dict[str, Any]:
-    """The same from what is known of its accuracy."""
+    """The same from its accuracies and what else is known of model and data."""
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
@@ -58,7 +73,7 @@ def summary_of(
             "torch": torch.__version__,
         },
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "confusion": confusion,
+        **others,
     }
 
 
@@ -75,43 +90,48 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def accuracies(classifier: GAMLPClassifier, data: Data) -> dict[str, float | None]:
-    """Accuracy on each of the three masks, None where the data set has none."""
-    return _accuracies(data, _predictions(classifier, data))
-
-
-def _present(data: Data) -> list[str]:
-    return [mask for mask in MASKS if mask in data and bool(data[mask].any())]
-
-
-def _predictions(classifier: GAMLPClassifier, data: Data) -> Tensor:
-    """The predicted label of every node that is in a mask; those of the others are not computed and -1."""
-    result = torch.full((data.num_nodes,), -1)
-    if masks := _present(data):
-        nodes = torch.stack([data[mask] for mask in masks]).any(0).nonzero().view(-1)
-        result[nodes] = torch.as_tensor(classifier.predict(data, nodes))
-    return result
-
-
-def _accuracies(data: Data, predicted: Tensor) -> dict[str, float | None]:
-    result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
-    for mask in _present(data):
-        nodes = data[mask]
-        result[mask.replace("_mask", "_accuracy")] = float((predicted == hard_labels(data))[nodes].double().mean())
-    return result
+def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
+    """The model on the masks of a graph; nodes without labels are not asked."""
+    labels = hard_labels(data)
+    parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
+    parts = {mask.removesuffix("_mask"): part for mask, part in parts.items() if bool(part.any())}
+    names = [mask.removesuffix("_mask") for mask in MASKS]
+    if not parts:
+        return Judgement({f"{name}_accuracy": None for name in names}, {}, None, None)
+    nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
+    P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
+    places = class_places(labels[nodes], classifier.classes_)
+    own = {name: part[nodes].numpy() for name, part in parts.items()}
+    figures = {name: metrics(places[part], P[part]) for name, part in own.items()}
+    judged = next((name for name in ("test", "val") if name in own), None)
+    bins = None
+    if judged is not None:
+        bins = {"nodes": judged, "bins": reliability(places[own[judged]], P[own[judged]])}
+    predicted = torch.zeros(data.num_nodes, dtype=torch.int64)
+    predicted[nodes] = torch.as_tensor(P.argmax(1))
+    return Judgement(
+        {f"{name}_accuracy": figures[name]["accuracy"] if name in figures else None for name in names},
+        figures,
+        confusion(data, predicted, classifier.classes_),
+        bins,
+    )
 
 
 def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str, Any] | None:
     """How often each class (rows) was taken for each class (columns) on the test nodes, or else on validation.
 
-    None without such nodes, or with so many classes that nobody could read it.
+    ``predicted`` are places among the classes. None without such nodes, or with so many classes that nobody
+    could read it.
     """
+    labels = hard_labels(data)
+    known = np.arange(len(classes)) if is_named(classes) else classes
     for mask in ("test_mask", "val_mask"):
-        if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
-            true = hard_labels(data)[nodes].numpy()
-            names = np.union1d(classes, true)
-            if len(names) > MAX_CONFUSION:
+        if mask in data and bool((nodes := data[mask] & (labels >= 0)).any()):
+            true = labels[nodes].numpy()
+            met = np.union1d(known, true)
+            if len(met) > MAX_CONFUSION:
                 return None
-            counts = confusion_matrix(true, predicted[nodes].numpy(), labels=names)
+            counts = confusion_matrix(true, known[predicted[nodes].numpy()], labels=met)
+            names = classes if is_named(classes) else met
             return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
     return None

@@ -95,7 +95,10 @@ def train_sharded_run(
         return None
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
-    summary = summary_of(classifier, config, result["accuracies"], result["confusion"])
+    whole = ShardFolder(config.dataset).whole
+    facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
+    known = {"confusion": result["confusion"], "data": facts}
+    summary = summary_of(classifier, config, result["accuracies"], known)
     with run_tasks() as tasks:
         summary |= {"processes": result["processes"], "times": tasks.times()}
     folder.finish(summary, classifier)

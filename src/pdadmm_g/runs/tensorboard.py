@@ -12,6 +12,7 @@ from ..errors import InputError
 TAGS = {
     "train_accuracy": "accuracy/training",
     "val_accuracy": "accuracy/validation",
+    "val_score": "score/validation",
     "train_loss": "loss/training",
     "val_loss": "loss/validation",
     "objective": "admm/objective",

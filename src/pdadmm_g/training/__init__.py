@@ -20,6 +20,7 @@ What happens behind it:
 ``round_rows``      the rows of such a round, from one process or from several that have nodes of their own
 ``unlabelled_choice``  whether and how they do, where that is left to the data
 ``weight_decay``    how much of it, where that is left to the data
+``calibration``     the temperature that makes probabilities right
 ``gradient``        the methods to compare with, by backpropagation
 ``gcn``             one of them, which takes the whole graph
 ``grand``           another, which sees random copies of the features

@@ -14,10 +14,11 @@ from ..admm.targets import Targets
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan
+from ..metrics import score
 from ..model import GAMLP
 from ..status import Status
 from .growth import widths
-from .records import Record, gradient_record
+from .records import Record, gradient_record, judged
 from .train import TrainingResult
 
 
@@ -139,7 +140,7 @@ def run_stage(
     optimizer = learner.optimizer(config, training.targets.rows().number)
     assert config.patience != "auto"
     selects = config.patience is not None and validation is not None
-    best, best_epoch, kept = (-1.0, 0.0), 0, _copy(model)
+    best, best_epoch, kept = (-math.inf, -math.inf), 0, _copy(model)
     status = Status.MAX_EPOCHS
     try:
         for epoch in range(1, config.epochs + 1):
@@ -154,7 +155,7 @@ def run_stage(
             record = {"stage": stage, "stage_epoch": epoch, "epoch": len(history) + 1}
             record |= gradient_record(float(loss.detach()), time.perf_counter() - begin)
             if epoch % config.eval_every == 0 or epoch == config.epochs:
-                record |= _evaluate(learner, training, validation, config.risk)
+                record |= _evaluate(learner, training, validation, config)
             history.append(record)
             if on_epoch is not None:
                 on_epoch(record)
@@ -163,10 +164,9 @@ def run_stage(
             if not _is_sound(record):
                 status = Status.NON_FINITE
                 break
-            if config.patience is not None and record["val_accuracy"] is not None:
-                score = (record["val_accuracy"], -record["val_loss"])
-                if score > best:
-                    best, best_epoch, kept = score, epoch, _copy(model)
+            if config.patience is not None and (own := judged(record)) is not None:
+                if own > best:
+                    best, best_epoch, kept = own, epoch, _copy(model)
                 elif epoch - best_epoch >= config.patience:
                     status = Status.EARLY_STOPPED
                     break
@@ -196,12 +196,15 @@ def _copy(model: GAMLP) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _evaluate(learner: Learner, training: Examples, validation: Examples | None, risk: str) -> Record:
+def _evaluate(learner: Learner, training: Examples, validation: Examples | None, config: ModelConfig) -> Record:
     result: Record = {}
     predict = learner.predictor()
     for name, examples in (("train", training), ("val", validation)):
         if examples is not None:
             logits, y = predict(examples.X), examples.targets
-            result[f"{name}_loss"] = float(mean_risk(risk, logits, y))
+            result[f"{name}_loss"] = float(mean_risk(config.risk, logits, y))
             result[f"{name}_accuracy"] = y.accuracy(logits)
+            if name == "val" and config.scoring != "accuracy":
+                P = torch.softmax(logits.double(), dim=1)
+                result["val_score"] = score(config.scoring, y.labels.cpu(), P.cpu())
     return result

@@ -68,7 +68,7 @@ def prepare_graph(
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
     with task("features"):
-        rows_of_nodes = augment.fit(data, nodes, source=choice.source) if graph is None else nodes
+        rows_of_nodes = augment.fit_transform(data, nodes, source=choice.source) if graph is None else nodes
     X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
     validation, scored = (
         Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]

@@ -124,6 +124,18 @@ def gradient_record(loss: float, seconds: float) -> Record:
     return {"objective": loss, **nothing, "seconds": seconds, "bytes_sent": 0, "workers": []}
 
 
+def judged(record: Record) -> tuple[float, float] | None:
+    """What validation chooses by, the higher the better: the score, then the negative loss; None where not evaluated.
+
+    The score is the accuracy, or ``val_score`` where the setting ``scoring`` is another; one that is not defined on
+    the validation rows leaves it to the loss.
+    """
+    if record["val_accuracy"] is None:
+        return None
+    score = record.get("val_score", record["val_accuracy"])
+    return -math.inf if score is None else score, -record["val_loss"]
+
+
 def failure(record: Record, scale: float) -> Status | None:
     """NON_FINITE, DIVERGED or None. ``scale`` is that of an objective that has not exploded.
 

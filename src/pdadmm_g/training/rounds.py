@@ -12,6 +12,7 @@ is a new problem.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,12 +24,12 @@ from ..config import ModelConfig
 from ..engine.plan import Plan
 from .checkpoint import Checkpoint
 from .member import Lesson, Member, share_outline
-from .records import Record
+from .records import Record, judged
 from .round_rows import RoundRows, Taught
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30
-#: Rounds at each depth beyond the first, and the validation accuracy that a depth must gain to be kept.
+#: Rounds at each depth beyond the first, and the validation score that a depth must gain to be kept.
 GROWN_ROUNDS, GAIN = 2, 0.005
 
 
@@ -75,21 +76,19 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     own = [record for record in scored if record["stage"] == step.stage]
     if config.patience is None or not any(record["round"] for record in own):
         return False
-    scores = [(record["val_accuracy"], -record["val_loss"]) for record in own]
+    scores = [judged(record) or (-math.inf, -math.inf) for record in own]
     before = max((record["epoch"] for record in own if not record["round"]), default=0)
     best = max(before, own[scores.index(max(scores))]["epoch"])
     return bool(own[-1]["epoch"] - best >= config.patience)
 
 
 def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
-    """The validation accuracy that a depth beyond the first still has to gain before it counts as better."""
+    """The validation score that a depth beyond the first still has to gain before it counts as better."""
     if stage == 1 or config.growth == "all":
         return 0.0
-    accuracies = [(record["stage"] == stage, record["val_accuracy"] or 0.0) for record in history]
-    own, before = (
-        max((accuracy for new, accuracy in accuracies if new is kind), default=0.0) for kind in (True, False)
-    )
-    return 0.0 if own >= before + GAIN else GAIN
+    scores = [(record["stage"] == stage, score[0]) for record in history if (score := judged(record))]
+    own, before = (max((score for new, score in scores if new is kind), default=None) for kind in (True, False))
+    return 0.0 if own is not None and before is not None and own >= before + GAIN else GAIN
 
 
 class Rounds:

@@ -72,6 +72,8 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
     if config.by_gradient:
         raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
+    if config.calibrate:
+        raise InputError("calibrate must be off on a sharded folder: probabilities are calibrated on one file only")
     if config.unlabelled and config.drop_entries:
         raise InputError("drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only")
     # Where nodes without labels teach, the first of what would be tried otherwise.

@@ -28,13 +28,14 @@ from ..engine.plan import Plan
 from ..engine.replicas import check_replicas
 from ..engine.team import Traffic
 from ..engine.worker import Algorithm, Ends, Worker
+from ..metrics import score
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, StageState
 from .growth import widths
 from .layer_tensors import layer_tensors, restore
 from .member import Member
 from .penalties import PENALTY_SCHEDULES
-from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure
+from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure, judged
 
 
 class Best(NamedTuple):
@@ -101,7 +102,7 @@ class Stage:
     def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights], *, margin: float = 0.0) -> Stage:
         """A stage that starts from these weights of the worker's layers.
 
-        Others count as better from a validation accuracy that is higher by the ``margin``.
+        Others count as better from a validation score that is higher by the ``margin``.
         """
         stage = cls(member, number, plan)
         stage.worker = stage._fresh_worker(weights)
@@ -113,8 +114,8 @@ class Stage:
         # The grown network starts as the network of the stage before: it is the first to beat.
         stage._select(0, stage._evaluate())
         if margin:
-            accuracy, loss = stage._best.score
-            stage._best = stage._best._replace(score=(accuracy + margin, loss))
+            highest, loss = stage._best.score
+            stage._best = stage._best._replace(score=(highest + margin, loss))
         return stage
 
     @classmethod
@@ -313,6 +314,7 @@ class Stage:
         Activations pass down the chain; the last worker tells everyone the result.
         """
         sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
+        outputs = []
         if self.layers:
             if self.training is not None:
                 parts = [examples.X for examples in (self.scored, self.validation) if examples is not None]
@@ -333,10 +335,27 @@ class Stage:
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
         numbers = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
         known = len(SCORES) if self.sizes.validation_nodes else 2
-        return {
+        record: Record = {
             name: value if place < known else None
             for place, (name, value) in enumerate(zip(SCORES, numbers, strict=True))
         }
+        if self.config.scoring != "accuracy" and self.sizes.validation_nodes:
+            record["val_score"] = self._score(outputs[1] if self.is_last else None)
+        return record
+
+    def _score(self, logits: Tensor | None) -> float | None:
+        """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
+        found = torch.full((1,), math.nan, dtype=torch.float64)
+        if logits is not None:
+            assert self.validation_targets is not None
+            line, y = self.team.rows, self.validation_targets.labels
+            counts = line.concat(torch.tensor([[len(y)]]), [1] * line.size).view(-1).tolist()
+            logits, y = line.concat(logits, counts), line.concat(y, counts)
+            value = score(self.config.scoring, y.cpu(), torch.softmax(logits.double(), dim=1).cpu())
+            found[0] = math.nan if value is None else value
+            found = line.broadcast(found, 0)
+        value = float(self.chain.broadcast(found, self.plan.last))
+        return None if math.isnan(value) else value
 
     # Rules
 
@@ -371,16 +390,14 @@ class Stage:
         return f"layer {found.layer + 1}, variable {found.variable}"
 
     def _select(self, epoch: int, record: Record) -> None:
-        """Keep the weights if they are the best on validation so far: higher accuracy, then lower loss.
+        """Keep the weights if they are the best on validation so far: higher score, then lower loss.
 
         Without validation, or without patience, the newest are the best.
         """
         if not self._selects:
             self._best = Best((0.0, 0.0), epoch, self.worker.weights())
-        elif record["val_accuracy"] is not None:
-            score = (record["val_accuracy"], -record["val_loss"])
-            if score > self._best.score:
-                self._best = Best(score, epoch, self.worker.weights())
+        elif (own := judged(record)) is not None and own > self._best.score:
+            self._best = Best(own, epoch, self.worker.weights())
 
     def _adapt_penalty(self, records: list[Record]) -> None:
         rho = self.worker.rho

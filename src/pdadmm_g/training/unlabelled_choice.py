@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
@@ -16,12 +17,14 @@ from torch_geometric.data import Data
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
-from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
 from ..data.examples import Examples
+from ..data.facts import homophily
 from ..data.propagation import quiet
 from ..hardware import compute_threads, usable_cores
+from ..metrics import scoring_name
 from ..tasks import task
+from .records import judged
 from .rounds import FIRST_EPOCHS
 from .train import train
 
@@ -86,29 +89,14 @@ def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes have labels"
-    same, number = _homophily(data, torch.cat([rows.training, rows.validation]))
-    if number >= EDGES and same < LEAST_HOMOPHILY:
-        return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
+    found = homophily(data, torch.cat([rows.training, rows.validation]))
+    if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY:
+        return f"edges join nodes of one class hardly more often than chance ({found.beyond_chance:.2f} of 1)"
     return ""
 
 
-def _homophily(data: Data, known: Tensor) -> tuple[float, int]:
-    """How much more often than by chance edges between known nodes join nodes of one class, 1 at the most."""
-    labels = torch.full((data.num_nodes,), -1)
-    labels[known] = hard_labels(data)[known]
-    ends = labels[data.edge_index.cpu()]
-    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
-    number = ends.shape[1]
-    if not number:
-        return 0.0, 0
-    shares = torch.bincount(ends.flatten()) / (2 * number)
-    chance = float(shares.square().sum())
-    same = float((ends[0] == ends[1]).double().mean())
-    return (same - chance) / max(1 - chance, 1e-9), number
-
-
 class Entry(NamedTuple):
-    """A short run: its settings, mean validation accuracy at its end, and the negative of its loss."""
+    """A short run: its settings, mean validation score at its end, and the negative of its loss."""
 
     config: ModelConfig
     score: tuple[float, float]
@@ -128,6 +116,8 @@ class Race:
         self.basis = like.basis
         self.alone: list[Entry] = []
         self.taught: list[Entry] = []
+        #: How its scores are named.
+        self._judge = "validation" if config.scoring == "accuracy" else f"validation {scoring_name(config.scoring)}"
         self._known: dict[Any, tuple[Examples, Examples, GraphAugment]] = {}
 
     def run(self, *, forced: bool) -> Choice:
@@ -145,7 +135,7 @@ class Race:
         best = self._best(self._variants(best.config, [{}], (), SHARPNESSES[1:]))
         alone = self.alone[0].score
         if best.score[0] <= alone[0] and not forced:
-            why = f"validation {best.score[0]:.3f} with them, {alone[0]:.3f} without (short runs)"
+            why = f"{self._judge} {best.score[0]:.3f} with them, {alone[0]:.3f} without (short runs)"
             without = dataclasses.replace(given, unlabelled=0)
             return Choice(without, reasons=(f"nodes without labels do not teach: {why}",))
         return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone[0])))
@@ -225,13 +215,12 @@ class Race:
         copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training) if rounds else None
         result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
-        history = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
-        if rounds:
-            history = [record for record in history if record["round"] > 0]
-        if not history or result.status.is_failure:
-            return Entry(config, (-1.0, 0.0))
-        accuracy, loss = (np.mean([each[name] for each in history[-LAST:]]) for name in ("val_accuracy", "val_loss"))
-        return Entry(config, (float(accuracy), -float(loss)))
+        history = [record for record in result.uninterrupted().history if not rounds or record["round"] > 0]
+        scores = list(filter(None, map(judged, history)))
+        if not scores or result.status.is_failure:
+            return Entry(config, (-math.inf, 0.0))
+        score, loss = np.mean(scores[-LAST:], axis=0).tolist()
+        return Entry(config, (score, loss))
 
     def _features_of(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
         """Rows that train and validate under these settings, and what made them."""
@@ -241,7 +230,7 @@ class Race:
             assert rows.y_val is not None
             augment = augmentation(config)
             augment.basis = self.basis
-            both = augment.fit(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
+            both = augment.fit_transform(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
             X, X_val = both.to(config.device).split([len(rows.training), len(rows.validation)])
             validation = Examples(X_val, rows.y_val.to(config.device))
             self._known[features] = Examples(X, rows.y, rows.weights), validation, augment
@@ -249,14 +238,15 @@ class Race:
 
     def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
         config = best.config
-        yield f"nodes without labels teach: validation {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
+        scores = f"{self._judge} {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
+        yield f"nodes without labels teach: {scores}"
         others = [
             entry.score[0]
             for entry in self.taught
             if (entry.config.hops, entry.config.teleport, entry.config.normalize)
             != (config.hops, config.teleport, config.normalize)
         ]
-        next_best = f" (validation {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
+        next_best = f" ({self._judge} {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
         yield f"features: {described(config)}{next_best}"
         dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
         yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"

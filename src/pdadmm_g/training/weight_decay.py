@@ -8,6 +8,7 @@ import math
 from ..config import ModelConfig
 from ..data.examples import Examples, some_examples
 from ..tasks import task
+from .records import judged
 from .train import train
 
 #: Taken where there is no validation node.
@@ -22,7 +23,7 @@ EPOCHS, EVAL_EVERY = 40, 5
 def choose_weight_decay(
     training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
 ) -> tuple[ModelConfig, tuple[str, ...]]:
-    """``config`` with the weight decay filled in, the best by validation accuracy of the first stage; and the reason.
+    """``config`` with the weight decay filled in, the best by validation score of the first stage; and the reason.
 
     Where it is given, and for the methods by gradients, which have one, there is nothing to say.
     """
@@ -34,7 +35,7 @@ def choose_weight_decay(
     some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
     assert config.stages is not None
     depth = config.stages[0]
-    best, choice = (-1.0, -math.inf), DEFAULT_WEIGHT_DECAY
+    best, choice = (-math.inf, -math.inf), DEFAULT_WEIGHT_DECAY
     with task("weight decay", len(WEIGHT_DECAYS)) as step:
         for weight_decay in WEIGHT_DECAYS:
             pilot = dataclasses.replace(
@@ -43,8 +44,7 @@ def choose_weight_decay(
             )  # fmt: skip
             result = train(some, other, num_classes, pilot, seed=seed)
             assert result is not None
-            measured = [record for record in result.uninterrupted().history if record["val_accuracy"] is not None]
-            score = max(((record["val_accuracy"], -record["val_loss"]) for record in measured), default=best)
+            score = max(filter(None, map(judged, result.uninterrupted().history)), default=best)
             if score > best:
                 best, choice = score, weight_decay
             step()

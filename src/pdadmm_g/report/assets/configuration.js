@@ -24,19 +24,26 @@ function configuration() {
       "div",
       { class: "card" },
       h("div", { class: "bar" }, h("h2", {}, "Configuration"), button),
-      ...runs.flatMap(choicesOf),
+      ...choices(),
       h("p", { class: "note" }, note),
       scrolling("Table of settings", table),
     ),
   );
 }
 
-/** What was chosen by the data and why. */
-function choicesOf(run) {
-  if (!run.choices.length) return [];
-  const head = several ? [swatch(run.colour), ` ${run.name}, chosen by the data`] : ["Chosen by the data"];
-  const items = run.choices.map((words) => h("li", {}, words));
-  return [h("h3", {}, ...head), h("ul", { class: "choices" }, ...items)];
+/** What was chosen by the data and why; runs with the same choices share them. */
+function choices() {
+  const groups = new Map();
+  for (const run of runs.filter((each) => each.choices.length)) {
+    const key = JSON.stringify(run.choices);
+    groups.set(key, [...(groups.get(key) || []), run]);
+  }
+  return [...groups.values()].flatMap((group) => {
+    const names = group.flatMap((run) => [swatch(run.colour), ` ${run.name}, `]);
+    const items = group[0].choices.map((words) => h("li", {}, words));
+    const head = several ? [...names, "chosen by the data"] : ["Chosen by the data"];
+    return [h("h3", {}, ...head), h("ul", { class: "choices" }, ...items)];
+  });
 }
 
 /** Every run has its own folder: that the settings 'out' differ says nothing. */

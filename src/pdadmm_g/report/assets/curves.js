@@ -5,14 +5,15 @@ function drawCurves(figure, svg, width) {
     box = { left: 54, right: width - 18, top: 22, bottom: height - 42 };
   const selected = shown().filter((run) => figure.keys.some(([key]) => pointsOf(figure, run, key).length));
   const { curves, dropped } = curvesOf(figure, selected);
-  figure.hint([figure.note, figure.more, dropped ? "Gaps: zero or less." : ""].filter(Boolean).join(" "));
+  const zoomed = figure.mode === "zoom" ? "Zoomed: the first epochs are out of sight." : "";
+  figure.hint([figure.note, figure.more, zoomed, dropped ? "Gaps: zero or less." : ""].filter(Boolean).join(" "));
   if (!curves.length) {
     const why = selected.length ? "no positive values to show on a log scale" : "all runs with this figure are hidden";
     svg.append(text(width / 2, height / 2, why, { "text-anchor": "middle" }));
     return height;
   }
   const log = figure.scale === "log";
-  const [low, high] = valueRange(figure, curves);
+  const [low, high] = figure.mode === "zoom" ? settledRange(figure, curves) : valueRange(figure, curves);
   const end = curves.reduce((most, { points }) => Math.max(most, points[points.length - 1].at), 0) || 1;
   const x = scale(0, end, box.left, box.right),
     y = scale(low, high, box.bottom, box.top, log);
@@ -21,10 +22,13 @@ function drawCurves(figure, svg, width) {
     svg.append(text(box.left - 7, y(tick) + 4, short(tick), { "text-anchor": "end" }));
   }
   drawBelow(figure, svg, selected, x, end, box);
+  const inside = s("g", { "clip-path": `url(#inside-${figure.id})` });
+  svg.append(clipTo(figure, box), inside);
   for (const curve of [...curves].reverse()) {
-    svg.append(drawCurve(curve, x, y));
-    if (figure.rounds) drawDots(svg, curve, x, y, box);
+    inside.append(drawCurve(curve, x, y));
+    if (figure.rounds) drawDots(inside, curve, x, y, box);
   }
+  for (const curve of curves) if (figure.marks && !curve.rank) markKept(inside, curve, x, y);
   const cursor = line(0, box.top, 0, box.bottom, "cursor");
   cursor.style.display = "none";
   svg.append(cursor);
@@ -84,7 +88,7 @@ function curvesOf(figure, selected) {
 
 /** The values from lowest to highest and some air, but not where no value can be. */
 function valueRange(figure, curves) {
-  const values = curves.flatMap((curve) => curve.points.map((point) => point.value));
+  const values = curves.flatMap(valuesOf);
   let low = values.reduce((a, b) => Math.min(a, b)),
     high = values.reduce((a, b) => Math.max(a, b));
   if (figure.scale === "log") {
@@ -98,6 +102,43 @@ function valueRange(figure, curves) {
   if (figure.most != null && values.every((value) => value <= figure.most))
     high = Math.min(Math.max(high, low + 0.02), figure.most + (figure.most - low) * 0.02);
   return [low, high];
+}
+
+/** What is outside of the axes is not drawn. */
+function clipTo(figure, { left, right, top, bottom }) {
+  const frame = { x: left - 6, y: top - 6, width: right - left + 12, height: bottom - top + 6 };
+  return s("defs", {}, s("clipPath", { id: `inside-${figure.id}` }, s("rect", frame)));
+}
+
+/** The values of the first curve of each run without their lowest tenth, where training begins. */
+function settled(curves) {
+  const values = curves.filter((curve) => !curve.rank).flatMap(valuesOf);
+  values.sort((a, b) => a - b);
+  return values.slice(Math.floor(values.length / 10));
+}
+
+function settledRange(figure, curves) {
+  const values = settled(curves).map((value) => ({ value }));
+  return valueRange(figure, values.length ? [{ points: values }] : curves);
+}
+
+/** Does most of what the first curves show happen in a small part of their range, so that they look flat? */
+function isFlat(figure) {
+  const { curves } = curvesOf(figure, runs);
+  const range = (values) => values.reduce((a, b) => Math.max(a, b)) - values.reduce((a, b) => Math.min(a, b));
+  const late = settled(curves);
+  return late.length > 10 && range(late) > 0 && range(late) < range(curves.flatMap(valuesOf)) / 3;
+}
+
+const valuesOf = (curve) => curve.points.map((point) => point.value);
+
+/** A ring around the epoch whose weights are kept; thinning may have left a neighbour of it. */
+function markKept(svg, { run, points }, x, y) {
+  if (run.facts.kept == null || points.length < 2) return;
+  const numbers = points.map((point) => point.number);
+  const { at, value } = points[before(numbers, run.facts.kept)];
+  const style = { stroke: run.colour };
+  svg.append(s("circle", { cx: x(at), cy: y(value), r: 4.5, class: "kept", "data-run": run.name, style }));
 }
 
 /** A path with gaps where points are left out; a dot, where there is but one. */
@@ -158,7 +199,8 @@ function readCurves(figure, curves, cursor, x, at) {
 /** Where a value was read; if it is all of one run, also which round it was or which epochs the round had. */
 function readTitle(figure, { run, number, at }, alone) {
   if (figure.rounds) return alone ? roundTitle(run, number) : `round ${number}`;
-  const title = axis === "epoch" ? `epoch ${number}` : `${seconds(at)} of training`;
+  const kept = alone && run.facts.kept === number ? " (kept)" : "";
+  const title = (axis === "epoch" ? `epoch ${number}` : `${seconds(at)} of training`) + kept;
   const round = alone ? roundAt(run, number) : null;
   return round == null ? title : `${title}, round ${round}`;
 }

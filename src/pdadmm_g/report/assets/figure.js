@@ -2,8 +2,8 @@
 
 // A figure is given its id, its title, the function that paints it, and what else it needs: note and label (what is
 // shown), more (what only the page says of it), keys (names of series), candidates (runs of which one is drawn), scale
-// (log or linear), rounds (whether its axis counts these), mode (what the timeline measures), least and most (beyond
-// which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
+// (log or linear), rounds (whether its axis counts these), modes and mode (what may be drawn, and what is), folded
+// (whether only its title is shown until it is asked for), marks (whether the epoch that is kept is marked), least and most (beyond which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
 // range and steps (how the arrow keys walk), key (what the colours mean).
 const figures = [];
 const drawAll = () => figures.forEach(draw);
@@ -16,7 +16,7 @@ function addFigure(figure) {
     colours = h("p", { class: "note key" });
   const card = h(
     "figure",
-    { class: "card figure", id: figure.id, "aria-labelledby": `title-${figure.id}` },
+    { class: `card figure${figure.folded ? " foldable folded" : ""}`, id: figure.id, "aria-labelledby": `title-${figure.id}` },
     titleBar(figure),
     note,
     plot,
@@ -46,17 +46,30 @@ function titleBar(figure) {
     const scales = { log: "log", linear: "linear" };
     bar.append(choice(`${title}: scale`, scales, figure.scale, change("scale")));
   }
-  if (figure.mode) {
-    const modes = { share: "share", seconds: "seconds", bytes: "bytes" };
-    bar.append(choice(`${title}: measure`, modes, figure.mode, change("mode")));
-  }
+  if (figure.modes) bar.append(choice(`${title}: measure`, figure.modes, figure.mode, change("mode")));
+  if (figure.folded) bar.append(foldButton(figure));
   const save = () => savePng(figure);
   bar.append(h("button", { type: "button", class: "png", "aria-label": `Save ${title} as PNG`, onclick: save }, "PNG"));
   return bar;
 }
 
+/** Shows and hides all but the title of a figure that says little. */
+function foldButton(figure) {
+  const toggle = () => {
+    figure.folded = figure.card.classList.toggle("folded");
+    button.setAttribute("aria-expanded", String(!figure.folded));
+    button.textContent = figure.folded ? "Show" : "Hide";
+    draw(figure);
+  };
+  const label = `Show or hide ${figure.title}`;
+  const attributes = { type: "button", class: "fold", "aria-expanded": "false", "aria-label": label, onclick: toggle };
+  const button = h("button", attributes, "Show");
+  return button;
+}
+
 function draw(figure) {
   const { plot } = figure;
+  if (figure.folded) return;
   const width = Math.max(240, Math.floor(plot.clientWidth));
   const svg = s("svg", { role: "img", tabindex: "0", "aria-label": `${figure.title}. ${figure.label || ""}` });
   figure.show = null;

@@ -4,15 +4,26 @@ const CURVES = [
   {
     id: "accuracy",
     title: "Accuracy",
-    note: "Solid: validation nodes; dashed: training nodes.",
+    note: "Solid: validation nodes; dashed: training nodes; ringed: the epoch that is kept.",
+    zooms: true,
+    marks: true,
     series: { val_accuracy: "validation", train_accuracy: "training" },
     least: 0,
     most: 1,
   },
   {
+    id: "score",
+    title: "Validation score",
+    note: "What the setting 'scoring' names, by which validation chooses; ringed: the epoch that is kept.",
+    zooms: true,
+    marks: true,
+    series: { val_score: "validation" },
+  },
+  {
     id: "loss",
     title: "Loss",
-    note: "Mean per node. Solid: validation nodes; dashed: training nodes.",
+    note: "Mean per node. Solid: validation nodes; dashed: training nodes; ringed: the epoch that is kept.",
+    marks: true,
     series: { val_loss: "validation", train_loss: "training" },
     scale: "linear",
     least: 0,
@@ -31,14 +42,21 @@ const CURVES = [
     series: { primal_residual: "primal", dual_residual: "dual" },
     scale: "log",
   },
-  { id: "rho", title: "Penalty \u03c1", note: "The weight on p = q.", series: { rho: "\u03c1" } },
+  { id: "rho", title: "Penalty \u03c1", note: "The weight on p = q.", folds: isConstant, series: { rho: "\u03c1" } },
 ];
 
+/** Is a series one number in every run? */
+function isConstant({ keys }) {
+  const values = runs.flatMap((run) => keys.flatMap(([key]) => (run.series[key] ? run.series[key].value : [])));
+  return new Set(values).size < 2;
+}
+
 function curveFigures() {
-  for (const { series, ...figure } of CURVES) {
-    const keys = Object.entries(series);
-    if (runs.some((run) => keys.some(([key]) => run.series[key])))
-      addFigure({ ...figure, keys, label: figure.note, paint: drawCurves });
+  for (const { series, zooms, folds, ...rest } of CURVES) {
+    const figure = { ...rest, keys: Object.entries(series), label: rest.note, paint: drawCurves };
+    if (!runs.some((run) => figure.keys.some(([key]) => run.series[key]))) continue;
+    if (zooms) Object.assign(figure, { modes: { all: "all", zoom: "zoom" }, mode: isFlat(figure) ? "zoom" : "all" });
+    addFigure({ ...figure, folded: folds && folds(figure) });
   }
 }
 
@@ -61,18 +79,46 @@ function roundFigure() {
 }
 
 function workerFigures() {
-  const timed = runs.filter((run) => run.timeline),
-    staged = runs.filter((run) => run.stages.length);
+  const isTeam = (run) => run.stages.some((stage) => stage.workers.length > 1),
+    together = runs.some(isTeam);
+  // Where some runs had several workers, those with one have nothing to add.
+  const timed = runs.filter((run) => run.timeline && (isTeam(run) || !together)),
+    staged = runs.filter((run) => run.stages.length && (isTeam(run) || !together));
   if (timed.length)
-    addFigure({ id: "workers", title: "Workers", candidates: timed, mode: "share", paint: drawTimeline });
+    addFigure({
+      id: "workers",
+      title: together ? "Workers" : "Workers (one)",
+      candidates: timed,
+      modes: { share: "share", seconds: "seconds", bytes: "bytes" },
+      mode: "share",
+      folded: !together,
+      paint: drawTimeline,
+    });
   if (staged.length)
     addFigure({
       id: "plan",
+      folded: !together,
       title: "Layer plan",
       note: "Who owns which layers, from the first stage of growth to the last.",
       candidates: staged,
       paint: drawPlan,
     });
+}
+
+function timesFigure() {
+  if (!runs.some((run) => Object.keys(run.times).length)) return;
+  addFigure({ id: "times", title: "Wall time", note: "What the run spent its time on.", paint: drawTimes });
+}
+
+/** Where accuracy is above the diagonal, the model is better than it says. */
+function reliabilityFigure() {
+  if (!runs.some((run) => run.reliability)) return;
+  addFigure({
+    id: "reliability",
+    title: "Calibration",
+    note: "Accuracy by confidence; above the dashed line the model is better than it says, below it is worse.",
+    paint: drawReliability,
+  });
 }
 
 function classFigures() {
@@ -83,8 +129,10 @@ function classFigures() {
     .join(" or ");
   addFigure({
     id: "classes",
-    title: "Accuracy per class",
+    title: "Per class",
     note: `On the ${nodes} nodes; in brackets how many of them are of the class.`,
+    modes: { recall: "recall", precision: "precision", f1: "F1" },
+    mode: "recall",
     paint: drawClasses,
   });
   addFigure({
@@ -115,10 +163,13 @@ function drawWhenResized() {
 legend();
 controls();
 overview();
+facts();
 curveFigures();
 roundFigure();
 workerFigures();
 classFigures();
+reliabilityFigure();
+timesFigure();
 if (!figures.length) byId("figures").append(h("p", { class: "card" }, "No epoch has ended yet: nothing to draw."));
 configuration();
 footer();

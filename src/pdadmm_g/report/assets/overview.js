@@ -7,6 +7,7 @@ const COLUMNS = [
   ["layers", (facts) => whole(facts.layers)],
   ["parameters", (facts) => whole(facts.parameters)],
   ["epochs", (facts) => whole(facts.epochs)],
+  ["kept epoch", (facts) => whole(facts.kept)],
   ["time", (facts) => seconds(facts.seconds)],
   ["sent", (facts) => bytes(facts.bytes_sent)],
 ];

@@ -1,0 +1,75 @@
+"""What there is to know of a graph before anything is trained on it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from .checks import MASKS, hard_labels
+
+#: Which degrees are told: least, quartiles, most.
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def graph_facts(data: Data) -> dict[str, Any]:
+    """Sizes, homophily and degrees of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
+
+    Edges are pairs of different nodes that are joined, each counted once, as training sees them.
+    """
+    labels = hard_labels(data) if data.y is not None else torch.full((data.num_nodes,), -1)
+    known = (labels >= 0).nonzero().view(-1)
+    facts: dict[str, Any] = {
+        "nodes": data.num_nodes,
+        "features": data.x.shape[1],
+        "classes": len(labels[known].unique()),
+        "labelled": len(known),
+        **{mask.removesuffix("_mask"): int(data[mask].sum()) if mask in data else 0 for mask in MASKS},
+    }
+    if data.edge_index is None:
+        return facts | {"edges": 0}
+    first, second = _pairs(data)
+    degrees = torch.bincount(torch.cat([first, second]), minlength=data.num_nodes)
+    found = homophily(data, known)
+    return facts | {
+        "edges": len(first),
+        "degrees": [int(each) for each in degrees.sort().values[[round(q * (len(degrees) - 1)) for q in QUANTILES]]],
+        "mean_degree": float(degrees.double().mean()),
+        "isolated": int((degrees == 0).sum()),
+        "homophily": found.share if found.edges else None,
+        "homophily_beyond_chance": found.beyond_chance if found.edges else None,
+    }
+
+
+def _pairs(data: Data) -> tuple[Tensor, Tensor]:
+    """The two ends of each pair of different nodes that are joined."""
+    low, high = data.edge_index.cpu().sort(0).values
+    codes = (low * data.num_nodes + high)[low != high].unique()
+    return codes // data.num_nodes, codes % data.num_nodes
+
+
+class Homophily(NamedTuple):
+    """How much nodes of one class keep to themselves."""
+
+    #: Edges between nodes whose class is known, and the share of them within a class.
+    edges: int
+    share: float
+    #: How much more often than by chance these are within a class, 1 at the most.
+    beyond_chance: float
+
+
+def homophily(data: Data, known: Tensor) -> Homophily:
+    """That of the edges between ``known`` nodes, each in the directions in which it is listed."""
+    labels = torch.full((data.num_nodes,), -1)
+    labels[known] = hard_labels(data)[known]
+    ends = labels[data.edge_index.cpu()]
+    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
+    number = ends.shape[1]
+    if not number:
+        return Homophily(0, 0.0, 0.0)
+    shares = torch.bincount(ends.flatten()) / (2 * number)
+    chance = float(shares.square().sum())
+    same = float((ends[0] == ends[1]).double().mean())
+    return Homophily(number, same, (same - chance) / max(1 - chance, 1e-9))

@@ -1,0 +1,152 @@
+r"""How good predicted probabilities are: the figures that people judge a classifier by.
+
+Labels are class numbers, the columns of the probabilities; those that the model does not know are -1, and always wrong.
+A figure that is not defined on the rows at hand (a ranking of one class, say) is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+#: Bins of equal width in which confidence is compared with accuracy.
+BINS = 15
+
+Array = NDArray[Any]
+#: As scikit-learn has them: ``scorer(estimator, X, y)``, the higher the better.
+Scorer = Callable[[Any, Any, Any], float]
+
+
+def metrics(y: ArrayLike, probabilities: ArrayLike) -> dict[str, float | None]:
+    r"""All figures of predictions, by scikit-learn but for the last one.
+
+    ``accuracy``, ``balanced_accuracy`` (the mean recall of the classes that occur), ``f1_macro``, ``f1_micro``,
+    ``roc_auc_ovr`` and ``average_precision`` (each class against the others, the mean over the classes that occur; of
+    two classes, ``average_precision`` is that of the second), ``log_loss``, and ``calibration_error``, the expected
+    one: with the rows in 15 bins of equal width by the probability of the predicted class,
+
+    .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} \left| \mathrm{accuracy}_b - \mathrm{confidence}_b \right|.
+    """
+    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
+    return {name: figure(y, P) if len(y) and np.isfinite(P).all() else None for name, figure in METRICS.items()}
+
+
+def reliability(y: ArrayLike, probabilities: ArrayLike) -> list[dict[str, float]]:
+    """The bins of the calibration error that have rows: their mean confidence, accuracy and number of rows."""
+    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
+    if not len(y):
+        return []
+    confidence, right = P.max(1), P.argmax(1) == y
+    # Confidence 1 belongs to the last bin; a bin has its upper edge, as is usual.
+    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    return [
+        {"confidence": float(confidence[own].mean()), "accuracy": float(right[own].mean()), "rows": int(own.sum())}
+        for bin in range(BINS)
+        if (own := place == bin).any()
+    ]
+
+
+def score(scoring: str | Scorer, y: ArrayLike, probabilities: ArrayLike) -> float | None:
+    """What ``scoring`` makes of predictions, the higher the better: a name that the setting takes, or a scorer.
+
+    A scorer gets an estimator with ``predict`` and ``predict_proba`` and the class numbers as labels. None where it is
+    not defined.
+    """
+    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
+    if callable(scoring):
+        value = float(scoring(_judged(P.shape[1]), P, y))
+        return value if np.isfinite(value) else None
+    name = scoring.removeprefix("neg_")
+    found = METRICS[name](y, P) if len(y) and np.isfinite(P).all() else None
+    return -found if found is not None and name != scoring else found
+
+
+def scoring_name(scoring: str | Scorer) -> str:
+    """What a scoring is called in a sentence."""
+    return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
+
+
+def _judged(classes: int) -> Any:
+    """An estimator for scorers, whose input is the probabilities themselves."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Judged(ClassifierMixin, BaseEstimator):
+        classes_ = np.arange(classes)
+
+        def predict(self, X: Array) -> Array:
+            return X.argmax(1)
+
+        def predict_proba(self, X: Array) -> Array:
+            return X
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+    return Judged()
+
+
+def _accuracy(y: Array, P: Array) -> float:
+    return float((P.argmax(1) == y).mean())
+
+
+def _balanced_accuracy(y: Array, P: Array) -> float:
+    from sklearn.metrics import recall_score
+
+    return float(recall_score(y, P.argmax(1), labels=np.unique(y), average="macro", zero_division=0))
+
+
+def _f1(average: str) -> Callable[[Array, Array], float]:
+    def figure(y: Array, P: Array) -> float:
+        from sklearn.metrics import f1_score
+
+        return float(f1_score(y, P.argmax(1), average=average, zero_division=0))
+
+    return figure
+
+
+def _roc_auc(y: Array, P: Array) -> float | None:
+    from sklearn.metrics import roc_auc_score
+
+    return _one_against_others(roc_auc_score, y, P, range(P.shape[1]))
+
+
+def _average_precision(y: Array, P: Array) -> float | None:
+    from sklearn.metrics import average_precision_score
+
+    return _one_against_others(average_precision_score, y, P, [1] if P.shape[1] == 2 else range(P.shape[1]))
+
+
+def _one_against_others(figure: Callable[..., Any], y: Array, P: Array, classes: Any) -> float | None:
+    """The mean over those classes that some rows are of and others are not."""
+    own = [y == each for each in classes]
+    found = [figure(is_own, P[:, each]) for each, is_own in zip(classes, own, strict=True) if 0 < is_own.sum() < len(y)]
+    return float(np.mean(found)) if found else None
+
+
+def _log_loss(y: Array, P: Array) -> float | None:
+    from sklearn.metrics import log_loss
+
+    if (y < 0).any():  # it would be infinite
+        return None
+    P = P / P.sum(1, keepdims=True)
+    return float(log_loss(y, P, labels=range(P.shape[1]))) if P.shape[1] > 1 else 0.0
+
+
+def _calibration_error(y: Array, P: Array) -> float:
+    return float(sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y))
+
+
+#: Each from labels and probabilities.
+METRICS: dict[str, Callable[[Array, Array], float | None]] = {
+    "accuracy": _accuracy,
+    "balanced_accuracy": _balanced_accuracy,
+    "f1_macro": _f1("macro"),
+    "f1_micro": _f1("micro"),
+    "roc_auc_ovr": _roc_auc,
+    "average_precision": _average_precision,
+    "log_loss": _log_loss,
+    "calibration_error": _calibration_error,
+}

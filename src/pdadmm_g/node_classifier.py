@@ -1,0 +1,104 @@
+"""The nodes of one graph as the samples of scikit-learn, so that its cross-validation and searches work on them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state
+from torch_geometric.data import Data
+
+from .data.checks import MASKS, as_mask, check_graph
+from .errors import InputError
+from .estimator import GAMLPClassifier
+
+
+class NodeClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose samples are nodes of one graph, given by their numbers.
+
+    All nodes and edges of the graph are seen in training, as always; labels only those of the nodes of ``fit``,
+    whatever labels and masks the graph itself has. So ``GridSearchCV``, ``cross_validate``, ``cross_val_predict``,
+    ``learning_curve`` and all else of scikit-learn that deals samples works on nodes, with its own splitters and
+    scorers, and what is held out stays unseen.
+
+    Args:
+        estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
+        graph: The graph, with ``x`` and ``edge_index``.
+        validation: Share of the nodes of ``fit``, of each class alike, that do not train but choose what is left to the
+            data and the epoch that is kept; 0 for none.
+
+    Attributes:
+        estimator_: The fitted estimator.
+        classes_: The labels.
+    """
+
+    estimator_: GAMLPClassifier
+    classes_: NDArray[Any]
+
+    def __init__(self, estimator: GAMLPClassifier, graph: Data, *, validation: float = 0.2) -> None:
+        self.estimator = estimator
+        self.graph = graph
+        self.validation = validation
+
+    def __sklearn_clone__(self) -> NodeClassifier:
+        # Like any clone, but for the graph: every fold of every candidate would have a copy of it.
+        return NodeClassifier(clone(self.estimator), self.graph, validation=self.validation)
+
+    def fit(self, nodes: ArrayLike, y: ArrayLike) -> NodeClassifier:
+        """Train on ``nodes``, numbers in any shape with one in a row, with the labels ``y``."""
+        if not 0 <= self.validation < 1:
+            raise InputError(f"validation must be in [0, 1), got {self.validation}")
+        check_consistent_length(nodes, y)
+        check_classification_targets(y)
+        own = _numbers(nodes)
+        data = check_graph(_bare(self.graph))
+        self.classes_, places = np.unique(np.asarray(y), return_inverse=True)
+        data.train_mask = as_mask(own, data.num_nodes, "nodes")
+        data.y = torch.full((data.num_nodes,), -1)
+        data.y[torch.from_numpy(own)] = torch.as_tensor(places)
+        held = _held_out(own, places, self.validation, self.estimator.random_state)
+        if len(held):
+            data.val_mask = as_mask(held, data.num_nodes, "nodes")
+            data.train_mask &= ~data.val_mask
+        self.estimator_ = clone(self.estimator).fit(data)
+        return self
+
+    def predict(self, nodes: ArrayLike) -> NDArray[Any]:
+        """The most probable label of each node."""
+        check_is_fitted(self)
+        return self.classes_[self.estimator_.predict(self.graph, _numbers(nodes))]
+
+    def predict_proba(self, nodes: ArrayLike) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(self.graph, _numbers(nodes))
+
+
+def _numbers(nodes: ArrayLike) -> NDArray[Any]:
+    """The numbers of nodes as a vector; scikit-learn likes its samples in a column."""
+    numbers = np.asarray(nodes)
+    if numbers.dtype.kind not in "iu" or numbers.size != len(numbers):
+        raise InputError("nodes must be whole numbers, one a sample: the numbers of nodes of the graph")
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def _bare(graph: Data) -> Data:
+    """The graph without labels and masks."""
+    data = copy.copy(graph)
+    for name in ("y", *MASKS):
+        if name in data:
+            del data[name]
+    return data
+
+
+def _held_out(nodes: NDArray[Any], classes: NDArray[Any], share: float, seed: Any) -> NDArray[Any]:
+    """That share of the nodes of each class, chosen at random, rounded down: some of each are left."""
+    order = check_random_state(seed).permutation(len(nodes))
+    nodes, classes = nodes[order], classes[order]
+    parts = [nodes[classes == each] for each in np.unique(classes)]
+    return np.concatenate([own[: int(share * len(own))] for own in parts])

@@ -1,0 +1,91 @@
+"""Figures by hand, and by scikit-learn where it defines them; and what happens where nothing is defined."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    get_scorer,
+    log_loss,
+    make_scorer,
+    matthews_corrcoef,
+    roc_auc_score,
+)
+
+from pdadmm_g.metrics import BINS, METRICS, metrics, reliability, score
+
+RNG = np.random.default_rng(0)
+P = RNG.dirichlet(np.ones(4), 200)
+Y = np.array([RNG.choice(4, p=row) for row in P])
+
+
+def test_they_are_those_of_scikit_learn() -> None:
+    found = metrics(Y, P)
+    best = P.argmax(1)
+    assert found["accuracy"] == found["f1_micro"] == pytest.approx((best == Y).mean())
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(Y, best))
+    assert found["f1_macro"] == pytest.approx(f1_score(Y, best, average="macro"))
+    assert found["roc_auc_ovr"] == pytest.approx(roc_auc_score(Y, P, multi_class="ovr"))
+    assert found["average_precision"] == pytest.approx(average_precision_score(np.eye(4)[Y], P, average="macro"))
+    assert found["log_loss"] == pytest.approx(log_loss(Y, P))
+
+
+def test_of_two_classes_they_are_of_the_second() -> None:
+    two = P[:, :2] / P[:, :2].sum(1, keepdims=True)
+    y = (RNG.random(200) < two[:, 1]).astype(int)
+    found = metrics(y, two)
+    assert found["roc_auc_ovr"] == pytest.approx(roc_auc_score(y, two[:, 1]))
+    assert found["average_precision"] == pytest.approx(average_precision_score(y, two[:, 1]))
+
+
+def test_calibration_error_by_hand() -> None:
+    """Two rows of confidence 0.7, one right; two of 0.95, both right; one of certainty, wrong."""
+    probabilities = [[0.7, 0.3], [0.7, 0.3], [0.05, 0.95], [0.95, 0.05], [1.0, 0.0]]
+    y = [0, 1, 1, 0, 1]
+    bins = reliability(y, probabilities)
+    assert [(each["rows"], each["accuracy"]) for each in bins] == [(2, 0.5), (3, pytest.approx(2 / 3))]
+    assert [each["confidence"] for each in bins] == [pytest.approx(0.7), pytest.approx(2.9 / 3)]
+    expected = 2 / 5 * 0.2 + 3 / 5 * (2.9 / 3 - 2 / 3)
+    assert metrics(y, probabilities)["calibration_error"] == pytest.approx(expected)
+    edges = reliability([0] * 3, [[1 / 3] * 3, [2 / 3, 1 / 6, 1 / 6], [1.0, 0.0, 0.0]])
+    assert len(edges) == 3 <= BINS
+
+
+def test_what_is_not_defined_is_none_and_nothing_warns() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = metrics([2, 2, 2], P[:3])
+        assert one["roc_auc_ovr"] is one["average_precision"] is None
+        assert one["log_loss"] == pytest.approx(-np.log(P[:3, 2]).mean())
+        missing = metrics(np.where(Y == 3, 0, Y), P)  # a class that nobody is of
+        assert None not in missing.values()
+        unseen = metrics(np.where(Y == 3, -1, Y), P)  # a class that the model does not know
+        assert unseen["log_loss"] is None
+        assert unseen["accuracy"] < 1
+        assert set(metrics([], np.zeros((0, 4))).values()) == {None}
+        assert set(metrics([0], [[np.nan, np.nan]]).values()) == {None}
+        assert metrics([0, 0], [[1.0], [1.0]])["accuracy"] == 1.0
+    assert list(metrics([], np.zeros((0, 4)))) == list(METRICS)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "f1_macro", "roc_auc_ovr", "neg_log_loss"])
+def test_names_mean_what_they_mean_in_scikit_learn(name: str) -> None:
+    """The logarithms of the probabilities, as features of a model that gives them back."""
+    model = LogisticRegression().fit(np.log(P), Y)
+    probabilities = model.predict_proba(np.log(P))
+    assert score(name, Y, probabilities) == pytest.approx(get_scorer(name)(model, np.log(P), Y))
+
+
+def test_a_scorer_is_asked_as_scikit_learn_asks_it() -> None:
+    assert score(make_scorer(matthews_corrcoef), Y, P) == pytest.approx(matthews_corrcoef(Y, P.argmax(1)))
+    loss = make_scorer(log_loss, response_method="predict_proba", greater_is_better=False)
+    assert score(loss, Y, P) == pytest.approx(score("neg_log_loss", Y, P))
+    assert score(lambda estimator, X, y: float(estimator.predict(X)[0] == y[0]), Y, P) in (0.0, 1.0)
+    assert score(lambda *_: float("nan"), Y, P) is None
+    assert score("roc_auc_ovr", [1, 1], P[:2]) is None

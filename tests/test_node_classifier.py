@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from torch_geometric.data import Data
+
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier, InputError, NodeClassifier
+
+DATA = communities()
+NODES = np.arange(0, DATA.num_nodes, 2)
+NAMES = np.array(["ash", "birch", "cedar"])[DATA.y]
+
+
+def small(**settings: object) -> GAMLPClassifier:
+    fixed = {
+        "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit",
+        "weight_decay": 0.1, "unlabelled": 0, "random_state": 0,
+    }  # fmt: skip
+    return GAMLPClassifier(**fixed | settings)
+
+
+def test_searches_and_cross_validation_of_scikit_learn() -> None:
+    model = NodeClassifier(small(), DATA)
+    scores = cross_validate(model, NODES, NAMES[NODES], cv=3, scoring=["accuracy", "roc_auc_ovr"])
+    assert scores["test_accuracy"].mean() > 0.6
+    assert scores["test_roc_auc_ovr"].mean() > 0.8
+    search = GridSearchCV(model, {"estimator__epochs": [1, 5]}, cv=2, scoring="neg_log_loss")
+    search.fit(NODES[:, None], NAMES[NODES])
+    assert search.best_params_ == {"estimator__epochs": 5}
+    assert search.best_estimator_.estimator_.epochs == 5
+    assert set(search.predict(np.arange(1, DATA.num_nodes, 2))) <= set(NAMES)
+    assert cross_val_predict(model, NODES, NAMES[NODES], cv=2).shape == NODES.shape
+
+
+def test_what_is_held_out_is_not_seen() -> None:
+    """Neither labels nor masks of the graph change anything, and the nodes of fit are all that has labels."""
+    other = DATA.clone()
+    other.y = torch.zeros_like(DATA.y)
+    del other.train_mask, other.val_mask, other.test_mask
+    seen = []
+
+    class Spy(GAMLPClassifier):
+        def fit(self, X: Data, *rest: object, **others: object) -> GAMLPClassifier:
+            seen.append(X)
+            return super().fit(X, *rest, **others)
+
+    Spy.__init__ = GAMLPClassifier.__init__  # scikit-learn reads the parameters of the constructor
+    probabilities = []
+    for graph in (DATA, other):
+        estimator = Spy(**small().get_params())
+        probabilities.append(NodeClassifier(estimator, graph).fit(NODES, NAMES[NODES]).predict_proba(NODES))
+    np.testing.assert_array_equal(*probabilities)
+    for data in seen:
+        assert (data.y >= 0).nonzero().view(-1).tolist() == NODES.tolist()
+        assert not bool((data.train_mask & data.val_mask).any())
+        assert int(data.val_mask.sum()) == sum(int(0.2 * n) for n in np.unique(NAMES[NODES], return_counts=True)[1])
+
+
+def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
+    model = NodeClassifier(small(), DATA, validation=0)
+    assert clone(model).graph is DATA
+    assert clone(model).estimator is not model.estimator
+    assert model.fit(NODES, DATA.y[NODES]).estimator_.history_[-1]["val_accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "share", "message"),
+    [
+        ([[0, 1], [2, 3]], 0.2, "one a sample"),
+        ([0.5, 1.5], 0.2, "whole numbers"),
+        ([0, 10**6], 0.2, "outside 0"),
+        ([0, 0], 0.2, "twice"),
+        ([0, 1], 1.0, "validation must be in"),
+    ],
+)
+def test_mistakes_are_named(nodes: object, share: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        NodeClassifier(small(), DATA, validation=share).fit(nodes, ["ash", "birch"])
