@@ -280,7 +280,9 @@ class ModelConfig:
         60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, rules=POSITIVE,
         decides="nothing",
     )  # fmt: skip
-    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...", MACHINE, decides="bits")
+    device: str = option(
+        "cpu", "torch device: cpu, cuda, cuda:1, ..., or auto for a GPU where there is one", MACHINE, decides="bits"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
         "the state and all sums stay in single precision", MACHINE, method="pdadmm-g",

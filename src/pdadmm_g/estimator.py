@@ -226,7 +226,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     ) -> GAMLPClassifier:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
-        checked_device(config.device)
+        config = dataclasses.replace(config, device=str(checked_device(config.device)))
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)

@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from helpers.commands import FIXED, SMALL, assert_refused, save
 from helpers.faults import torchrun
+from pdadmm_g.cli.train import _about_workers
 from pdadmm_g.config import GROUPS, RunConfig
 from pdadmm_g.engine.worker import Worker
 
@@ -304,3 +305,33 @@ def test_a_network_of_others_trains_scores_and_predicts(run, graph_file: Path, m
     code, _, err = run("export", "run", "--format", "onnx")
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot be exported" in err
+
+
+def test_the_device_that_suits_is_recorded(run) -> None:
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    assert run("train", "--dataset", "graph.npz", "--device", "auto", "--out", "run", *SMALL)[0] == 0
+    assert RunConfig.load("run/config.yaml").device == found
+
+
+WORKERS = {"workers": [{"layers": 2}, {"layers": 3}], "bytes_sent": 1200, "bytes_unquantized": 4800}
+
+
+@pytest.mark.parametrize(
+    ("summary", "lines"),
+    [
+        ({"workers": [{"layers": 5}]}, []),
+        (
+            WORKERS | {"work_seconds": 3.0, "seconds": 2.0},
+            ["2 workers with 2+3 layers sent 1,200 bytes, 75% less than without quantization"],
+        ),
+        (
+            WORKERS | {"bytes_unquantized": 1200, "work_seconds": 1.0, "seconds": 2.0},
+            [
+                "2 workers with 2+3 layers sent 1,200 bytes",
+                "2 workers were slower than one: together they computed 1.0 s, and the epochs took 2.0 s",
+            ],
+        ),
+    ],
+)
+def test_what_is_said_of_several_workers(summary: dict, lines: list[str]) -> None:
+    assert list(_about_workers(summary)) == lines

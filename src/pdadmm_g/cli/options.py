@@ -59,7 +59,7 @@ _COMPLETERS = {
     "dataset": words(DATASETS, then="file"),
     "data_root": words((), then="dir"),
     "out": words((), then="dir"),
-    "device": words(("cpu", "cuda")),
+    "device": words(("auto", "cpu", "cuda")),
 }
 
 

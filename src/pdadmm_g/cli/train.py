@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -54,8 +56,11 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.launch import join
     from ..engine.team import PeerLostError
     from ..engine.watchdog import WorkerLostError
+    from ..hardware import checked_device
     from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
 
+    if config.device == "auto":
+        config = dataclasses.replace(config, device=str(checked_device("auto")))
     team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         # After a restart by torchrun, going on is what is wanted.
@@ -150,6 +155,21 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs in "
         f"{summary['seconds']:.1f} s; written to {out}"
     )
-    if len(summary["workers"]) > 1:
-        layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
-        output.say(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
+    for line in _about_workers(summary):
+        output.say(line)
+
+
+def _about_workers(summary: dict[str, Any]) -> Iterator[str]:
+    """What several workers sent, what of it quantization saved, and whether one would have been faster."""
+    workers = len(summary["workers"])
+    if workers < 2:
+        return
+    layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
+    sent, plain = summary["bytes_sent"], summary["bytes_unquantized"]
+    saved = f", {1 - sent / plain:.0%} less than without quantization" if sent < plain else ""
+    yield f"{workers} workers with {layers} layers sent {sent:,} bytes{saved}"
+    if summary["work_seconds"] < summary["seconds"]:
+        yield (
+            f"{workers} workers were slower than one: together they computed {summary['work_seconds']:.1f} s, "
+            f"and the epochs took {summary['seconds']:.1f} s"
+        )

@@ -429,6 +429,14 @@ def quantization(config: ModelConfig) -> Quantization:
     return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
 
 
+def wire_bits(config: ModelConfig) -> tuple[int, int]:
+    """What an entry of p, and one of q, takes between two workers."""
+    known = quantization(config)
+    plain = 32 if known.wire is None else 8 * known.wire.itemsize
+    few = known.bits if known.levels is None else max(1, (len(known.levels) - 1).bit_length())
+    return few if known.p else plain, few if known.q else plain
+
+
 def _warn_coarse_levels(
     activations: list[Tensor], boundaries: list[Boundary], rows: Rows, *, first_layer: int, speaks: bool
 ) -> None:
