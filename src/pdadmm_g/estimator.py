@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,6 +37,7 @@ from .errors import InputError
 from .hardware import checked_device
 from .model import GAMLP, GCN
 from .status import Status
+from .training.callback import Listener, OnEpoch
 from .training.checkpoint import Checkpointing
 from .training.fit import fit
 from .training.prepare import prepare_graph, prepare_rows
@@ -200,7 +201,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | Tensor | None = None,
         *,
-        on_epoch: Callable[[Record], None] | None = None,
+        on_epoch: OnEpoch | None = None,
     ) -> GAMLPClassifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
@@ -210,7 +211,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: What each row weighs: one with weight 2 counts as two equal rows, one with weight 0 is left
                 out. For a graph, a weight for every node, of which those of the training nodes count, or for every
                 training node.
-            on_epoch: Called with the record of each epoch as it ends.
+            on_epoch: Called with the record of each epoch as it ends, a dict as those of ``history_``; ``stage``,
+                ``round`` and ``stage_epoch`` in it say where training is. If it returns True, training ends there, with
+                the best model so far and status STOPPED. An exception does the same and is raised once the model is
+                kept.
+
+        An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
+        while settings are chosen by the data, there is none, and it is raised.
         """
         return self._fit(X, y, sample_weight, on_epoch=on_epoch)
 
@@ -220,7 +227,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None = None,
         *,
-        on_epoch: Callable[[Record], None] | None = None,
+        on_epoch: OnEpoch | None = None,
         checkpointing: Checkpointing | None = None,
         team: Team | None = None,
     ) -> GAMLPClassifier:
@@ -235,9 +242,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if checkpointing is not None:
             config = checkpointing.decided(config)
         problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
+        listener = Listener(on_epoch)
+        result = fit(problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team)
+        # Nothing before: what fails without a model leaves the estimator as it was.
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = problem.reasons
-        result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
@@ -245,6 +254,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
         self.n_iter_ = len(result.history)
+        listener.raise_error()
         return self
 
     def predict(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:

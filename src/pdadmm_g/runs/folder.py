@@ -26,7 +26,7 @@ REPORT = "report.html"
 
 
 #: How a run may have ended to go on from its checkpoint; None if it was killed.
-RESUMABLE = (None, Status.INTERRUPTED.name, Status.PEER_LOST.name)
+RESUMABLE = (None, Status.INTERRUPTED.name, Status.STOPPED.name, Status.PEER_LOST.name)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class RunFolder:
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
         # Last: a run that is not finished needs its checkpoint whole; one that was interrupted can go on from it.
-        if classifier is not None and classifier.status_ is not Status.INTERRUPTED:
+        if classifier is not None and not classifier.status_.was_stopped:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> RunConfig:

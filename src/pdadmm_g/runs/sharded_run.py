@@ -10,7 +10,6 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..estimator import GAMLPClassifier
 from ..hardware import usable_cores
 from ..status import Status
 from ..training import checkpoint
+from ..training.callback import OnEpoch
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
@@ -45,7 +45,7 @@ def train_sharded_run(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     say: Say | None = None,
     team: Team | None = None,
 ) -> dict[str, Any] | None:
@@ -75,12 +75,11 @@ def train_sharded_run(
 
     checkpointing = begin() if team is None else agreed(team, begin)
 
-    def record_epoch(record: Record) -> None:
+    def record_epoch(record: Record) -> object:
         if not folder.started:
             folder.start(config, checkpointing.history)
         folder.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
+        return None if on_epoch is None else on_epoch(record)
 
     try:
         classifier, result = _fit(config, checkpointing, record_epoch, say, team)
@@ -121,7 +120,7 @@ def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
 def _fit(
     config: RunConfig,
     checkpointing: Checkpointing,
-    on_epoch: Callable[[Record], None],
+    on_epoch: OnEpoch,
     say: Say | None,
     team: Team | None,
 ) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
@@ -188,18 +187,17 @@ def run_task(
     processes: int,
     config: RunConfig,
     say: Say | None = None,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     history: list[Record] | None = None,
 ) -> None:
     """Do a task in so many processes on this machine, which leave the result in ``folder``."""
 
-    def on_note(_: int, note: dict[str, Any]) -> None:
+    def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
             if history is not None:
                 history.append(note["epoch"])
-            if on_epoch is not None:
-                on_epoch(note["epoch"])
-        elif "progress" in note:
+            return None if on_epoch is None else on_epoch(note["epoch"])
+        if "progress" in note:
             if say is not None:
                 say(note["progress"])
         elif "interrupted" in note:
@@ -208,6 +206,7 @@ def run_task(
             raise InputError(note["error"])
         elif "warning" in note:
             warnings.warn(note["warning"], stacklevel=2)
+        return None
 
     (folder / JOB).write_text(json.dumps(job))
     run_workers(

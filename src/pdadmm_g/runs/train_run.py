@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..status import Status
 from ..training import checkpoint
+from ..training.callback import OnEpoch
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import training_rows
@@ -31,7 +31,7 @@ def train_run(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     team: Team | None = None,
 ) -> dict[str, Any]:
     """Load the data, train, write the run folder; return the summary.
@@ -56,12 +56,11 @@ def train_run(
         raise
     _announce(team, go=True, resume=checkpointing.resume is not None)
 
-    def record_epoch(record: Record) -> None:
+    def record_epoch(record: Record) -> object:
         if not folder.started:
             folder.start(config, checkpointing.history)
         folder.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
+        return None if on_epoch is None else on_epoch(record)
 
     classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
     try:

@@ -12,6 +12,7 @@ What happens behind it:
 ``growth``          the weights that a stage starts from
 ``penalties``       rho over time
 ``records``         the record of an epoch, a line of metrics.jsonl
+``callback``        whoever is told of the epochs as they end
 ``checkpoint``      what a run goes on from, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``rounds``          rounds of a stage in which nodes without labels teach

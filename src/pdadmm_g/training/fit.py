@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..config import ModelConfig
 from ..engine.team import Team
 from ..errors import InputError
 from ..hardware import compute_threads
 from ..model import GAMLP
+from .callback import OnEpoch
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
 from .gradient import train_by_gradient
 from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
-from .records import Record
 from .train import TrainingResult, train
 
 
@@ -23,7 +21,7 @@ def fit(
     problem: Problem,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
     team: Team | None = None,
     start: GAMLP | None = None,

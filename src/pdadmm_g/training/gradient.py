@@ -16,6 +16,7 @@ from ..data.examples import Examples
 from ..engine.plan import Plan
 from ..model import GAMLP
 from ..status import Status
+from .callback import OnEpoch
 from .growth import widths
 from .records import Record, gradient_record
 from .train import TrainingResult
@@ -35,7 +36,7 @@ def train_by_gradient(
     config: ModelConfig,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     start: GAMLP | None = None,
 ) -> TrainingResult:
     """Train with backpropagation, all nodes in every step, by the optimizer that ``config.method`` names.
@@ -57,7 +58,7 @@ def train_by_gradient(
         model = _grown(model, depth)
         learner = Learner(model, METHODS[config.method].dropout)
         status = run_stage(learner, stage, training, validation, config, history, on_epoch)
-        if status.is_failure or status is Status.INTERRUPTED:
+        if status.is_failure or status.was_stopped:
             break
     return _result(model, history, status)
 
@@ -67,7 +68,7 @@ def train_at_once(
     training: Examples,
     validation: Examples | None,
     config: ModelConfig,
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> TrainingResult:
     """Train the network of a learner in place, in one stage."""
     history: list[Record] = []
@@ -129,7 +130,7 @@ def run_stage(
     validation: Examples | None,
     config: ModelConfig,
     history: list[Record],
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> Status:
     """Train the network in place; with validation and patience it ends with its best weights on validation.
 
@@ -155,8 +156,7 @@ def run_stage(
             if epoch % config.eval_every == 0 or epoch == config.epochs:
                 record |= _evaluate(learner, training, validation, config.risk)
             history.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
+            asked = on_epoch is not None and on_epoch(record) is True
             if before is not None and math.isfinite(record["objective"]):
                 kept = before
             if not _is_sound(record):
@@ -168,7 +168,10 @@ def run_stage(
                     best, best_epoch, kept = score, epoch, _copy(model)
                 elif epoch - best_epoch >= config.patience:
                     status = Status.EARLY_STOPPED
-                    break
+            if asked:
+                status = Status.STOPPED
+            if status is not Status.MAX_EPOCHS:
+                break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     if selects or status is Status.NON_FINITE:

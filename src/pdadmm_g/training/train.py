@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
+from .callback import OnEpoch
 from .checkpoint import CHOSEN, Checkpointing
 from .growth import initial_layer, redeal, widths
 from .member import Member, Sizes, dealt, share_outline
@@ -65,7 +65,7 @@ def train(
     config: ModelConfig,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
     copies: NodeCopies | None = None,
@@ -139,7 +139,7 @@ def _grow(
     seed: int,
     basis: Tensor | None,
     history: list[Record],
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> _Grown:
     """Go through the stages and their rounds, from the first one or from that of the checkpoint."""
     config, sizes, like, chain = member.config, member.outline.sizes, member.outline.like, member.team.chain
@@ -152,31 +152,33 @@ def _grow(
         if plan is not None and is_over(step, history, config):
             continue
         shape = widths(sizes.features, config.hidden, sizes.classes, step.depth)
-        before, plan = plan, deal_layers(sizes, shape, config, chain.size)
-        if before is not None:
-            weights = redeal(chain, weights, before, plan, shape, like=like)
-        elif saved is None:
-            mine = plan.layers(chain.rank)
-            weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
-            for layer in weights:
-                member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
+        before, new = plan, deal_layers(sizes, shape, config, chain.size)
         try:
+            if before is not None:
+                # Together: an interrupt finds weights and the plan that they are dealt by.
+                weights, plan = redeal(chain, weights, before, new, shape, like=like), new
+            elif saved is None:
+                mine = new.layers(chain.rank)
+                weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
+                for layer in weights:
+                    member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
+            plan = new
             with tensor_cores(config.precision):
                 if before is None and saved is not None:
                     own = member if rounds is None else rounds.resumed(step, saved)
-                    stage = Stage.resumed(own, step.stage, plan, saved)
+                    stage = Stage.resumed(own, step.stage, new, saved)
                 else:
-                    own = member if rounds is None else rounds.member(step, plan, weights)
-                    stage = Stage.fresh(own, step.stage, plan, weights, margin=margin(step, history))
+                    own = member if rounds is None else rounds.member(step, new, weights)
+                    stage = Stage.fresh(own, step.stage, new, weights, margin=margin(step, history))
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message
             weights = stage.best_weights()
         except KeyboardInterrupt:
-            if not weights:
+            if plan is None or not weights:
                 raise
             status = Status.INTERRUPTED  # between two stages: the one before has the best model so far
-        if status.is_failure or status is Status.INTERRUPTED:
+        if status.is_failure or status.was_stopped:
             break
     assert plan is not None
     return _Grown(weights, plan, status, message)
