@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.records import Record
 
+Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
@@ -86,6 +87,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         plan_: The number of layers of each worker.
         config_: The settings that the model was fitted with, every default filled in.
         choices_: What was chosen by the data and why, a sentence each.
+        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
     """
 
     model_: GAMLP
@@ -99,6 +101,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     plan_: tuple[int, ...]
     config_: ModelConfig
     choices_: tuple[str, ...]
+    seed_: int | None
 
     def __init__(
         self,
@@ -253,7 +256,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.message_ = result.message
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
-        self.n_iter_ = len(result.history)
+        self.n_iter_, self.seed_ = len(result.history), int(seed)
         listener.raise_error()
         return self
 
@@ -289,9 +292,23 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
         return float(accuracy_score(labels.numpy(), self.predict(data, nodes), sample_weight=sample_weight))
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
+    def save(self, path: str | Path, data: Data | None = None) -> None:
+        """Write the fitted model, from which :meth:`load` restores the estimator.
+
+        Args:
+            path: With a suffix, one safetensors file of the model alone. Without, or where it is a folder, a run folder
+                as ``pdadmm-g train`` writes it, with the history of training, for ``pdadmm-g evaluate``, ``predict``,
+                ``export`` and ``report``. What was saved there before is replaced.
+            data: A graph whose accuracies and confusion matrix the summary of a run folder is to have.
+        """
         check_is_fitted(self, "model_")
+        if not Path(path).suffix or Path(path).is_dir():
+            from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
+
+            save_run(self, path, data)
+            return
+        if data is not None:
+            raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
         about = Saved(
@@ -299,9 +316,25 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         )
         self.model_.save(path, vars(about), self.augmentation_.learned() if self.augmentation_ else None)
 
+    def report(self, path: str | Path, data: Data | None = None) -> None:
+        """Write the page of ``pdadmm-g report`` on the training of this estimator.
+
+        Args:
+            path: The HTML file.
+            data: A graph whose accuracies and confusion matrix the page is to show.
+        """
+        check_is_fitted(self, "model_")
+        from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
+
+        write_report(self, path, data)
+
     @classmethod
-    def load(cls, path: str | Path) -> GAMLPClassifier:
-        """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
+    def load(cls: type[Classifier], path: str | Path) -> Classifier:
+        """The estimator of what :meth:`save` wrote, ready to predict; that of a run folder knows its history."""
+        if Path(path).is_dir():
+            from .runs.fitted import load_run  # stands above, see the contract in pyproject.toml
+
+            return load_run(cls, path)
         model, extra, tensors = GAMLP.load(path)
         try:
             about = decoded(Saved, extra)
@@ -326,7 +359,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             if self.augmentation_ is not None:
                 self.augmentation_.restore(tensors, width)
                 width = self.augmentation_.width(width)
-            self.history_ = []
+            self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
+            self.plan_, self.message_, self.choices_ = (len(model.linears),), "", ()
             if model.activation != self.config_.activation:
                 raise ValueError("its activation is not that of its settings")
             if model.widths[0] != width or model.widths[-1] != len(self.classes_):

@@ -13,6 +13,7 @@ from ..config import METHODS, RunConfig, read_yaml
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
+from ..runs.folder import LARGEST_METRICS
 from ..status import Status
 from ..training.records import WORKER_FIGURES, Record
 
@@ -27,8 +28,6 @@ SERIES = (
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
 #: Most sentences on what was chosen by the data, and most characters of one.
 MAX_CHOICES, LONGEST_CHOICE = 20, 300
-#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
-LARGEST_METRICS = 1 << 30
 #: Digits of a whole number; a float has no place for many more.
 MOST_DIGITS = 300
 #: Axes need some room beyond the largest number.

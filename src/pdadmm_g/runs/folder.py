@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..config import RunConfig
-from ..decoding import Text, decoded, parsed
+from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..files import read_text, write_atomically, writing
 from ..status import Status
 from ..training import checkpoint
-from ..training.records import Record, as_line, plain
+from ..training.records import Record, as_line, is_record, plain
 from .tensorboard import ScalarLog
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
+#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
+LARGEST_METRICS = 1 << 30
 
 
 #: How a run may have ended to go on from its checkpoint; None if it was killed.
@@ -59,6 +61,17 @@ class RunFolder:
             return decoded(Ending, parsed(read_text(summary, "the summary"))).status
         except ValueError:
             return "unreadable"
+
+    def summary(self) -> dict[str, Any]:
+        """All that its summary says; nothing if there is none."""
+        path = self.path / "summary.json"
+        if not path.exists():
+            return {}
+        with reading(path, "the summary"):
+            found = parsed(read_text(path, "the summary"))
+            if not isinstance(found, dict):
+                raise ValueError("it is not that of a run")
+        return found
 
     @property
     def finished(self) -> bool:
@@ -99,6 +112,16 @@ class RunFolder:
             return
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
+        self._check_own(remedy)
+
+    def check_replaceable(self) -> None:
+        """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""
+        if checkpoint.valid(self.checkpoints):
+            raise InputError(f"{self.path}: holds a run with a checkpoint to go on from; choose another folder")
+        self._check_own("choose another folder")
+
+    def _check_own(self, remedy: str) -> None:
+        """Raise if files are here that look like those of a run and are somebody's own."""
         foreign = [name for name in FILES if (self.path / name).exists()]
         if foreign and not (self.path / "metrics.jsonl").exists():
             raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
@@ -124,7 +147,7 @@ class RunFolder:
         if self._scalars is not None:
             self._scalars.close()
         if classifier is not None:
-            classifier.save(self.path / "model.safetensors")
+            classifier.save(self.model)
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
@@ -136,8 +159,32 @@ class RunFolder:
         """The configuration that the run was made with."""
         return RunConfig.load(self.path / "config.yaml")
 
+    def dataset(self) -> tuple[str, str | None]:
+        """The data set that the run was made on, and the folder of raw files, where these are known."""
+        config = self.config()
+        if not config.dataset:
+            raise InputError(f"{self.path}: was saved in Python, which does not tell the data set; give --dataset")
+        return config.dataset, config.data_root
+
+    def history(self) -> list[Record]:
+        """The records of its epochs; none where they were not kept."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        with reading(path, "the metrics"):
+            records = [parsed(line) for line in read_text(path, "the metrics", largest=LARGEST_METRICS).splitlines()]
+            for number, record in enumerate(records, start=1):
+                if not is_record(record, number):
+                    raise ValueError(f"it has no record of epoch {number}")
+        return records
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained model."""
+        return self.path / "model.safetensors"
+
     def classifier(self) -> GAMLPClassifier:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
-        return GAMLPClassifier.load(self.path / "model.safetensors")
+        return GAMLPClassifier.load(self.model)

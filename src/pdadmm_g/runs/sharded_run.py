@@ -137,7 +137,7 @@ def _fit(
         training = TrainingResult(
             classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
         )
-        return _adopted(classifier, training, tuple(result["reasons"])), result
+        return _adopted(classifier, config.seed, training, tuple(result["reasons"])), result
     found = fit_sharded(
         config.dataset, model_config(config), seed=config.seed, team=team, on_epoch=on_epoch,
         checkpointing=checkpointing, say=say,
@@ -158,13 +158,15 @@ def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
     classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
     classifier.n_features_in_ = ShardFolder(config.dataset).whole.features
-    return _adopted(classifier, found.training, found.reasons)
+    return _adopted(classifier, config.seed, found.training, found.reasons)
 
 
-def _adopted(classifier: GAMLPClassifier, training: TrainingResult, reasons: tuple[str, ...]) -> GAMLPClassifier:
+def _adopted(
+    classifier: GAMLPClassifier, seed: int, training: TrainingResult, reasons: tuple[str, ...]
+) -> GAMLPClassifier:
     classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
     classifier.plan_, classifier.choices_ = training.plan.counts, reasons
-    classifier.n_iter_ = len(training.history)
+    classifier.n_iter_, classifier.seed_ = len(training.history), seed
     return classifier
 
 
