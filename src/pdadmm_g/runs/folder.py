@@ -27,7 +27,8 @@ REPORT = "report.html"
 LARGEST_METRICS = 1 << 30
 
 
-#: How a run may have ended to go on from its checkpoint; None if it was killed.
+#: How a run may have ended to go on from its checkpoint; None if it was killed. With more epochs than it had, also one
+#: that used them all.
 RESUMABLE = (None, Status.INTERRUPTED.name, Status.STOPPED.name, Status.PEER_LOST.name)
 
 
@@ -86,6 +87,8 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
             if self.tensorboard.is_dir():
                 shutil.rmtree(self.tensorboard)
+            if config.by_gradient:
+                checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())
@@ -95,20 +98,29 @@ class RunFolder:
         for record in history:
             self.append(record)
 
-    def check_free(self, *, overwrite: bool, resume: bool = False, checkpoints: bool = False) -> None:
-        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
+    def check_free(self, config: RunConfig, *, overwrite: bool, resume: bool = False) -> None:
+        """Raise unless this run may be written here: not over a finished one, nor over files that are not a run's.
 
-        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes
-        ``checkpoints`` and was interrupted before the first one may start over.
+        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
+        and was interrupted before the first one may start over.
         """
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
-        if checkpoint.valid(self.checkpoints) and self.status in RESUMABLE:
+        before, status = checkpoint.run_of_latest(self.checkpoints), self.status
+        if before is not None and status in RESUMABLE:
             if resume:
                 return
             raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
-        if resume and checkpoints and self.status == Status.INTERRUPTED.name:
+        if resume and config.checkpoint_every is not None and status == Status.INTERRUPTED.name:
+            return
+        if resume and self.finished:
+            if before is None or status != Status.MAX_EPOCHS.name:
+                why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
+                raise InputError(f"{why}; train on from its model with --init {self.path} and another --out")
+            if config.epochs <= before.epochs:
+                why = f"{self.path}: already holds a finished run of {before.epochs} epochs a stage"
+                raise InputError(f"{why}; it goes on with more --epochs")
             return
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
@@ -151,13 +163,23 @@ class RunFolder:
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
-        # Last: a run that is not finished needs its checkpoint whole; one that was interrupted can go on from it.
-        if classifier is not None and not classifier.status_.was_stopped:
+        # Last: a run that is not finished needs its checkpoint whole; one that was stopped, or used all of its epochs,
+        # can go on from it.
+        status = None if classifier is None else classifier.status_
+        if status is not None and not status.was_stopped and status is not Status.MAX_EPOCHS:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""
         return RunConfig.load(self.path / "config.yaml")
+
+    def run_to_resume(self) -> RunConfig | None:
+        """The configuration of the run that is here, finished or not, if there is one.
+
+        A checkpoint has it too: whoever writes the folder may have been killed before.
+        """
+        saved = checkpoint.run_of_latest(self.checkpoints)
+        return self.config() if saved is None and (self.path / "config.yaml").exists() else saved
 
     def dataset(self) -> tuple[str, str | None]:
         """The data set that the run was made on, and the folder of raw files, where these are known."""

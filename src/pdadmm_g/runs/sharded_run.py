@@ -64,7 +64,7 @@ def train_sharded_run(
 
     def begin() -> Checkpointing:
         if first:
-            folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+            folder.check_free(config, overwrite=overwrite, resume=resume)
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         if config.tensorboard:
             require_tensorboard()

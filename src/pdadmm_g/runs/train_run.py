@@ -42,7 +42,7 @@ def train_run(
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
-        folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+        folder.check_free(config, overwrite=overwrite, resume=resume)
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         data = load_dataset(config.dataset, config.data_root)
         trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
