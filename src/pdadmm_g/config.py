@@ -394,6 +394,10 @@ class RunConfig(ModelConfig):
         0, "seed of the initial weights", RUN,
         rules=(("must be between 0 and 2^62", lambda value: 0 <= value < 2**62),),
     )  # fmt: skip
+    init: str | None = option(
+        None, "run folder or model file whose network training starts from, with its features and what else is left to "
+        "the data [default: random weights]", RUN, rules=PATH,
+    )  # fmt: skip
     out: str | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, rules=PATH, decides="nothing")
     checkpoint_every: int | None = option(
         None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
@@ -416,7 +420,8 @@ class RunConfig(ModelConfig):
         # A run must find its file again from wherever it is evaluated.
         is_file = path.suffix in (".npz", ".pt") or (path / "description.json").is_file()
         dataset = str(find_graph(path, self.data_root).resolve()) if is_file else self.dataset
-        return dataclasses.replace(super().resolved(), out=out, dataset=dataset)
+        init = None if self.init is None else str(Path(self.init).resolve())
+        return dataclasses.replace(super().resolved(), out=out, dataset=dataset, init=init)
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

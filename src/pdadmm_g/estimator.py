@@ -43,6 +43,7 @@ from .training.fit import fit
 from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.records import Record
+from .training.warm_start import WarmStart
 
 Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
@@ -205,6 +206,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         sample_weight: ArrayLike | Tensor | None = None,
         *,
         on_epoch: OnEpoch | None = None,
+        init: GAMLPClassifier | GAMLP | str | Path | None = None,
     ) -> GAMLPClassifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
@@ -218,11 +220,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 ``round`` and ``stage_epoch`` in it say where training is. If it returns True, training ends there, with
                 the best model so far and status STOPPED. An exception does the same and is raised once the model is
                 kept.
+            init: What training starts from instead of random weights: a fitted estimator, what :meth:`save` wrote of
+                one, or a network. Growth goes on from its depth. Of an estimator the augmentation is taken over as it
+                is, and so is what this one leaves to the data.
 
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        return self._fit(X, y, sample_weight, on_epoch=on_epoch)
+        return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=warm_start(init))
 
     def _fit(
         self,
@@ -233,6 +238,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         on_epoch: OnEpoch | None = None,
         checkpointing: Checkpointing | None = None,
         team: Team | None = None,
+        start: WarmStart | None = None,
     ) -> GAMLPClassifier:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
@@ -244,9 +250,15 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
-        problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
+        if start is not None:
+            config = start.decided(config)
+        problem = self._problem(X, y, sample_weight, config, int(seed), start)
+        if start is not None:
+            start.check(problem)
+        problem = problem.decided(int(seed), team)
         listener = Listener(on_epoch)
-        result = fit(problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team)
+        model = None if start is None else start.model
+        result = fit(problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
         # Nothing before: what fails without a model leaves the estimator as it was.
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = problem.reasons
@@ -386,11 +398,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         sample_weight: ArrayLike | Tensor | None,
         config: ModelConfig,
         seed: int,
+        start: WarmStart | None,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_``."""
         if isinstance(X, Data):
             data = check_graph(X)
-            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight)
+            fitted = None if start is None else start.fitted_to(data.x.shape[1])
+            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
             self.n_features_in_ = data.x.shape[1]
             return problem
         labels: Any = _probabilities(y)
@@ -443,6 +457,18 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         elif self.augmentation_ is not None and self.augmentation_.mode != "none":
             require_edges(data)
         return data
+
+
+def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart | None:
+    """What ``fit(init=...)`` starts from."""
+    if isinstance(init, (str, Path)):
+        init = GAMLPClassifier.load(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
+    if init is None or isinstance(init, GAMLP):
+        return None if init is None else WarmStart(init)
+    if not isinstance(init, GAMLPClassifier):
+        raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
+    check_is_fitted(init, "model_")
+    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_)
 
 
 def _probabilities(y: Any) -> Tensor | None:

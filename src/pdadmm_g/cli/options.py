@@ -59,6 +59,7 @@ _COMPLETERS = {
     "dataset": words(DATASETS, then="file"),
     "data_root": words((), then="dir"),
     "out": words((), then="dir"),
+    "init": words((), then="file"),
     "device": words(("auto", "cpu", "cuda")),
 }
 

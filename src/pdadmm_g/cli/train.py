@@ -50,6 +50,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     pdadmm-g train --quiet --json > summary.json                for scripts: the summary and nothing else
     pdadmm-g train --dataset cora --workers 4 --checkpoint-every 10
     pdadmm-g train --resume --out runs/cora-0                   the folder knows the settings
+    pdadmm-g train --dataset grown.npz --init runs/old          from the network of another run
     pdadmm-g train --resume --out runs/cora-0 --epochs 500      after all epochs were used: some more
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
@@ -63,10 +64,12 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     from ..engine.team import PeerLostError
     from ..engine.watchdog import WorkerLostError
     from ..hardware import checked_device
-    from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
+    from ..runs import train_run  # takes seconds, and once the team is joined the others watch
 
     if config.device == "auto":
         config = dataclasses.replace(config, device=str(checked_device("auto")))
+    if config.init is not None:
+        config = train_run.staged(config)
     team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         summary = _train(config, team, output, overwrite=overwrite, resume=resume)

@@ -68,6 +68,8 @@ def train_sharded_run(
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         if config.tensorboard:
             require_tensorboard()
+        if config.init is not None:
+            raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
         data = ShardFolder(config.dataset)
         data.check_parts(config.shards or 1)
         with_defaults(config, data.whole)

@@ -13,7 +13,7 @@ from ..data.datasets import load_dataset
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import GAMLPClassifier, warm_start
 from ..status import Status
 from ..training import checkpoint
 from ..training.callback import OnEpoch
@@ -24,6 +24,12 @@ from ..training.records import Record
 from .folder import RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
+
+
+def staged(config: RunConfig) -> RunConfig:
+    """``config`` with the stages that are left where training starts from a network."""
+    start = warm_start(config.init)
+    return config.resolved() if start is None else start.staged(config.resolved())
 
 
 def train_run(
@@ -38,7 +44,7 @@ def train_run(
 
     Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
     """
-    config = config.resolved()
+    config = staged(config)
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
@@ -49,6 +55,7 @@ def train_run(
         check_training(trained, culprit=config.dataset)
         check_shards(config, int(trained.train_mask.sum()))
         checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
+        start = warm_start(config.init)
         if config.tensorboard:
             require_tensorboard()
     except InputError:
@@ -64,7 +71,7 @@ def train_run(
 
     classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
     try:
-        classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team)
+        classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
     except (WorkerLostError, PeerLostError) as error:
         if folder.started:
             lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}

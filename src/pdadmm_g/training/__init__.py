@@ -10,6 +10,7 @@ What happens behind it:
 ``stage``           one depth: epochs, evaluation, rules that end it
 ``member``          what a worker has and knows in every stage
 ``growth``          the weights that a stage starts from
+``warm_start``      a network that training starts from
 ``penalties``       rho over time
 ``records``         the record of an epoch, a line of metrics.jsonl
 ``callback``        whoever is told of the epochs as they end

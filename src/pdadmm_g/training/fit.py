@@ -28,16 +28,14 @@ def fit(
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network that a method by gradients starts from, unless it takes the whole graph or copies.
+    ``start`` is the network to start from, for methods that take neither the whole graph nor copies.
     """
-    assert start is None or (
-        problem.config.by_gradient and not problem.config.needs_graph and not problem.config.sees_copies
-    )
+    assert start is None or (not problem.config.needs_graph and not problem.config.sees_copies)
     check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
     if config.processes > 1 and team is None:
-        return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
+        return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, start=start)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):
         if config.needs_graph:
@@ -49,8 +47,9 @@ def fit(
         if config.by_gradient:
             return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
         result = train(
-            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies
-        )
+            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies,
+            start=start,
+        )  # fmt: skip
     assert result is not None
     return result
 

@@ -33,6 +33,8 @@ from .train import TrainingResult
 WORKER = [sys.executable, "-m", "pdadmm_g.training.worker_process"]
 #: The files of a job.
 JOB, ROWS, RESULT = "job.json", "data.safetensors", "result.safetensors"
+#: The network to start from, if there is one.
+START = "start.safetensors"
 #: How the names of what copies are made of begin.
 COPIES = "copies_"
 
@@ -96,6 +98,7 @@ def train_in_workers(
     seed: int,
     on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
+    start: GAMLP | None = None,
 ) -> TrainingResult:
     """:func:`~pdadmm_g.training.train.train` in as many processes as the configuration says.
 
@@ -122,6 +125,8 @@ def train_in_workers(
     with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
         folder = Path(name)
         job.write(folder, problem)
+        if start is not None:
+            start.save(folder / START)
         run_workers(
             [*WORKER, name],
             config.processes,
