@@ -117,7 +117,8 @@ class RunFolder:
         if resume and self.finished:
             if before is None or status != Status.MAX_EPOCHS.name:
                 why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
-                raise InputError(f"{why}; train on from its model with --init {self.path} and another --out")
+                remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
+                raise InputError(f"{why}; train on from its model with {remedy}")
             if config.epochs <= before.epochs:
                 why = f"{self.path}: already holds a finished run of {before.epochs} epochs a stage"
                 raise InputError(f"{why}; it goes on with more --epochs")
