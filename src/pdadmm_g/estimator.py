@@ -259,7 +259,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         listener = Listener(on_epoch)
         model = None if start is None else start.model
         result = fit(problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
-        # Nothing before: what fails without a model leaves the estimator as it was.
+        # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = problem.reasons
         self.model_ = result.model.cpu().eval()
