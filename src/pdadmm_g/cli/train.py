@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..config import RunConfig
+from ..config import RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
@@ -50,8 +50,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     pdadmm-g train --quiet --json > summary.json                for scripts: the summary and nothing else
     pdadmm-g train --dataset cora --workers 4 --checkpoint-every 10
     pdadmm-g train --resume --out runs/cora-0                   the folder knows the settings
-    pdadmm-g train --dataset grown.npz --init runs/old          from the network of another run
     pdadmm-g train --resume --out runs/cora-0 --epochs 500      after all epochs were used: some more
+    pdadmm-g train --dataset grown.npz --init runs/old          from the network of another run
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
     overrides = {name: value for name, value in options.items() if value is not None}
@@ -69,7 +69,7 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     if config.device == "auto":
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
-        config = train_run.staged(config)
+        config, _ = train_run.started(config)
     team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
         summary = _train(config, team, output, overwrite=overwrite, resume=resume)
@@ -106,7 +106,8 @@ def _settings(config_file: str | None, overrides: dict[str, Any], *, resume: boo
     processes = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
     given = None
     if (resume or _restarted()) and config_file is None:
-        given = _resumed(overrides, processes, must=resume and overrides.keys() <= {"out", "epochs"})
+        free = {"epochs", *settings_where(RunConfig, decides="nothing")}
+        given = _resumed(overrides, processes, must=resume and overrides.keys() <= free)
     given = given or RunConfig.load(config_file, overrides)
     if processes is not None:
         given = dataclasses.replace(given, **_mesh_of(processes, given))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 from torch_geometric.data import Data
 
 from ..config import RunConfig
 from ..data.checks import MASKS, check_graph
-from ..estimator import GAMLPClassifier
+from ..estimator import Classifier, GAMLPClassifier
 from .folder import RunFolder
 from .scoring import summarize, summary_of
-
-Classifier = TypeVar("Classifier", bound=GAMLPClassifier)
 
 
 def save_run(classifier: GAMLPClassifier, path: str | Path, data: Data | None = None) -> None:

@@ -21,15 +21,16 @@ from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import training_rows
 from ..training.records import Record
+from ..training.warm_start import WarmStart
 from .folder import RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
 
 
-def staged(config: RunConfig) -> RunConfig:
-    """``config`` with the stages that are left where training starts from a network."""
+def started(config: RunConfig) -> tuple[RunConfig, WarmStart | None]:
+    """The resolved ``config``, and the network that training starts from, if it does, with the stages that are left."""
     start = warm_start(config.init)
-    return config.resolved() if start is None else start.staged(config.resolved())
+    return config.resolved() if start is None else start.staged(config.resolved()), start
 
 
 def train_run(
@@ -44,7 +45,7 @@ def train_run(
 
     Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
     """
-    config = staged(config)
+    config, start = started(config)
     assert config.out is not None
     folder = RunFolder(config.out)
     try:
@@ -55,7 +56,6 @@ def train_run(
         check_training(trained, culprit=config.dataset)
         check_shards(config, int(trained.train_mask.sum()))
         checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
-        start = warm_start(config.init)
         if config.tensorboard:
             require_tensorboard()
     except InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -50,8 +51,9 @@ def train_by_gradient(
     config = config.resolved()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
-    model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)
-    model = model.to(training.X)
+    shape = widths(training.X.shape[1], config.hidden, num_classes, stages[0])
+    # A copy: a module that moves to another device does so for everybody who has it.
+    model = (GAMLP(shape, config.activation) if start is None else copy.deepcopy(start)).to(training.X)
     history: list[Record] = []
     status = Status.MAX_EPOCHS
     for stage, depth in enumerate(stages, start=1):
