@@ -50,7 +50,7 @@ def predict(run: str, dataset: str | None, data_root: str | None, shards: int, o
     rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
     text = "\n".join(["node,label,probability", *rows]) + "\n"
     if out == "-":
-        click.echo(text, nl=False)
+        output.content(text)
         output.progress(f"{len(rows)} predictions written to standard output")
         return
     write_atomically(Path(out), text)
