@@ -28,7 +28,7 @@ specification.loader.exec_module(published)
 #: Those with examples; what the other pages say of several workers is tested in tests/engine.
 PAGES = [
     "README.md", "docs/index.md", "docs/guides/own-data.md", "docs/guides/quantization.md", "docs/guides/tuning.md",
-    "docs/guides/judging.md", "docs/guides/extending.md",
+    "docs/guides/judging.md", "docs/guides/extending.md", "docs/guides/going-on.md",
 ]  # fmt: skip
 
 

@@ -309,7 +309,9 @@ class ModelConfig:
         60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, rules=POSITIVE,
         decides="nothing",
     )  # fmt: skip
-    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...", MACHINE, decides="bits")
+    device: str = option(
+        "cpu", "torch device: cpu, cuda, cuda:1, ..., or auto for a GPU where there is one", MACHINE, decides="bits"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
         "the state and all sums stay in single precision", MACHINE, method="pdadmm-g",
@@ -426,6 +428,10 @@ class RunConfig(ModelConfig):
         0, "seed of the initial weights", RUN,
         rules=(("must be between 0 and 2^62", lambda value: 0 <= value < 2**62),),
     )  # fmt: skip
+    init: str | None = option(
+        None, "run folder or model file whose network training starts from, with its features and what else is left to "
+        "the data [default: random weights]", RUN, rules=PATH,
+    )  # fmt: skip
     out: str | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, rules=PATH, decides="nothing")
     checkpoint_every: int | None = option(
         None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
@@ -448,7 +454,8 @@ class RunConfig(ModelConfig):
         # A run must find its file again from wherever it is evaluated.
         is_file = path.suffix in (".npz", ".pt") or (path / "description.json").is_file()
         dataset = str(find_graph(path, self.data_root).resolve()) if is_file else self.dataset
-        return dataclasses.replace(super().resolved(), out=out, dataset=dataset)
+        init = None if self.init is None else str(Path(self.init).resolve())
+        return dataclasses.replace(super().resolved(), out=out, dataset=dataset, init=init)
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -40,13 +40,16 @@ from .model import GAMLP, GCN
 from .status import Status
 from .tasks import Tasks, run_tasks, task
 from .training.calibration import calibrate, check_calibration
+from .training.callback import Listener, OnEpoch
 from .training.checkpoint import Checkpointing
 from .training.fit import fit, kept
 from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.progress import Progress, in_notebook
 from .training.records import Record
+from .training.warm_start import WarmStart
 
+Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
@@ -91,6 +94,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         config_: The settings that the model was fitted with, every default filled in.
         choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
         times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
+        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
     """
 
     model_: GAMLP
@@ -105,6 +109,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     config_: ModelConfig
     choices_: tuple[str, ...]
     times_: dict[str, float]
+    seed_: int | None
 
     def __init__(
         self,
@@ -215,7 +220,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | Tensor | None = None,
         *,
-        on_epoch: Callable[[Record], None] | None = None,
+        on_epoch: OnEpoch | None = None,
+        init: GAMLPClassifier | GAMLP | str | Path | None = None,
     ) -> GAMLPClassifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
@@ -225,19 +231,27 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: What each row weighs: one with weight 2 counts as two equal rows, one with weight 0 is left
                 out. For a graph, a weight for every node, of which those of the training nodes count, or for every
                 training node.
-            on_epoch: Called with the record of each epoch as it ends.
+            on_epoch: Called with the record of each epoch as it ends, a dict as those of ``history_``; ``stage``,
+                ``round`` and ``stage_epoch`` in it say where training is. If it returns True, training ends there, with
+                the best model so far and status STOPPED. An exception does the same and is raised once the model is
+                kept.
+            init: What training starts from instead of random weights: a fitted estimator, what :meth:`save` wrote of
+                one, or a network. Growth goes on from its depth. Of an estimator the augmentation is taken over as it
+                is, and so is what this one leaves to the data.
+
+        An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
+        while settings are chosen by the data, there is none, and it is raised.
         """
-        verbose = in_notebook() if self.verbose is None else self.verbose
+        start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
-            return self._fit(X, y, sample_weight, on_epoch=on_epoch)
+            return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)
         with Progress(self._config()) as progress, Tasks(progress.task):
 
-            def shown(record: Record) -> None:
+            def shown(record: Record) -> object:
                 progress.update(record)
-                if on_epoch is not None:
-                    on_epoch(record)
+                return None if on_epoch is None else on_epoch(record)
 
-            return self._fit(X, y, sample_weight, on_epoch=shown)
+            return self._fit(X, y, sample_weight, on_epoch=shown, start=start)
 
     def _fit(
         self,
@@ -245,13 +259,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None = None,
         *,
-        on_epoch: Callable[[Record], None] | None = None,
+        on_epoch: OnEpoch | None = None,
         checkpointing: Checkpointing | None = None,
         team: Team | None = None,
+        start: WarmStart | None = None,
     ) -> GAMLPClassifier:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
-        checked_device(config.device)
+        config = dataclasses.replace(config, device=str(checked_device(config.device)))
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
@@ -259,23 +274,35 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         if checkpointing is not None:
             config = checkpointing.decided(config)
+        if start is not None:
+            config = start.decided(config)
         with run_tasks() as tasks:
-            problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
+            problem = self._problem(X, y, sample_weight, config, int(seed), start)
             check_calibration(problem)
-            self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+            if start is not None:
+                start.check(problem)
+            problem = problem.decided(int(seed), team)
+            listener = Listener(on_epoch)
+            model = None if start is None else start.model
             with task("training"):
-                result = fit(problem, seed=int(seed), on_epoch=on_epoch, checkpointing=checkpointing, team=team)
-            self.choices_ = (*problem.reasons, kept(result, self.config_))
+                result = fit(
+                    problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team, start=model
+                )
+            choices = (*problem.reasons, kept(result, problem.config))
             if config.calibrate:
-                self.choices_ += (calibrate(result.model, problem),)
+                choices += (calibrate(result.model, problem),)
             self.times_ = tasks.times()
+        # Not before: where training fails, an earlier model and all that belongs to it stay together.
+        self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+        self.choices_ = choices
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
         self.status_ = result.status
         self.message_ = result.message
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
-        self.n_iter_ = len(result.history)
+        self.n_iter_, self.seed_ = len(result.history), int(seed)
+        listener.raise_error()
         return self
 
     def predict(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:
@@ -316,9 +343,23 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
         return float(accuracy_score(labels.numpy(), self.predict(data, nodes), sample_weight=sample_weight))
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to one safetensors file, from which :meth:`load` restores the estimator."""
+    def save(self, path: str | Path, data: Data | None = None) -> None:
+        """Write the fitted model, from which :meth:`load` restores the estimator.
+
+        Args:
+            path: With a suffix, one safetensors file of the model alone. Without, or where it is a folder, a run folder
+                as ``pdadmm-g train`` writes it, with the history of training, for ``pdadmm-g evaluate``, ``predict``,
+                ``export`` and ``report``. What was saved there before is replaced.
+            data: A graph whose accuracies and confusion matrix the summary of a run folder is to have.
+        """
         check_is_fitted(self, "model_")
+        if not Path(path).suffix or Path(path).is_dir():
+            from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
+
+            save_run(self, path, data)
+            return
+        if data is not None:
+            raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
         # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
         settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
         if callable(self.config_.scoring):
@@ -328,9 +369,25 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         )
         self.model_.save(path, vars(about), self.augmentation_.learned() if self.augmentation_ else None)
 
+    def report(self, path: str | Path, data: Data | None = None) -> None:
+        """Write the page of ``pdadmm-g report`` on the training of this estimator.
+
+        Args:
+            path: The HTML file.
+            data: A graph whose accuracies and confusion matrix the page is to show.
+        """
+        check_is_fitted(self, "model_")
+        from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
+
+        write_report(self, path, data)
+
     @classmethod
-    def load(cls, path: str | Path) -> GAMLPClassifier:
-        """The estimator of a file written by :meth:`save`, ready to predict. Its history stays with the run."""
+    def load(cls: type[Classifier], path: str | Path) -> Classifier:
+        """The estimator of what :meth:`save` wrote, ready to predict; that of a run folder knows its history."""
+        if Path(path).is_dir():
+            from .runs.fitted import load_run  # stands above, see the contract in pyproject.toml
+
+            return load_run(cls, path)
         model, extra, tensors = GAMLP.load(path)
         try:
             about = decoded(Saved, extra)
@@ -355,7 +412,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             if self.augmentation_ is not None:
                 self.augmentation_.restore(tensors, width)
                 width = self.augmentation_.width(width)
-            self.history_ = []
+            self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
+            self.plan_, self.message_, self.choices_ = (len(model.linears),), "", ()
             if model.activation != self.config_.activation:
                 raise ValueError("its activation is not that of its settings")
             if model.widths[0] != width or model.widths[-1] != len(self.classes_):
@@ -382,11 +440,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         sample_weight: ArrayLike | Tensor | None,
         config: ModelConfig,
         seed: int,
+        start: WarmStart | None,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_``."""
         if isinstance(X, Data):
             data = check_graph(X)
-            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight)
+            fitted = None if start is None else start.fitted_to(data.x.shape[1])
+            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
             self.n_features_in_ = data.x.shape[1]
             return problem
         labels: Any = _probabilities(y)
@@ -460,6 +520,18 @@ def _are_labels(y: Any, data: Data) -> bool:
     """Are they not a choice of nodes, but a label for every node of the graph?"""
     given = as_tensor(y, "mask must be booleans or a list of node indices").cpu()
     return given.dtype != torch.bool and given.shape == data.y.shape and bool((given == data.y).all())
+
+
+def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart | None:
+    """What ``fit(init=...)`` starts from."""
+    if isinstance(init, (str, Path)):
+        init = GAMLPClassifier.load(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
+    if init is None or isinstance(init, GAMLP):
+        return None if init is None else WarmStart(init)
+    if not isinstance(init, GAMLPClassifier):
+        raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
+    check_is_fitted(init, "model_")
+    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_)
 
 
 def _probabilities(y: Any) -> Tensor | None:

@@ -33,7 +33,9 @@ def usable_cores() -> int:
 
 
 def checked_device(name: str) -> torch.device:
-    """The torch device of that name, or an error if this machine does not have it."""
+    """The torch device of that name, "auto" for a GPU where there is one; an error if this machine does not have it."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()

@@ -14,6 +14,7 @@ class Status(Enum):
     DIVERGED = "The objective exploded: keep rho between 4 and 100 times nu, and check the scale of the features."
     NON_FINITE = "NaN or infinity appeared: normalise the features, or bring rho and nu closer to their defaults."
     INTERRUPTED = "Stopped on request; the best model so far was kept. If checkpoints were written, --resume goes on."
+    STOPPED = "A callback asked to stop; the best model so far was kept."
     PEER_LOST = "A worker died, stopped answering or went wrong; if checkpoints were written, go on with --resume."
 
     @property
@@ -25,3 +26,8 @@ class Status(Enum):
     def is_failure(self) -> bool:
         """True when the run broke down."""
         return self in (Status.DIVERGED, Status.NON_FINITE, Status.PEER_LOST)
+
+    @property
+    def was_stopped(self) -> bool:
+        """True when somebody ended the run before its time."""
+        return self in (Status.INTERRUPTED, Status.STOPPED)

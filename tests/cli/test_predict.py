@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Data
 
-from helpers.commands import SMALL, save
+from helpers.commands import SMALL, assert_refused, save
 
 
 def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -16,3 +16,14 @@ def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: 
     code, _, err = run("evaluate", "run", "--dataset", other)
     assert code == 2
     assert "no labels" in err
+
+
+def test_predictions_go_to_standard_output(run) -> None:
+    run("train", "--dataset", "graph.npz", "--out", "run", *SMALL)
+    assert run("predict", "run", "--out", "preds.csv")[0] == 0
+    code, out, err = run("predict", "run", "--out", "-")
+    assert (code, out) == (0, Path("preds.csv").read_text())
+    assert err == "20 predictions written to standard output\n"
+    assert run("predict", "run", "--out", "-", "--quiet")[1:] == (out, "")
+    assert not Path("-").exists()
+    assert_refused(*run("predict", "run", "--out", "-", "--json"), "--out - and --json")

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from helpers.commands import FIXED, SMALL, assert_refused, save
 from helpers.faults import torchrun
 from helpers.run_files import epochs_of
+from pdadmm_g.cli.train import _about_workers
 from pdadmm_g.config import GROUPS, RunConfig
 from pdadmm_g.engine.worker import Worker
 
@@ -305,3 +306,139 @@ def test_a_network_of_others_trains_scores_and_predicts(run, graph_file: Path, m
     code, _, err = run("export", "run", "--format", "onnx")
     assert (code, err.count("\n")) == (2, 1)
     assert "cannot be exported" in err
+
+
+def test_the_device_that_suits_is_recorded(run) -> None:
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    assert run("train", "--dataset", "graph.npz", "--device", "auto", "--out", "run", *SMALL)[0] == 0
+    assert RunConfig.load("run/config.yaml").device == found
+
+
+WORKERS = {"workers": [{"layers": 2}, {"layers": 3}], "bytes_sent": 1200, "bytes_unquantized": 4800}
+
+
+@pytest.mark.parametrize(
+    ("summary", "lines"),
+    [
+        ({"workers": [{"layers": 5}]}, []),
+        (
+            WORKERS | {"work_seconds": 3.0, "seconds": 2.0},
+            ["2 workers with 2+3 layers sent 1,200 bytes, 75% less than without quantization"],
+        ),
+        (
+            WORKERS | {"bytes_unquantized": 1200, "work_seconds": 1.0, "seconds": 2.0},
+            [
+                "2 workers with 2+3 layers sent 1,200 bytes",
+                "2 workers were slower than one: together they computed 1.0 s, and the epochs took 2.0 s",
+            ],
+        ),
+    ],
+)
+def test_what_is_said_of_several_workers(summary: dict, lines: list[str]) -> None:
+    assert list(_about_workers(summary)) == lines
+
+
+def interrupted(run, monkeypatch: pytest.MonkeyPatch, after: int, *options: str) -> None:
+    """A run with a checkpoint after every epoch, interrupted in the one after these."""
+    epoch, done = Worker.epoch, []
+
+    def counted(worker: Worker) -> object:
+        done.append(1)
+        if len(done) > after:
+            raise KeyboardInterrupt
+        return epoch(worker)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "epoch", counted)
+        code, _, err = run("train", "--dataset", "graph.npz", "--checkpoint-every", "1", *SMALL, *options)
+    assert code == 130, err
+
+
+def test_resume_alone_is_enough(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder, or where that is lost the checkpoint, knows the settings."""
+    whole = ("--seed", "3", "--quantize", "p")
+    run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL, *whole)
+    for lost in (False, True):
+        interrupted(run, monkeypatch, 7, *whole, "--out", "run", "--overwrite")
+        if lost:
+            Path("run/config.yaml").unlink()
+        code, _, err = run("train", "--resume", "--out", "run", "--timeout", "30")
+        assert code == 0, err
+        assert Path("run/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+        assert RunConfig.load("run/config.yaml").timeout == 30
+        assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 10
+
+
+def test_resume_refuses_other_settings_and_fewer_epochs(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(run, monkeypatch, 7, "--out", "run")
+    resume = ("train", "--resume", "--out", "run")
+    assert_refused(*run(*resume, "--rho", "7"), "run: cannot resume with rho = 7.0, the run has 5.0; leave it out")
+    assert_refused(*run(*resume, "--epochs", "4"), "epochs = 4, the run has 5; leave it out, or give more")
+    assert_refused(*run("train", "--resume", "--out", "nothing"), "nothing: holds no run to resume; name its folder")
+    assert_refused(*run("train", "--resume", "--workers", "2"), "runs/digits-0: holds no run to resume")
+
+
+def test_more_epochs_may_be_given(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a run that was cut off, or has used all that it had: what comes of it is one run with that many."""
+    one = ("--stages", "3", "--patience", "none", "--tolerance", "0")
+    run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL, *one, "--epochs", "9")
+    whole = Path("whole/model.safetensors").read_bytes()
+    interrupted(run, monkeypatch, 3, *one, "--out", "cut")
+    assert run("train", "--resume", "--out", "cut", "--epochs", "9")[0] == 0
+    assert Path("cut/model.safetensors").read_bytes() == whole
+    assert run("train", "--dataset", "graph.npz", "--out", "full", "--checkpoint-every", "2", *SMALL, *one)[0] == 0
+    resume = ("train", "--resume", "--out", "full")
+    assert_refused(
+        *run(*resume), "full: already holds a finished run of 5 epochs a stage; it goes on with more --epochs"
+    )
+    assert run(*resume, "--epochs", "7")[0] == 0
+    assert run(*resume, "--epochs", "9")[0] == 0
+    assert Path("full/model.safetensors").read_bytes() == whole
+    assert json.loads(Path("full/summary.json").read_text())["epochs"] == 9
+    code, _, err = run("train", "--dataset", "graph.npz", "--out", "full", *SMALL)
+    assert (code, err.count("already holds a finished run; choose another --out")) == (2, 1)
+
+
+def test_a_finished_run_without_a_checkpoint_does_not_go_on(run) -> None:
+    """What is said to do instead can be done."""
+    run("train", "--dataset", "graph.npz", "--out", "run", *SMALL)
+    code, out, err = run("train", "--resume", "--out", "run", "--epochs", "9")
+    assert_refused(code, out, err, "run: already holds a finished run, without a checkpoint to go on from; train on")
+    remedy = err.split("from its model with ")[1].replace("ANOTHER", "another").split()
+    assert run("train", *remedy, "--epochs", "9")[0] == 0
+    assert json.loads(Path("another/summary.json").read_text())["epochs"] <= 9  # one stage: the depth is there
+
+
+def test_the_checkpoint_of_a_run_goes_with_it(run) -> None:
+    """Another method in its place writes none, and must not leave one of somebody else."""
+    common = (
+        "train",
+        "--dataset",
+        "graph.npz",
+        "--out",
+        "run",
+        "--epochs",
+        "2",
+        "--layers",
+        "2",
+        "--augment",
+        "average",
+    )
+    assert run(*common, "--weight-decay", "0.1", "--checkpoint-every", "1")[0] == 0
+    assert Path("run/checkpoints").exists()
+    assert run(*common, "--method", "adam", "--overwrite")[0] == 0
+    assert list(Path("run/checkpoints").glob("epoch-*")) == []
+
+
+@pytest.mark.timeout(120)
+def test_resume_alone_under_torchrun(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other processes than the run had before."""
+    run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL)
+    interrupted(run, monkeypatch, 7, "--out", "run")
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", "--resume", "--out", "run", "--shards", "1",
+        cwd=tmp_path,
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 0, output
+    assert Path("run/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()

@@ -32,7 +32,7 @@ def test_run_is_finished_before_its_checkpoints_go(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(runs.shutil, "rmtree", killed)
     with pytest.raises(RuntimeError, match="killed at checkpoints"):
-        train_run(config(out, checkpoint_every=None))
+        train_run(config(out, checkpoint_every=None, tolerance=1.0))  # one that has converged keeps none
     assert RunFolder(out).finished
 
 
@@ -44,4 +44,4 @@ def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RuntimeError, match=r"killed at config\.yaml"):
         RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
     assert (tmp_path / "run/metrics.jsonl").exists()
-    RunFolder(tmp_path / "run").check_free(overwrite=False)
+    RunFolder(tmp_path / "run").check_free(config(tmp_path / "run"), overwrite=False)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from torch_geometric.data import Data
 
 from helpers.run_files import record
-from pdadmm_g.runs.scoring import confusion, worker_totals
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.runs.scoring import confusion, unquantized_bytes, work_seconds, worker_totals
 
 
 def test_confusion_of_test_nodes_else_of_validation_nodes(tiny_graph: Data) -> None:
@@ -34,3 +38,21 @@ def test_totals_of_a_run_resumed_with_more_workers() -> None:
     totals = worker_totals(Resumed())  # type: ignore[arg-type]
     assert [worker["bytes_p"] for worker in totals] == [0, 50]
     assert [round(worker["compute_seconds"], 9) for worker in totals] == [0.012, 0.006]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 2 * 100),
+        ({"wire": "bf16"}, 2 * 200),
+        ({"quantize": "p", "bits": 4}, 2 * (8 * 50 + 50)),
+        ({"quantize": "pq", "levels": "paper"}, round(2 * 100 * 32 / 5)),
+    ],
+)
+def test_what_single_precision_would_have_sent(settings: dict[str, Any], expected: int) -> None:
+    class Trained:
+        history_ = [record(1, 2, 2), record(2, 2, 2)]  # noqa: RUF012
+        config_ = ModelConfig(shards=3, **settings)
+
+    assert unquantized_bytes(Trained()) == expected  # type: ignore[arg-type]
+    assert work_seconds(Trained()) == pytest.approx(3 * 4 * 0.006)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from .output import Output, output_options
 @click.option("--hidden", default=1000, show_default=True, metavar="N", help="neurons per hidden layer")
 @click.option("--layers", default=10, show_default=True, metavar="N", help="number of layers")
 @click.option("--classes", default=10, show_default=True, metavar="N", help="number of classes")
-@click.option("--device", default="cpu", show_default=True, help="torch device: cpu, cuda, ...")
+@click.option("--device", default="cpu", show_default=True, help="torch device: cpu, cuda, auto, ...")
 @click.option(
     "--threads", type=int, default=lambda: os.cpu_count() or 1, metavar="N", help="compute threads [default: all]"
 )
@@ -58,7 +58,7 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
             raise InputError(f"--{name} must be at least 1, got {size[name]}")
     if size["layers"] < 2:
         raise InputError(f"--layers must be at least 2, got {size['layers']}")
-    checked_device(size["device"])
+    size["device"] = str(checked_device(size["device"]))
     if out is not None:
         check_folder(Path(out))
     rows = []

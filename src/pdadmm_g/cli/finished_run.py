@@ -45,7 +45,7 @@ def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
     from ..runs.folder import RunFolder
 
     if dataset is None and (RunFolder(run).path / "config.yaml").exists():
-        dataset = RunFolder(run).config().dataset
+        dataset, _ = RunFolder(run).dataset()
     if dataset is not None and is_sharded(dataset):
         return dataset
     if shards > 1:
@@ -84,6 +84,6 @@ def load_run(run: str, dataset: str | None, data_root: str | None) -> tuple[Any,
     folder = RunFolder(run)
     classifier = folder.classifier()
     if dataset is None:
-        config = folder.config()
-        dataset, data_root = config.dataset, data_root or config.data_root
+        dataset, known_root = folder.dataset()
+        data_root = data_root or known_root
     return classifier, load_dataset(dataset, data_root)

@@ -55,7 +55,8 @@ _COMPLETERS = {
     "dataset": words(DATASETS, then="file"),
     "data_root": words((), then="dir"),
     "out": words((), then="dir"),
-    "device": words(("cpu", "cuda")),
+    "init": words((), then="file"),
+    "device": words(("auto", "cpu", "cuda")),
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,14 @@ class Output:
         """The whole result, for scripts: call it once."""
         if self.json:
             click.echo(json.dumps(value))
+
+    def content(self, text: str) -> None:
+        """What would otherwise be a file, for a program that may stop to read when it has enough."""
+        try:
+            click.echo(text, nl=False)
+        except BrokenPipeError:
+            # What is still in the buffer goes nowhere, so that the interpreter does not fail on it when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def console(self) -> Console:
         """Where a progress bar goes."""

@@ -12,7 +12,12 @@ from .output import Output, output_options
 
 @click.command(short_help="Write a label for every node.")
 @data_options
-@click.option("--out", required=True, metavar="FILE", help="CSV file to write; for a folder of shards also a folder")
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    help="CSV file to write, - for standard output; for a folder of shards also a folder",
+)
 @output_options
 def predict(run: str, dataset: str | None, data_root: str | None, shards: int, out: str, output: Output) -> None:
     """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
@@ -23,12 +28,18 @@ def predict(run: str, dataset: str | None, data_root: str | None, shards: int, o
     \b
     pdadmm-g predict runs/cora-0 --out preds.csv
     pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
+    pdadmm-g predict runs/cora-0 --out - | head -3                 to standard output
     pdadmm-g predict runs/large-0 --shards 8 --out preds           a folder with label.npy for each shard
     """
+    from ..errors import InputError
     from ..files import write_atomically
 
+    if out == "-" and output.json:
+        raise InputError("--out - and --json both write to standard output: give one of the two")
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
+        if out == "-":
+            raise InputError("--out - is not for a folder of shards: name a .csv file or a folder")
         _predict_shards(run, folder, shards, out, output)
         return
 
@@ -37,7 +48,12 @@ def predict(run: str, dataset: str | None, data_root: str | None, shards: int, o
     best = probabilities.argmax(1)
     labels, confidence = classifier.classes_[best], probabilities.max(1)
     rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
-    write_atomically(Path(out), "\n".join(["node,label,probability", *rows]) + "\n")
+    text = "\n".join(["node,label,probability", *rows]) + "\n"
+    if out == "-":
+        output.content(text)
+        output.progress(f"{len(rows)} predictions written to standard output")
+        return
+    write_atomically(Path(out), text)
     output.say(f"{len(rows)} predictions written to {out}")
     output.result({"predictions": len(rows), "file": out})
 

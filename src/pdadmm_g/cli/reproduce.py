@@ -37,7 +37,7 @@ def _with_names(command: click.Command) -> click.Command:
 @click.option("--workers", default=1, show_default=True, metavar="N", help="processes; the most workers for speedup-*")
 @click.option("--rows", metavar="N,...", help="training rows of speedup-mesh and network [default: 5000]")
 @click.option("--hidden", type=int, metavar="N", help="neurons per layer, likewise [default: 1000]")
-@click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, ...")
+@click.option("--device", default="cpu", show_default=True, help="torch device of the tables: cpu, cuda, auto, ...")
 @click.option("--quick", is_flag=True, help="one seed, three small data sets: minutes instead of hours")
 @output_options
 def reproduce(experiment: str, device: str, output: Output, **options: Any) -> None:
@@ -57,7 +57,7 @@ def reproduce(experiment: str, device: str, output: Output, **options: Any) -> N
     from ..experiments import reproduce as run_experiment
     from ..hardware import checked_device
 
-    checked_device(device)
+    device = str(checked_device(device))
     written = []
     for name in EXPERIMENTS if experiment == "all" else (experiment,):
         request = _request(name, device=device, **options)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..config import RunConfig
+from ..config import RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
 from ..tasks import Tasks
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 @click.command(cls=SettingsCommand)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
 @click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
-@click.option("--resume", is_flag=True, help="go on from the run folder's last checkpoint")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="go on from the run folder's last checkpoint, with its settings; --epochs may be more",
+)
 @settings_options
 @output_options
 def train(config_file: str | None, overwrite: bool, resume: bool, output: Output, **options: Any) -> int:
@@ -44,13 +50,16 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     pdadmm-g train --config run.yaml --seed 1 --out runs/second
     pdadmm-g train --quiet --json > summary.json                for scripts: the summary and nothing else
     pdadmm-g train --dataset cora --workers 4 --checkpoint-every 10
+    pdadmm-g train --resume --out runs/cora-0                   the folder knows the settings
+    pdadmm-g train --resume --out runs/cora-0 --epochs 500      after all epochs were used: some more
+    pdadmm-g train --dataset grown.npz --init runs/old          from the network of another run
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
     overrides = {name: value for name, value in options.items() if value is not None}
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    if under_torchrun:
-        overrides |= _mesh_of(int(os.environ["WORLD_SIZE"]), config_file, overrides)
-    config = RunConfig.load(config_file, overrides).resolved()
+    config = _settings(config_file, overrides, resume=resume)
+    # After a restart by torchrun, going on is what is wanted.
+    resume = resume or _restarted()
 
     output.progress("starting")
     with Tasks() as tasks:
@@ -65,12 +74,15 @@ def _in_tasks(
         from ..engine.launch import join
         from ..engine.team import PeerLostError
         from ..engine.watchdog import WorkerLostError
-        from ..runs import train_run  # noqa: F401  (takes seconds, and from the next line on the others watch)
+        from ..hardware import checked_device
+        from ..runs import train_run  # takes seconds, and once the team is joined the others watch
 
+    if config.device == "auto":
+        config = dataclasses.replace(config, device=str(checked_device("auto")))
+    if config.init is not None:
+        config, _ = train_run.started(config)
     team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
     try:
-        # After a restart by torchrun, going on is what is wanted.
-        resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
     except InputError as error:
         if team is None:
@@ -96,9 +108,48 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _mesh_of(processes: int, config_file: str | None, overrides: dict[str, Any]) -> dict[str, Any]:
+def _restarted() -> bool:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def _settings(config_file: str | None, overrides: dict[str, Any], *, resume: bool) -> RunConfig:
+    """Those of the file or of the run to go on with, what was given on the command line in their place."""
+    processes = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+    given = None
+    if (resume or _restarted()) and config_file is None:
+        free = {"epochs", *settings_where(RunConfig, decides="nothing")}
+        given = _resumed(overrides, processes, must=resume and overrides.keys() <= free)
+    given = given or RunConfig.load(config_file, overrides)
+    if processes is not None:
+        given = dataclasses.replace(given, **_mesh_of(processes, given))
+    return given.resolved()
+
+
+def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) -> RunConfig | None:
+    """The settings of the run to go on with; without one None, or an error if there ``must`` be one.
+
+    Who computes is decided anew where other ``processes`` were started by torchrun than the run had.
+    """
+    from ..runs.folder import RunFolder
+
+    where = {name: value for name, value in overrides.items() if name in ("out", "dataset", "data_root", "seed")}
+    out = RunConfig.from_settings(where).resolved().out
+    assert out is not None
+    before = RunFolder(out).run_to_resume()
+    if before is None:
+        if must:
+            raise InputError(f"{out}: holds no run to resume; name its folder with --out")
+        return None
+    known = dict(vars(before))
+    if processes is not None and (before.workers == "auto" or before.processes != processes):
+        known |= dict.fromkeys(("workers", "shards", "plan"))
+    elif overrides.keys() & {"workers", "plan"}:
+        known |= dict.fromkeys(("workers", "plan"))  # which must fit each other
+    return RunConfig.from_settings(known | overrides | {"out": out})
+
+
+def _mesh_of(processes: int, given: RunConfig) -> dict[str, Any]:
     """The settings of workers and shards where so many processes were started."""
-    given = RunConfig.load(config_file, overrides)
     workers, shards = given.workers, given.shards
     if workers is None and shards is None and given.plan is None:
         workers = "auto"
@@ -160,9 +211,24 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         f"test {percent(summary['test_accuracy'])}"
     )
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
-    if len(summary["workers"]) > 1:
-        layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
-        output.say(f"{len(summary['workers'])} workers with {layers} layers sent {summary['bytes_sent']:,} bytes")
+    for line in _about_workers(summary):
+        output.say(line)
     times = summary["times"]
     longest = ", ".join(f"{name} {times[name]:.1f}" for name in times if times[name] >= 0.05)
     output.say(f"{sum(times.values()):.1f} s ({longest}); written to {out}")
+
+
+def _about_workers(summary: dict[str, Any]) -> Iterator[str]:
+    """What several workers sent, what of it quantization saved, and whether one would have been faster."""
+    workers = len(summary["workers"])
+    if workers < 2:
+        return
+    layers = "+".join(str(worker["layers"]) for worker in summary["workers"])
+    sent, plain = summary["bytes_sent"], summary["bytes_unquantized"]
+    saved = f", {1 - sent / plain:.0%} less than without quantization" if sent < plain else ""
+    yield f"{workers} workers with {layers} layers sent {sent:,} bytes{saved}"
+    if summary["work_seconds"] < summary["seconds"]:
+        yield (
+            f"{workers} workers were slower than one: together they computed {summary['work_seconds']:.1f} s, "
+            f"and the epochs took {summary['seconds']:.1f} s"
+        )

@@ -32,6 +32,8 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     overrides = {name: value for name, value in options.items() if value is not None}
     out = Path(str(overrides.pop("out", "best.yaml")))
     config = RunConfig.load(config_file, overrides)
+    if config.init is not None:
+        raise InputError("init is for train: the networks of a search have different shapes")
     if budget < 1:
         raise InputError(f"budget must be at least 1, got {budget}")
 

@@ -20,7 +20,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from .team import Stop
 from .watchdog import Beats, WatchedTeam, WorkerLostError, raise_if_lost
+
+#: Gets the rank of a worker and what it says; True asks all of them to finish early.
+OnNote = Callable[[int, dict[str, Any]], object]
 
 
 def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) -> WatchedTeam:
@@ -88,13 +92,13 @@ def run_workers(
     threads: int,
     timeout: float,
     folder: Path,
-    on_note: Callable[[int, dict[str, Any]], None],
+    on_note: OnNote,
     site: Site = LOOPBACK,
 ) -> None:
     """Run ``command`` once per worker and watch until all have ended well; else end all and raise.
 
-    Each worker prints notes, one JSON object a line. An interrupt asks the workers to finish early; a second one ends
-    them. No process outlives this call.
+    Each worker prints notes, one JSON object a line. An interrupt asks the workers to finish early, as True from
+    ``on_note`` does; a second one ends them. No process outlives this call.
     """
     with site.inside(None):
         store = _local_store(site.address)
@@ -133,19 +137,24 @@ class _Crew:
             self.readers.append(threading.Thread(target=_read_notes, args=(rank, process, self.notes), daemon=True))
             self.readers[-1].start()
 
-    def watch(self, store: Store, timeout: float, on_note: Callable[[int, dict[str, Any]], None]) -> None:
+    def watch(self, store: Store, timeout: float, on_note: OnNote) -> None:
         """Pass their notes on until all have ended well; the first interrupt asks them to finish early."""
         beats = Beats(store, len(self.processes))
         interrupted = False
+
+        def heed(rank: int, note: dict[str, Any]) -> None:
+            if on_note(rank, note) is True and not interrupted:
+                store.set("stop", str(int(Stop.CALLBACK)))
+
         while True:
             try:
                 ended = all(process.poll() is not None for process in self.processes)
-                if _pass_on(self.notes, on_note) and not ended:
+                if _pass_on(self.notes, heed) and not ended:
                     continue
                 try:
                     raise_if_lost(self.processes, beats, self.folder, timeout)
                 except WorkerLostError:
-                    _pass_on(self.notes, on_note, wait=0.2)  # one that refused its input has said so
+                    _pass_on(self.notes, heed, wait=0.2)  # one that refused its input has said so
                     raise
                 if ended:
                     break
@@ -154,7 +163,7 @@ class _Crew:
                 if interrupted:
                     raise
                 interrupted = True
-                store.set("stop", "1")
+                store.set("stop", str(int(Stop.INTERRUPT)))
         for reader in self.readers:
             reader.join(timeout=5.0)  # all have ended: what they said last is on its way
         _pass_on(self.notes, on_note)
@@ -203,9 +212,7 @@ def _read_notes(rank: int, process: subprocess.Popen[str], notes: queue.Queue[tu
             notes.put((rank, json.loads(line)))
 
 
-def _pass_on(
-    notes: queue.Queue[tuple[int, dict[str, Any]]], on_note: Callable[[int, dict[str, Any]], None], wait: float = 0.0
-) -> bool:
+def _pass_on(notes: queue.Queue[tuple[int, dict[str, Any]]], on_note: OnNote, wait: float = 0.0) -> bool:
     """Handle what has arrived; True if there was anything."""
     any_note = False
     while True:

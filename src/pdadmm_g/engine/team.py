@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,14 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 T = TypeVar("T")
+
+
+class Stop(IntEnum):
+    """Who, if anybody, has asked to finish early; of several the largest counts."""
+
+    NOBODY = 0
+    CALLBACK = 1
+    INTERRUPT = 2
 
 
 @dataclass
@@ -113,9 +122,9 @@ class Team(Line):
     def progress(self, *, epoch: int, layers: range) -> None:
         """Note where this process is, for whoever watches it."""
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self) -> Stop:
         """Has somebody asked this process to finish early?"""
-        return False
+        return Stop.NOBODY
 
 
 class PeerLostError(RuntimeError):

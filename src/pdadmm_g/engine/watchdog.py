@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from .plan import describe
-from .team import DistributedTeam, Line, PeerLostError
+from .team import DistributedTeam, Line, PeerLostError, Stop
 
 #: How long a process may take to start: importing torch on a busy machine is slow.
 START_SECONDS = 120.0
@@ -101,8 +101,9 @@ class WatchedTeam(DistributedTeam):
         self._place = self._place | {"epoch": epoch, "layers": [layers.start, layers.stop]}
         self._moved.set()
 
-    def stop_requested(self) -> bool:
-        return self.rank == 0 and self.store.check(["stop"])
+    def stop_requested(self) -> Stop:
+        asked = self.rank == 0 and self.store.check(["stop"])
+        return Stop(int(self.store.get("stop"))) if asked else Stop.NOBODY
 
     def leave(self) -> None:
         """Stop beating and take the connections down, after everyone is done."""

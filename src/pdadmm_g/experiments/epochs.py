@@ -15,7 +15,7 @@ import torch
 from ..config import ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan, deal, layer_costs
-from ..engine.team import DistributedTeam, Team
+from ..engine.team import DistributedTeam, Stop, Team
 from ..model import GAMLP
 from ..training.growth import initial_layer, widths
 from .bench import products
@@ -39,8 +39,8 @@ class Mesh(DistributedTeam):
     def progress(self, *, epoch: int, layers: range) -> None:
         self.pace(epoch)
 
-    def stop_requested(self) -> bool:
-        return self.enough
+    def stop_requested(self) -> Stop:
+        return Stop.CALLBACK if self.enough else Stop.NOBODY
 
 
 def meshes() -> Callable[[int], Mesh]:

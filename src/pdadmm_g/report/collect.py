@@ -13,6 +13,7 @@ from ..config import METHODS, RunConfig, read_yaml
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
+from ..runs.folder import LARGEST_METRICS
 from ..status import Status
 from ..training.records import WORKER_FIGURES, Record, is_task, judged
 from ..training.rounds import GAIN
@@ -36,8 +37,6 @@ DATA_FACTS = (
 SETTLED = ("augment", "hops", "weight_decay")
 #: Most parts of the wall time, and most characters of the name of one.
 MAX_TIMES, LONGEST_TASK = 12, 40
-#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
-LARGEST_METRICS = 1 << 30
 #: Digits of a whole number; a float has no place for many more.
 MOST_DIGITS = 300
 #: Axes need some room beyond the largest number.

@@ -5,6 +5,7 @@
 ``sharded_process``  the program of one of its processes
 ``sharded_predictions``  labels and scores for such a folder
 ``folder``       the files of a run
+``fitted``       an estimator that was fitted in Python as such a folder, and back
 ``scoring``      accuracies and the summary
 ``tensorboard``  scalars for TensorBoard
 ``export``       the model for other programs

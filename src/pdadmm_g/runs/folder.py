@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..config import RunConfig
-from ..decoding import Text, decoded, parsed
+from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..files import read_text, write_atomically, writing
@@ -19,16 +19,19 @@ from ..status import Status
 from ..tasks import Event
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
-from ..training.records import Record, as_line, plain
+from ..training.records import Record, as_line, is_record, is_task, plain
 from .tensorboard import ScalarLog
 
 FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
+#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
+LARGEST_METRICS = 1 << 30
 
 
-#: How a run may have ended to go on from its checkpoint; None if it was killed.
-RESUMABLE = (None, Status.INTERRUPTED.name, Status.PEER_LOST.name)
+#: How a run may have ended to go on from its checkpoint; None if it was killed. With more epochs than it had, also one
+#: that used them all.
+RESUMABLE = (None, Status.INTERRUPTED.name, Status.STOPPED.name, Status.PEER_LOST.name)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,17 @@ class RunFolder:
         except ValueError:
             return "unreadable"
 
+    def summary(self) -> dict[str, Any]:
+        """All that its summary says; nothing if there is none."""
+        path = self.path / "summary.json"
+        if not path.exists():
+            return {}
+        with reading(path, "the summary"):
+            found = parsed(read_text(path, "the summary"))
+            if not isinstance(found, dict):
+                raise ValueError("it is not that of a run")
+        return found
+
     @property
     def finished(self) -> bool:
         """Does it hold a run with a result, which must not be replaced unasked? One that lost a worker has none."""
@@ -76,6 +90,8 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
             if self.tensorboard.is_dir():
                 shutil.rmtree(self.tensorboard)
+            if config.by_gradient:
+                checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             self._asked = config.to_yaml()
@@ -88,23 +104,43 @@ class RunFolder:
         for record in history:
             self.append(record)
 
-    def check_free(self, *, overwrite: bool, resume: bool = False, checkpoints: bool = False) -> None:
-        """Raise unless a run may be written here: not over a finished one, nor over files that are not a run's.
+    def check_free(self, config: RunConfig, *, overwrite: bool, resume: bool = False) -> None:
+        """Raise unless this run may be written here: not over a finished one, nor over files that are not a run's.
 
-        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes
-        ``checkpoints`` and was interrupted before the first one may start over.
+        A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
+        and was interrupted before the first one may start over.
         """
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
-        if checkpoint.valid(self.checkpoints) and self.status in RESUMABLE:
+        before, status = checkpoint.run_of_latest(self.checkpoints), self.status
+        if before is not None and status in RESUMABLE:
             if resume:
                 return
             raise InputError(f"{self.path}: holds a run that did not finish; go on with --resume, or {remedy}")
-        if resume and checkpoints and self.status == Status.INTERRUPTED.name:
+        if resume and config.checkpoint_every is not None and status == Status.INTERRUPTED.name:
+            return
+        if resume and self.finished:
+            if before is None or status != Status.MAX_EPOCHS.name:
+                why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
+                remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
+                raise InputError(f"{why}; train on from its model with {remedy}")
+            if config.epochs <= before.epochs:
+                why = f"{self.path}: already holds a finished run of {before.epochs} epochs a stage"
+                raise InputError(f"{why}; it goes on with more --epochs")
             return
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
+        self._check_own(remedy)
+
+    def check_replaceable(self) -> None:
+        """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""
+        if checkpoint.valid(self.checkpoints):
+            raise InputError(f"{self.path}: holds a run with a checkpoint to go on from; choose another folder")
+        self._check_own("choose another folder")
+
+    def _check_own(self, remedy: str) -> None:
+        """Raise if files are here that look like those of a run and are somebody's own."""
         foreign = [name for name in FILES if (self.path / name).exists()]
         if foreign and not (self.path / "metrics.jsonl").exists():
             raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
@@ -141,24 +177,59 @@ class RunFolder:
         if self._scalars is not None:
             self._scalars.close()
         if classifier is not None:
-            classifier.save(self.path / "model.safetensors")
+            classifier.save(self.model)
             write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
         text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
         write_atomically(self.path / "summary.json", text + "\n")
-        # Last: a run that is not finished needs its checkpoint whole; one that was interrupted can go on from it.
-        if classifier is not None and classifier.status_ is not Status.INTERRUPTED:
+        # Last: a run that is not finished needs its checkpoint whole; one that was stopped, or used all of its epochs,
+        # can go on from it.
+        status = None if classifier is None else classifier.status_
+        if status is not None and not status.was_stopped and status is not Status.MAX_EPOCHS:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""
         return RunConfig.load(self.path / "config.yaml")
 
+    def run_to_resume(self) -> RunConfig | None:
+        """The configuration of the run that is here, finished or not, if there is one.
+
+        A checkpoint has it too: whoever writes the folder may have been killed before.
+        """
+        saved = checkpoint.run_of_latest(self.checkpoints)
+        return self.config() if saved is None and (self.path / "config.yaml").exists() else saved
+
+    def dataset(self) -> tuple[str, str | None]:
+        """The data set that the run was made on, and the folder of raw files, where these are known."""
+        config = self.config()
+        if not config.dataset:
+            raise InputError(f"{self.path}: was saved in Python, which does not tell the data set; give --dataset")
+        return config.dataset, config.data_root
+
+    def history(self) -> list[Record]:
+        """The records of its epochs; none where they were not kept."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        with reading(path, "the metrics"):
+            lines = read_text(path, "the metrics", largest=LARGEST_METRICS).splitlines()
+            records = [record for record in map(parsed, lines) if not is_task(record)]
+            for number, record in enumerate(records, start=1):
+                if not is_record(record, number):
+                    raise ValueError(f"it has no record of epoch {number}")
+        return records
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained model."""
+        return self.path / "model.safetensors"
+
     def classifier(self) -> GAMLPClassifier:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
-        return GAMLPClassifier.load(self.path / "model.safetensors")
+        return GAMLPClassifier.load(self.model)
 
 
 def _chosen(classifier: GAMLPClassifier) -> str:

@@ -20,6 +20,7 @@ from ..data.facts import graph_facts
 from ..estimator import GAMLPClassifier
 from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
+from ..training.stage import wire_bits
 
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
@@ -65,7 +66,10 @@ def summary_of(
         "parameters": sum(parameter.numel() for parameter in classifier.model_.parameters()),
         "epochs": len(classifier.history_),
         "seconds": classifier.seconds_,
+        "times": classifier.times_,
+        "work_seconds": work_seconds(classifier),
         "bytes_sent": sum(record["bytes_sent"] for record in classifier.history_),
+        "bytes_unquantized": unquantized_bytes(classifier),
         "workers": worker_totals(classifier),
         "versions": {
             "pdadmm_g": __version__,
@@ -75,6 +79,24 @@ def summary_of(
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **others,
     }
+
+
+def work_seconds(classifier: GAMLPClassifier) -> float:
+    """What all processes computed together, waiting and packing not counted: about what one would have taken."""
+    together = sum(worker["compute_seconds"] for record in classifier.history_ for worker in record["workers"])
+    return float(together * (classifier.config_.shards or 1))
+
+
+def unquantized_bytes(classifier: GAMLPClassifier) -> int:
+    """What would have been sent with p and q in single precision."""
+    bits = dict(zip(("bytes_p", "bytes_q"), wire_bits(classifier.config_), strict=True))
+    more = sum(
+        worker[name] * (32 / bits[name] - 1)
+        for record in classifier.history_
+        for worker in record["workers"]
+        for name in bits
+    )
+    return round(more) + sum(record["bytes_sent"] for record in classifier.history_)
 
 
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:

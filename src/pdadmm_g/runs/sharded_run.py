@@ -10,7 +10,6 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from ..hardware import usable_cores
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
+from ..training.callback import OnEpoch
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
@@ -46,7 +46,7 @@ def train_sharded_run(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     say: Say | None = None,
     team: Team | None = None,
 ) -> dict[str, Any] | None:
@@ -65,10 +65,12 @@ def train_sharded_run(
 
     def begin() -> Checkpointing:
         if first:
-            folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+            folder.check_free(config, overwrite=overwrite, resume=resume)
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
         if config.tensorboard:
             require_tensorboard()
+        if config.init is not None:
+            raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
         data = ShardFolder(config.dataset)
         data.check_parts(config.shards or 1)
         with_defaults(config, data.whole)
@@ -76,12 +78,11 @@ def train_sharded_run(
 
     checkpointing = begin() if team is None else agreed(team, begin)
 
-    def record_epoch(record: Record) -> None:
+    def record_epoch(record: Record) -> object:
         if not folder.started:
             folder.start(config, checkpointing.history)
         folder.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
+        return None if on_epoch is None else on_epoch(record)
 
     try:
         with task("augmentation and training"):
@@ -95,14 +96,18 @@ def train_sharded_run(
         return None
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
-    whole = ShardFolder(config.dataset).whole
-    facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
-    known = {"confusion": result["confusion"], "data": facts}
-    summary = summary_of(classifier, config, result["accuracies"], known)
-    with run_tasks() as tasks:
-        summary |= {"processes": result["processes"], "times": tasks.times()}
+    summary = _summary(classifier, config, result)
     folder.finish(summary, classifier)
     return summary
+
+
+def _summary(classifier: GAMLPClassifier, config: RunConfig, result: dict[str, Any]) -> dict[str, Any]:
+    whole = ShardFolder(config.dataset).whole
+    facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
+    known = {"confusion": result["confusion"], "data": facts, "processes": result["processes"]}
+    with run_tasks() as tasks:
+        classifier.times_ = tasks.times()
+    return summary_of(classifier, config, result["accuracies"], known)
 
 
 def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
@@ -127,7 +132,7 @@ def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
 def _fit(
     config: RunConfig,
     checkpointing: Checkpointing,
-    on_epoch: Callable[[Record], None],
+    on_epoch: OnEpoch,
     say: Say | None,
     team: Team | None,
 ) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
@@ -144,7 +149,7 @@ def _fit(
         training = TrainingResult(
             classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
         )
-        return _adopted(classifier, training, tuple(result["reasons"])), result
+        return _adopted(classifier, config.seed, training, tuple(result["reasons"])), result
     found = fit_sharded(
         config.dataset, model_config(config), seed=config.seed, team=team, on_epoch=on_epoch,
         checkpointing=checkpointing, say=say,
@@ -165,13 +170,15 @@ def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
     classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
     classifier.n_features_in_ = ShardFolder(config.dataset).whole.features
-    return _adopted(classifier, found.training, found.reasons)
+    return _adopted(classifier, config.seed, found.training, found.reasons)
 
 
-def _adopted(classifier: GAMLPClassifier, training: TrainingResult, reasons: tuple[str, ...]) -> GAMLPClassifier:
+def _adopted(
+    classifier: GAMLPClassifier, seed: int, training: TrainingResult, reasons: tuple[str, ...]
+) -> GAMLPClassifier:
     classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
     classifier.plan_, classifier.choices_ = training.plan.counts, reasons
-    classifier.n_iter_ = len(training.history)
+    classifier.n_iter_, classifier.seed_ = len(training.history), seed
     return classifier
 
 
@@ -194,18 +201,17 @@ def run_task(
     processes: int,
     config: RunConfig,
     say: Say | None = None,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     history: list[Record] | None = None,
 ) -> None:
     """Do a task in so many processes on this machine, which leave the result in ``folder``."""
 
-    def on_note(_: int, note: dict[str, Any]) -> None:
+    def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
             if history is not None:
                 history.append(note["epoch"])
-            if on_epoch is not None:
-                on_epoch(note["epoch"])
-        elif "progress" in note:
+            return None if on_epoch is None else on_epoch(note["epoch"])
+        if "progress" in note:
             if say is not None:
                 say(note["progress"])
         elif "interrupted" in note:
@@ -214,6 +220,7 @@ def run_task(
             raise InputError(note["error"])
         elif "warning" in note:
             warnings.warn(note["warning"], stacklevel=2)
+        return None
 
     (folder / JOB).write_text(json.dumps(job))
     run_workers(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,17 +14,25 @@ from ..data.datasets import load_dataset
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import GAMLPClassifier, warm_start
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
+from ..training.callback import OnEpoch
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import training_rows
 from ..training.records import Record
+from ..training.warm_start import WarmStart
 from .folder import RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
+
+
+def started(config: RunConfig) -> tuple[RunConfig, WarmStart | None]:
+    """The resolved ``config``, and the network that training starts from, if it does, with the stages that are left."""
+    start = warm_start(config.init)
+    return config.resolved() if start is None else start.staged(config.resolved()), start
 
 
 def train_run(
@@ -33,14 +40,14 @@ def train_run(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     team: Team | None = None,
 ) -> dict[str, Any]:
     """Load the data, train, write the run folder; return the summary.
 
     Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
     """
-    config = config.resolved()
+    config, start = started(config)
     assert config.out is not None
     folder = RunFolder(config.out)
     with run_tasks() as tasks:
@@ -53,16 +60,15 @@ def train_run(
             raise
         _announce(team, go=True, resume=checkpointing.resume is not None)
 
-        def record_epoch(record: Record) -> None:
+        def record_epoch(record: Record) -> object:
             if not folder.started:
                 folder.start(config, checkpointing.history)
             folder.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
+            return None if on_epoch is None else on_epoch(record)
 
         classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
         try:
-            classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team)
+            classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
             if folder.started:
                 lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
@@ -79,7 +85,7 @@ def train_run(
 
 def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bool) -> tuple[Data, Checkpointing]:
     """The data of a run that may be written to this folder, and what it goes on from."""
-    folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
+    folder.check_free(config, overwrite=overwrite, resume=resume)
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
     data = load_dataset(config.dataset, config.data_root)
     trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it

@@ -11,9 +11,11 @@ What happens behind it:
 ``member``          what a worker has and knows in every stage
 ``mesh_choice``     how many workers and shards, where that is left open
 ``growth``          the weights that a stage starts from
+``warm_start``      a network that training starts from
 ``penalties``       rho over time
 ``progress``        what is shown of a run that goes on
 ``records``         the record of an epoch, a line of metrics.jsonl
+``callback``        whoever is told of the epochs as they end
 ``checkpoint``      what a run goes on from, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``rounds``          rounds of a stage in which nodes without labels teach

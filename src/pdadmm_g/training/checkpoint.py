@@ -135,15 +135,14 @@ class Checkpoint:
 
     def check_settings(self, config: RunConfig) -> None:
         """Raise unless a run with this configuration may go on from here."""
-        try:
-            before = RunConfig.from_settings(self.meta.settings)
-        except (InputError, KeyError, TypeError) as error:
-            raise InputError(f"{self.folder}: its settings are of another version: {error}") from None
+        before = _run_of(self.folder, self.meta)
         run = self.folder.parents[1]
         free = (*settings_where(config, decides="nothing"), "shards")  # these change the last bits, as said
         for name, new in vars(config).items():
-            if (old := getattr(before, name)) != new and name not in free:
-                remedy = f"give the options of the run again, or --config {run / 'config.yaml'}"
+            old = getattr(before, name)
+            more = name == "epochs" and new > old
+            if old != new and name not in free and not more:
+                remedy = "leave it out" if name != "epochs" else "leave it out, or give more"
                 raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
 
     def place_in(self, steps: Sequence[Any]) -> int:
@@ -212,6 +211,20 @@ class Checkpoint:
                 kind = str(like.dtype).removeprefix("torch.")
                 raise InputError(f"{path}: {name} holds something else than finite {kind} numbers; {REMEDY}")
         return tensors
+
+
+def _run_of(folder: Path, meta: Description) -> RunConfig:
+    """The configuration of the run that a checkpoint is of."""
+    try:
+        return RunConfig.from_settings(meta.settings)
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: its settings are of another version: {error}") from None
+
+
+def run_of_latest(folder: Path) -> RunConfig | None:
+    """The configuration of the run that the newest checkpoint is of, if there is one."""
+    found = valid(folder)
+    return _run_of(found[0], Description.read(found[0])) if found else None
 
 
 def valid(folder: Path) -> list[Path]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..config import ModelConfig
 from ..engine.team import Team
 from ..errors import InputError
 from ..hardware import compute_threads
 from ..model import GAMLP
+from .callback import OnEpoch
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
 from .gradient import stages_of, train_by_gradient
 from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
-from .records import Record
 from .train import TrainingResult, train
 
 
@@ -23,23 +21,21 @@ def fit(
     problem: Problem,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
     team: Team | None = None,
     start: GAMLP | None = None,
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network that a method by gradients starts from, unless it takes the whole graph or copies.
+    ``start`` is the network to start from, for methods that take neither the whole graph nor copies.
     """
-    assert start is None or (
-        problem.config.by_gradient and not problem.config.needs_graph and not problem.config.sees_copies
-    )
+    assert start is None or (not problem.config.needs_graph and not problem.config.sees_copies)
     check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
     if config.processes > 1 and team is None:
-        return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing)
+        return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, start=start)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):
         if config.needs_graph:
@@ -51,8 +47,9 @@ def fit(
         if config.by_gradient:
             return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
         result = train(
-            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies
-        )
+            *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies,
+            start=start,
+        )  # fmt: skip
     assert result is not None
     return result
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples, Graph
 from ..model import GCN
+from .callback import OnEpoch
 from .gradient import Learner, mean_risk, stages_of, train_at_once
 from .growth import widths
-from .records import Record
 from .train import TrainingResult
 
 
@@ -24,7 +24,7 @@ def train_gcn(
     *,
     graph: Graph,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> TrainingResult:
     """Train a :class:`~pdadmm_g.model.GCN`; the rows of the examples are numbers of nodes of the ``graph``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from ..engine.plan import Plan
 from ..metrics import score
 from ..model import GAMLP
 from ..status import Status
+from .callback import OnEpoch
 from .growth import widths
 from .records import Record, gradient_record, judged
 from .train import TrainingResult
@@ -36,7 +38,7 @@ def train_by_gradient(
     config: ModelConfig,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     start: GAMLP | None = None,
 ) -> TrainingResult:
     """Train with backpropagation, all nodes in every step, by the optimizer that ``config.method`` names.
@@ -50,15 +52,16 @@ def train_by_gradient(
     config = config.resolved()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
-    model = start or GAMLP(widths(training.X.shape[1], config.hidden, num_classes, stages[0]), config.activation)
-    model = model.to(training.X)
+    shape = widths(training.X.shape[1], config.hidden, num_classes, stages[0])
+    # A copy: a module that moves to another device does so for everybody who has it.
+    model = (GAMLP(shape, config.activation) if start is None else copy.deepcopy(start)).to(training.X)
     history: list[Record] = []
     status = Status.MAX_EPOCHS
     for stage, depth in enumerate(stages, start=1):
         model = _grown(model, depth)
         learner = Learner(model, METHODS[config.method].dropout)
         status = run_stage(learner, stage, training, validation, config, history, on_epoch)
-        if status.is_failure or status is Status.INTERRUPTED:
+        if status.is_failure or status.was_stopped:
             break
     return _result(model, history, status)
 
@@ -68,7 +71,7 @@ def train_at_once(
     training: Examples,
     validation: Examples | None,
     config: ModelConfig,
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> TrainingResult:
     """Train the network of a learner in place, in one stage."""
     history: list[Record] = []
@@ -130,7 +133,7 @@ def run_stage(
     validation: Examples | None,
     config: ModelConfig,
     history: list[Record],
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> Status:
     """Train the network in place; with validation and patience it ends with its best weights on validation.
 
@@ -157,8 +160,7 @@ def run_stage(
             if epoch % config.eval_every == 0 or epoch == config.epochs:
                 record |= _evaluate(learner, training, validation, config)
             history.append(record)
-            if on_epoch is not None:
-                on_epoch(record)
+            asked = on_epoch is not None and on_epoch(record) is True
             if before is not None and math.isfinite(record["objective"]):
                 kept = before
             if not _is_sound(record):
@@ -169,7 +171,10 @@ def run_stage(
                     best, best_epoch, kept = own, epoch, _copy(model)
                 elif epoch - best_epoch >= config.patience:
                     status = Status.EARLY_STOPPED
-                    break
+            if asked:
+                status = Status.STOPPED
+            if status is not Status.MAX_EPOCHS:
+                break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     if selects or status is Status.NON_FINITE:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -11,9 +9,9 @@ from ..config import METHODS, ModelConfig
 from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..model import GAMLP
+from .callback import OnEpoch
 from .gradient import Learner, mean_risk, stages_of, train_at_once
 from .growth import widths
-from .records import Record
 from .train import TrainingResult
 
 #: Below one, the copies are drawn towards the class that they already lean to.
@@ -34,7 +32,7 @@ def train_grand(
     *,
     copies: NodeCopies,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> TrainingResult:
     r"""Train a network on random copies :math:`X^{(s)}` of the rows that train and of other nodes.
 

@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,17 @@ from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
+from .callback import OnEpoch
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
-from .records import Record
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
 WORKER = [sys.executable, "-m", "pdadmm_g.training.worker_process"]
 #: The files of a job.
 JOB, ROWS, RESULT = "job.json", "data.safetensors", "result.safetensors"
+#: The network to start from, if there is one.
+START = "start.safetensors"
 #: How the names of what copies are made of begin.
 COPIES = "copies_"
 
@@ -95,8 +96,9 @@ def train_in_workers(
     problem: Problem,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
+    start: GAMLP | None = None,
 ) -> TrainingResult:
     """:func:`~pdadmm_g.training.train.train` in as many processes as the configuration says.
 
@@ -105,17 +107,17 @@ def train_in_workers(
     """
     history = checkpointing.history if checkpointing else []
 
-    def on_note(_: int, note: dict[str, Any]) -> None:
+    def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
             history.append(note["epoch"])
-            if on_epoch is not None:
-                on_epoch(note["epoch"])
-        elif "error" in note:
+            return None if on_epoch is None else on_epoch(note["epoch"])
+        if "error" in note:
             raise InputError(note["error"])
-        elif "lost" in note:
+        if "lost" in note:
             raise WorkerLostError(note["lost"])
-        elif "warning" in note:
+        if "warning" in note:
             warnings.warn(note["warning"], stacklevel=2)
+        return None
 
     config = problem.config
     checkpoints = checkpointing.for_others() if checkpointing else None
@@ -123,6 +125,8 @@ def train_in_workers(
     with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
         folder = Path(name)
         job.write(folder, problem)
+        if start is not None:
+            start.save(folder / START)
         run_workers(
             [*WORKER, name],
             config.processes,

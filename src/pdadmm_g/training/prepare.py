@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ..config import ModelConfig
-from ..data.augmentation import whole_graph
+from ..data.augmentation import GraphAugment, whole_graph
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import (
     MASKS,
@@ -40,11 +40,13 @@ def prepare_graph(
     test: bool = False,
     culprit: str = "data",
     sample_weight: Any = None,
+    fitted: GraphAugment | None = None,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes.
+    too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
+    ``fitted`` already, as ``config`` says, is taken as it is.
     """
     data, (_, y, weights, classes) = training_rows(data, config, sample_weight, culprit=culprit)
     check_training(data, culprit=culprit)
@@ -63,12 +65,18 @@ def prepare_graph(
         features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
         choice = features._replace(reasons=choice.reasons + features.reasons)
     config = choice.config
-    augment = augmentation(config)
-    augment.basis = choice.basis
+    augment, source = fitted or augmentation(config), None
+    if fitted is None:
+        augment.basis, source = choice.basis, choice.source
     nodes = torch.cat(list(parts.values()))
     graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    with task("features"):
-        rows_of_nodes = augment.fit_transform(data, nodes, source=choice.source) if graph is None else nodes
+    rows_of_nodes = nodes
+    if graph is None:
+        with task("features"):
+            if fitted is None:
+                rows_of_nodes = augment.fit_transform(data, nodes, source=source)
+            else:
+                rows_of_nodes = augment.features(data, nodes)
     X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
     validation, scored = (
         Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]
@@ -76,7 +84,7 @@ def prepare_graph(
     training = Examples(X["train_mask"], own.y, own.weights)
     copies = None
     if config.sees_copies or config.unlabelled:
-        source = choice.source or augment.source(data)
+        source = source or augment.source(data)
         copies = copies_of(source.to(config.device), augment, config, rows.training)
     return Problem(training, validation, classes, config, augment, scored, graph, copies, choice.reasons)
 

@@ -30,9 +30,9 @@ from ..engine.gathering import gatherer
 from ..engine.team import Line, Team
 from ..errors import InputError
 from ..hardware import compute_threads
+from .callback import OnEpoch
 from .checkpoint import Checkpointing
 from .member import counts_of, spread_evenly
-from .records import Record
 from .sharded_scores import Scores, score
 from .train import TrainingResult, train
 from .unlabelled_choice import NORMALIZATIONS, OPERATORS, SHARPNESSES, UNLABELLED, WEIGHT_DECAYS
@@ -106,7 +106,7 @@ def fit_sharded(
     *,
     seed: int,
     team: Team | None = None,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
     say: Say | None = None,
 ) -> ShardedResult | None:

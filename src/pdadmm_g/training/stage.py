@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -26,10 +25,11 @@ from ..engine.culprit import Culprit
 from ..engine.link import Link
 from ..engine.plan import Plan
 from ..engine.replicas import check_replicas
-from ..engine.team import Traffic
+from ..engine.team import Stop, Traffic
 from ..engine.worker import Algorithm, Ends, Worker
 from ..metrics import score
 from ..status import Status
+from .callback import OnEpoch
 from .checkpoint import CHOSEN, Checkpoint, StageState
 from .growth import widths
 from .layer_tensors import layer_tensors, restore
@@ -138,7 +138,7 @@ class Stage:
 
     # The life of a stage
 
-    def run(self, history: list[Record], on_epoch: Callable[[Record], None] | None) -> Status:
+    def run(self, history: list[Record], on_epoch: OnEpoch | None) -> Status:
         """Train until a rule ends the stage. Appends one record per epoch to ``history``."""
         pending: list[Tensor] = []
         try:
@@ -173,13 +173,13 @@ class Stage:
         return self._best.weights
 
     def _conclude(
-        self, epoch: int, records: list[Record], history: list[Record], on_epoch: Callable[[Record], None] | None
+        self, epoch: int, records: list[Record], history: list[Record], on_epoch: OnEpoch | None
     ) -> Status | None:
         """Take the records of the epochs up to ``epoch`` into the history: up to one that failed, or else judge them.
 
         Weights and scores are those after the last epoch, and so are all rules but failures.
         """
-        status = None
+        status, asked = None, Stop.NOBODY
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
@@ -191,12 +191,16 @@ class Stage:
                 self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
             elif number == epoch:
                 status = self._judge(epoch, record)
-            if on_epoch is not None:
-                on_epoch(history[-1])
+            if on_epoch is not None and on_epoch(history[-1]) is True:
+                asked = Stop.CALLBACK
             if status is not None:
                 break
-        stop = self.chain.concat(torch.tensor([float(self.team.stop_requested())]), [1] * self.chain.size)
-        return status or (Status.INTERRUPTED if bool(self.team.rows.largest(stop).any()) else None)
+        asked = max(asked, self.team.stop_requested())
+        anywhere = self.team.rows.largest(self.chain.concat(torch.tensor([int(asked)]), [1] * self.chain.size))
+        stop = Stop(int(anywhere.max()))
+        if stop is Stop.NOBODY or (status is not None and status.is_failure):
+            return status
+        return Status.INTERRUPTED if stop is Stop.INTERRUPT else Status.STOPPED
 
     # Setting up
 
@@ -446,6 +450,14 @@ def quantization(config: ModelConfig) -> Quantization:
     wire = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.wire]
     p, q = config.quantize != "none", config.quantize == "pq"
     return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
+
+
+def wire_bits(config: ModelConfig) -> tuple[int, int]:
+    """What an entry of p, and one of q, takes between two workers."""
+    known = quantization(config)
+    plain = 32 if known.wire is None else 8 * known.wire.itemsize
+    few = known.bits if known.levels is None else max(1, (len(known.levels) - 1).bit_length())
+    return few if known.p else plain, few if known.q else plain
 
 
 def _warn_coarse_levels(

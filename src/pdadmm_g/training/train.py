@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,8 +25,9 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
+from .callback import OnEpoch
 from .checkpoint import CHOSEN, Checkpointing
-from .growth import initial_layer, redeal, widths
+from .growth import anchor, initial_layer, redeal, widths
 from .member import Member, Sizes, dealt, share_outline
 from .records import Record
 from .round_rows import DealtRows, RoundRows, SpreadRows
@@ -69,11 +69,12 @@ def train(
     config: ModelConfig,
     *,
     seed: int,
-    on_epoch: Callable[[Record], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
     copies: NodeCopies | ShardedCopies | None = None,
     spread: bool = False,
+    start: GAMLP | None = None,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
@@ -82,7 +83,8 @@ def train(
     without labels teach, a stage has rounds, see :mod:`.rounds`.
 
     On a team of several workers all call this; the first one brings the data and gets the result, the others pass
-    None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own.
+    None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own. The first
+    stage starts from the network ``start`` that the first worker has, deepened if need be, or else from random weights.
     """
     config = config.resolved()
     team = team or Team()
@@ -94,14 +96,15 @@ def train(
     labelled = training
     if not spread:
         labelled, validation = simplified(training), simplified(validation)
-        if not config.unlabelled:
+        # A network that is there may have a part outside of the row space, which validation sees.
+        if not config.unlabelled and start is None:
             labelled, validation, basis = in_row_space(labelled, validation)
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
     outline = share_outline(team, training, validation, num_classes, config.device)
     member = Member(team, config, outline, training, validation, checkpointing)
     rounds = Rounds(member, _round_rows(member, copies, labelled, seed, spread=spread)) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
-    grown = _grow(member, rounds, seed, basis, history, on_epoch)
+    grown = _grow(member, rounds, seed, basis, history, on_epoch, _handed_out(member, start))
     shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
     everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
     weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
@@ -153,13 +156,33 @@ def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
     return dataclasses.replace(config, **chosen | {"weight_decay": chosen["weight_decay"] or 0.0})
 
 
+def _handed_out(member: Member, start: GAMLP | None) -> tuple[list[Weights], Plan] | None:
+    """The network to start from, all of it on the first worker of every chain; None if there is none."""
+    team, sizes, like = member.team, member.outline.sizes, member.outline.like
+    depth = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
+    if not depth:
+        return None
+    plan = Plan((depth, *[0] * (team.chain.size - 1)))
+    weights = []
+    shape = widths(sizes.features, member.config.hidden, sizes.classes, depth)
+    for index in plan.layers(team.chain.rank):
+        W, b = like.new_empty(shape[index + 1], shape[index]), like.new_empty(shape[index + 1])
+        if start is not None:
+            W.copy_(start.linears[index].get_parameter("weight").detach())
+            b.copy_(start.linears[index].get_parameter("bias").detach())
+        W, b = team.rows.broadcast(W, 0), team.rows.broadcast(b, 0)
+        weights.append(Weights(W, b, anchor(W, index, depth)))
+    return weights, plan
+
+
 def _grow(
     member: Member,
     rounds: Rounds | None,
     seed: int,
     basis: Tensor | None,
     history: list[Record],
-    on_epoch: Callable[[Record], None] | None,
+    on_epoch: OnEpoch | None,
+    start: tuple[list[Weights], Plan] | None,
 ) -> _Grown:
     """Go through the stages and their rounds, from the first one or from that of the checkpoint."""
     config, sizes, like, chain = member.config, member.outline.sizes, member.outline.like, member.team.chain
@@ -168,35 +191,39 @@ def _grow(
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
+    if saved is None and start is not None:
+        weights, plan = start
     for step in schedule(config)[saved.place_in(schedule(config)) if saved else 0 :]:
         if plan is not None and is_over(step, history, config):
             continue
         shape = widths(sizes.features, config.hidden, sizes.classes, step.depth)
-        before, plan = plan, deal_layers(sizes, shape, config, chain.size)
-        if before is not None:
-            weights = redeal(chain, weights, before, plan, shape, like=like)
-        elif saved is None:
-            mine = plan.layers(chain.rank)
-            weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
-            for layer in weights:
-                member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
+        before, new = plan, deal_layers(sizes, shape, config, chain.size)
         try:
+            if before is not None:
+                # Together: an interrupt finds weights and the plan that they are dealt by.
+                weights, plan = redeal(chain, weights, before, new, shape, like=like), new
+            elif saved is None:
+                mine = new.layers(chain.rank)
+                weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
+                for layer in weights:
+                    member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
+            plan = new
             with tensor_cores(config.precision):
                 if before is None and saved is not None:
                     own = member if rounds is None else rounds.resumed(step, saved)
-                    stage = Stage.resumed(own, step.stage, plan, saved)
+                    stage = Stage.resumed(own, step.stage, new, saved)
                 else:
-                    own = member if rounds is None else rounds.member(step, plan, weights)
-                    stage = Stage.fresh(own, step.stage, plan, weights, margin=margin(step.stage, history, config))
+                    own = member if rounds is None else rounds.member(step, new, weights)
+                    stage = Stage.fresh(own, step.stage, new, weights, margin=margin(step.stage, history, config))
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message
             weights = stage.best_weights()
         except KeyboardInterrupt:
-            if not weights:
+            if plan is None or not weights:
                 raise
             status = Status.INTERRUPTED  # between two stages: the one before has the best model so far
-        if status.is_failure or status is Status.INTERRUPTED:
+        if status.is_failure or status.was_stopped:
             break
     assert plan is not None
     return _Grown(weights, plan, status, message)

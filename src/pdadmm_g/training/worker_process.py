@@ -16,9 +16,10 @@ from ..engine.launch import join
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
+from ..model import GAMLP
 from .checkpoint import Checkpointing
 from .fit import fit, take_part
-from .local_workers import RESULT, Job
+from .local_workers import RESULT, START, Job
 
 
 def main(folder: Path) -> None:
@@ -56,6 +57,7 @@ def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | Non
         on_epoch=lambda record: tell({"epoch": record}),
         checkpointing=checkpointing,
         team=team,
+        start=GAMLP.load(folder / START)[0] if (folder / START).exists() else None,
     )
     extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
     result.model.cpu().save(folder / RESULT, extra)

@@ -1,0 +1,24 @@
+"""The page of an estimator that was fitted in Python."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from ..estimator import GAMLPClassifier
+from ..files import check_folder, write_atomically
+from ..runs.fitted import save_run
+from .collect import read_run
+from .page import render
+
+
+def write_report(classifier: GAMLPClassifier, path: str | Path, data: Data | None = None) -> None:
+    """Write the page of its training, under the name of the file; with the scores on ``data`` where they are given."""
+    path = Path(path)
+    check_folder(path)
+    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as folder:
+        save_run(classifier, folder, data)
+        run = read_run(Path(folder), path.stem)
+    write_atomically(path, render([run | {"path": ""}]))

@@ -1,0 +1,50 @@
+"""An estimator that was fitted in Python as a run folder, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from ..config import RunConfig
+from ..data.checks import MASKS, check_graph
+from ..estimator import Classifier, GAMLPClassifier
+from .folder import RunFolder
+from .scoring import summarize, summary_of
+
+
+def save_run(classifier: GAMLPClassifier, path: str | Path, data: Data | None = None) -> None:
+    """Write what ``pdadmm-g train`` would have written, with the accuracies on ``data`` where they are given.
+
+    It replaces a finished run, as a file of that name would be replaced.
+    """
+    folder = RunFolder(path)
+    folder.check_replaceable()
+    # Python does not know where its data come from.
+    config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
+    if data is None:
+        unknown = dict.fromkeys(mask.replace("_mask", "_accuracy") for mask in MASKS)
+        summary = summary_of(classifier, config, unknown, {})
+    else:
+        summary = summarize(classifier, check_graph(data), config)
+    folder.start(config, classifier.history_)
+    folder.finish(summary, classifier)
+
+
+def load_run(kind: type[Classifier], path: str | Path) -> Classifier:
+    """The estimator of a run folder, with the history of its training."""
+    folder = RunFolder(path)
+    classifier = kind.load(folder.model)
+    classifier.history_ = folder.history()
+    classifier.n_iter_ = len(classifier.history_)
+    classifier.seconds_ = float(sum(record["seconds"] for record in classifier.history_))
+    if (folder.path / "config.yaml").exists():
+        classifier.seed_ = classifier.random_state = folder.config().seed
+    if classifier.history_ and classifier.history_[-1]["workers"]:
+        classifier.plan_ = tuple(worker["layers"] for worker in classifier.history_[-1]["workers"])
+    summary = folder.summary()
+    classifier.message_ = str(summary.get("message", ""))
+    times = summary.get("times", {})
+    classifier.times_ = times if isinstance(times, dict) else {}
+    classifier.choices_ = tuple(map(str, summary.get("choices", ())))
+    return classifier

@@ -1,0 +1,92 @@
+"""Training that starts from a network that is there already: what is taken over with it, and whether it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import Config, ModelConfig
+from ..errors import InputError
+from ..model import GAMLP, GCN
+from .checkpoint import CHOSEN
+from .gradient import stages_of
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from ..data.augmentation import GraphAugment
+
+#: Settings that make the features, which must stay what the network was trained on.
+FEATURES = ("augment", "hops", "teleport", "row_normalize", "normalize", "components")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A network to start from, and what is known of how it was trained; nothing of a network alone."""
+
+    model: GAMLP
+    config: ModelConfig | None = None
+    augmentation: GraphAugment | None = None
+    classes: NDArray[Any] | None = None
+    #: Columns before augmentation.
+    features: int | None = None
+
+    @property
+    def depth(self) -> int:
+        """The number of its layers."""
+        return len(self.model.linears)
+
+    def staged(self, config: Config) -> Config:
+        """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
+        depths = stages_of(config)
+        if isinstance(self.model, GCN) or config.needs_graph or config.sees_copies:
+            raise InputError("init is for networks without graph convolutions or random copies: leave it out")
+        if not min(2, depths[-1]) <= self.depth <= depths[-1]:
+            raise InputError(f"init has {self.depth} layers, the network is to have {depths[-1]}: set layers to more")
+        stages = tuple(depth for depth in depths if depth >= self.depth)
+        return dataclasses.replace(config, stages=config.stages if config.by_gradient else stages)
+
+    def decided(self, config: ModelConfig) -> ModelConfig:
+        """The resolved ``config`` with what it leaves open as it was when the network was trained."""
+        config = self.staged(config)
+        if self.config is None:
+            return config
+        fields = config.__dataclass_fields__
+        useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
+        taken = {name: getattr(self.config, name) for name in useful if getattr(config, name) in (None, "auto")}
+        config = dataclasses.replace(config, **taken)
+        for name in FEATURES if self.augmentation is not None else ():
+            given, known = getattr(config, name), getattr(self.config, name)
+            if given != known:
+                raise InputError(f"init was trained with {name} = {known}, not {given}: leave it out, or set it so")
+        return config
+
+    def fitted_to(self, features: int) -> GraphAugment | None:
+        """The augmentation of the network, if one is known, for a graph with so many features."""
+        if self.augmentation is not None and features != self.features:
+            raise InputError(f"data has {features} features, init was trained with {self.features}")
+        return self.augmentation
+
+    def check(self, problem: Problem) -> None:
+        """Raise unless the network fits the problem."""
+        config, widths = problem.config, self.model.widths
+        if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
+            kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
+            raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")
+        hidden = {*widths[1:-1]} - {config.hidden}
+        if hidden:
+            raise InputError(f"init has {min(hidden)} neurons per hidden layer: set hidden so, not to {config.hidden}")
+        for name, has, needed in (
+            ("features", widths[0], problem.training.X.shape[1]),
+            ("classes", widths[-1], len(problem.classes)),
+        ):
+            if has != needed:
+                raise InputError(f"init has {has} {name}, the data have {needed}")
+        if self.classes is not None and not np.array_equal(self.classes, problem.classes):
+            known, given = (classes[:5].tolist() for classes in (self.classes, problem.classes))
+            raise InputError(f"init knows the classes {known}, the data have {given}: the labels must be the same ones")
+        if self.model.activation != config.activation:
+            raise InputError(f"init has activation {self.model.activation}: set it so, not {config.activation}")

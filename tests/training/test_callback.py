@@ -1,0 +1,157 @@
+"""A callback may end training, on one worker or several, in any stage or round; the best model so far is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from helpers.blobs import VALIDATION, fit
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier, InputError, Status
+from pdadmm_g.training.stage import Stage
+
+SMALL: dict[str, Any] = {
+    "layers": 3, "hidden": 8, "epochs": 6, "augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1,
+    "unlabelled": 0, "random_state": 0,
+}  # fmt: skip
+ADAM: dict[str, Any] = {"method": "adam", "unlabelled": None, "learning_rate": 0.1, "weight_decay": 0.0}
+
+
+def small(**settings: Any) -> GAMLPClassifier:
+    return GAMLPClassifier(**SMALL | settings)
+
+
+@pytest.mark.parametrize("answer", [True, np.bool_(True)])
+@pytest.mark.parametrize("settings", [{}, {"eval_every": 2}, ADAM])
+def test_true_ends_training(tiny_graph: Data, answer: object, settings: dict[str, Any]) -> None:
+    clf = small(**settings).fit(tiny_graph, on_epoch=lambda record: answer if record["epoch"] == 8 else None)
+    assert clf.status_ is Status.STOPPED
+    assert not clf.status_.is_failure
+    assert (len(clf.history_), clf.history_[-1]["stage"]) == (8, 2)
+    assert clf.score(tiny_graph) == 1.0
+
+
+def test_nothing_else_ends_training(tiny_graph: Data) -> None:
+    clf = small().fit(tiny_graph, on_epoch=lambda _: "not yet")
+    assert len(clf.history_) == 12
+
+
+def test_true_in_the_last_epoch_of_a_stage_ends_training() -> None:
+    for ending in ({"patience": 4}, {"tolerance": 1.0}):
+        last = len([record for record in fit(**ending).history if record["stage"] == 1])
+        result = fit(on_epoch=lambda record, last=last: record["epoch"] == last, **ending)
+        assert (result.status, len(result.history)) == (Status.STOPPED, last)
+
+
+def test_a_stopped_network_is_the_best_so_far() -> None:
+    result = fit(on_epoch=lambda record: record["epoch"] == 20)
+    with torch.no_grad():
+        accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
+    assert accuracy >= max(record["val_accuracy"] for record in result.history)
+
+
+@pytest.mark.parametrize("settings", [{}, ADAM])
+def test_an_exception_waits_for_the_model(tiny_graph: Data, settings: dict[str, Any]) -> None:
+    clf, seen = small(**settings), []
+
+    def fail(record: dict[str, Any]) -> None:
+        seen.append(record["epoch"])
+        if record["epoch"] == 8:
+            raise ZeroDivisionError("of the callback")
+
+    with pytest.raises(ZeroDivisionError, match="of the callback"):
+        clf.fit(tiny_graph, on_epoch=fail)
+    assert seen == list(range(1, 9))
+    assert (clf.status_, len(clf.history_)) == (Status.STOPPED, 8)
+    assert clf.score(tiny_graph) == 1.0
+
+
+@pytest.mark.timeout(120)
+def test_several_workers_are_stopped_too(tiny_graph: Data) -> None:
+    """They may be some epochs further when they hear of it."""
+    clf = small(workers=2, epochs=100_000, patience=None, tolerance=0, layers=2)
+
+    def fail(record: dict[str, Any]) -> bool:
+        if record["epoch"] == 8:
+            raise ZeroDivisionError("of the callback")
+        return False
+
+    with pytest.raises(ZeroDivisionError, match="of the callback"):
+        clf.fit(tiny_graph, on_epoch=fail)
+    assert clf.status_ is Status.STOPPED
+    assert len(clf.history_) >= 8
+    assert clf.score(tiny_graph) == 1.0
+
+
+def test_stopped_and_interrupted_in_a_round() -> None:
+    data = communities()
+    settings = SMALL | {"unlabelled": 50, "rounds": 3, "layers": 2, "sharpness": 2.0, "drop_entries": 0.0}
+
+    def stop(record: dict[str, Any]) -> bool:
+        return record["round"] == 2
+
+    def interrupt(record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+    for callback, status in ((stop, Status.STOPPED), (interrupt, Status.INTERRUPTED)):
+        clf = GAMLPClassifier(**settings).fit(data, on_epoch=callback)
+        assert (clf.status_, clf.history_[-1]["round"]) == (status, 2)
+        assert clf.score(data) > 0.5
+
+
+@pytest.mark.parametrize("place", ["redeal", "Stage.fresh"])
+def test_an_interrupt_between_two_stages_keeps_the_model(
+    tiny_graph: Data, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pdadmm_g.training.train as module
+
+    calls = []
+    owner, name = (Stage, "fresh") if place == "Stage.fresh" else (module, "redeal")
+    usual = getattr(owner, name)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == (2 if name == "fresh" else 1):
+            raise KeyboardInterrupt
+        return usual(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    clf = small().fit(tiny_graph)
+    assert (clf.status_, {record["stage"] for record in clf.history_}) == (Status.INTERRUPTED, {1})
+    assert clf.score(tiny_graph) == 1.0
+
+
+def test_what_fails_without_a_model_leaves_the_estimator_as_it_was(
+    tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clf = small().fit(tiny_graph)
+    before = clf.predict_proba(tiny_graph)
+
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("no training today")
+
+    monkeypatch.setattr("pdadmm_g.estimator.fit", fail)
+    other = tiny_graph.clone()
+    other.y = other.y + 5
+    with pytest.raises(InputError, match="no training today"):
+        clf.fit(other)
+    assert clf.classes_.tolist() == [0, 1]
+    np.testing.assert_array_equal(clf.predict_proba(tiny_graph), before)
+    with pytest.raises(InputError, match="no training today"):
+        small().fit(tiny_graph)
+
+
+def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pdadmm_g.training.weight_decay.train", interrupt)
+    clf = small(weight_decay=None)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(tiny_graph)
+    assert not hasattr(clf, "model_")
