@@ -1,4 +1,7 @@
-"""What a temperature fitted on the validation nodes does to the probabilities of the test nodes: a Markdown table."""
+"""What a temperature fitted on the validation nodes does to the probabilities of the test nodes: a Markdown table.
+
+PDADMM_G_DATA=raw python benchmarks/calibration.py digits cora
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_command_writes_page_and_figures(
     assert capsys.readouterr().out == "report of 2 runs written to report.html\n"
     assert Path("report.html").read_text().startswith("<!doctype html>")
     assert report("one $x", "--png", "figures") == 0
-    expected = "report of 1 run written to one $x/report.html\n9 figures written to figures\n"
+    expected = "report of 1 run written to one $x/report.html\n11 figures written to figures\n"
     assert capsys.readouterr().out == expected
     assert sorted(path.stem for path in Path("figures").iterdir()) == sorted(ALL_FIGURES)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in Path("figures").iterdir())
