@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
     from .errors import InputError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .status import Status
 
 __version__ = "0.1.0"
-__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "Status", "load_dataset"]
+__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "Status", "as_graph", "load_dataset"]
 
 _HOME = {
     "GAMLP": "model",
@@ -22,6 +23,7 @@ _HOME = {
     "GraphAugment": "data.augmentation",
     "InputError": "errors",
     "Status": "status",
+    "as_graph": "data.adapters",
     "load_dataset": "data.datasets",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,9 @@ from .text import percent
 @click.command(short_help="Print the accuracy of a run.")
 @data_options
 @output_options
-def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, output: Output) -> None:
+def evaluate(
+    run: str, dataset: str | None, edges: str | None, data_root: str | None, shards: int, output: Output
+) -> None:
     """Print the accuracy (0 to 1) of the run folder RUN on the training, validation and test nodes.
 
     Where the data set has no masks, the accuracy is that on all labelled nodes.
@@ -31,21 +34,22 @@ def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, 
         _evaluate_shards(run, folder, shards, output)
         return
 
+    from ..data.adapters import labels_of
     from ..data.checks import hard_labels
     from ..runs.scoring import accuracies
 
-    classifier, data = load_run(run, dataset, data_root)
+    classifier, data = load_run(run, dataset, edges, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     labels = hard_labels(data)
-    _warn_unseen(sorted(set(labels[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
+    _warn_unseen(sorted(set(labels_of(data)[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
     results = accuracies(classifier, data)
     if not any(accuracy is not None for accuracy in results.values()):
         results["accuracy"] = classifier.score(data, labels >= 0)
     _show(results, output)
 
 
-def _warn_unseen(labels: list[int]) -> None:
+def _warn_unseen(labels: list[Any]) -> None:
     if labels:
         warnings.warn(f"the model was trained without the labels {labels[:5]}, and cannot predict them", stacklevel=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,9 @@ from torch_geometric.data import Data
 from ..config import ModelConfig
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
+from .edges import are_directed, join_unlike
 from .examples import at_most
+from .propagation import Directed, Mode
 
 #: Taken where there is no validation node.
 DEFAULT_HOPS = 8
@@ -41,14 +43,16 @@ def augmentation(config: ModelConfig) -> GraphAugment:
         row_normalize=config.row_normalize,
         normalize=config.normalize,
         components=config.components,
+        directed="symmetric" if config.directed == "auto" else config.directed,
     )
 
 
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> ModelConfig:
-    """``config`` with augment, hops and normalize filled in: the best by validation accuracy of logistic regression.
+    """``config`` with augment, hops, normalize and directed filled in: what suits logistic regression best.
 
+    The best by validation accuracy, that is.
     Of equally accurate ones, the one with the lower validation loss is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class.
     """
@@ -56,7 +60,9 @@ def choose_augmentation(
         config = dataclasses.replace(config, teleport=DEFAULT_TELEPORT)
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
-    if "auto" not in (config.augment, config.normalize):
+    first, *others = _directions(data, config)
+    config = dataclasses.replace(config, directed=first)
+    if "auto" not in (config.augment, config.normalize) and not others:
         return config
     labels = hard_labels(data)
     if validation is None or len(labels[training].unique()) == 1:
@@ -66,7 +72,7 @@ def choose_augmentation(
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
     best, choice = (-1.0, -math.inf), config
-    for candidate, rows in _candidates(data, torch.cat(parts), config):
+    for candidate, rows in _candidates(data, torch.cat(parts), config, others):
         for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
             candidate = dataclasses.replace(candidate, normalize=normalize)
             score = _linear_score(augmentation(candidate).fit_rows(rows), [labels[part] for part in parts], weights)
@@ -75,15 +81,44 @@ def choose_augmentation(
     return choice
 
 
-def _candidates(data: Data, nodes: Tensor, config: ModelConfig) -> Iterator[tuple[ModelConfig, Tensor]]:
-    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
-    assert config.teleport is not None
-    like = GraphAugment(teleport=config.teleport, row_normalize=config.row_normalize)
-    if config.augment == "auto":
-        for mode, hops, rows in candidate_features(data, nodes, (config.hops,) if config.hops else HOPS, like):
-            yield dataclasses.replace(config, augment=mode, hops=hops), rows
+def _directions(data: Data, config: ModelConfig) -> tuple[Directed, ...]:
+    """The directions to choose from, the usual one first."""
+    if config.directed != "auto":
+        return (config.directed,)
+    open_to_both = not (config.needs_graph or config.sees_copies or config.unlabelled or config.augment == "none")
+    return ("symmetric", "both") if open_to_both and are_directed(data) else ("symmetric",)
+
+
+def _candidates(
+    data: Data, nodes: Tensor, config: ModelConfig, further: Sequence[Directed]
+) -> Iterator[tuple[ModelConfig, Tensor]]:
+    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised.
+
+    ``further`` directions are tried beside that of ``config``.
+    """
+    directions: list[Directed] = [config.directed if config.directed != "auto" else "symmetric", *further]
+    modes: list[tuple[Mode, int | None]]
+    if config.augment != "auto":
+        modes = [(config.augment, config.hops)]
     else:
-        yield config, augmentation(dataclasses.replace(config, normalize="none")).propagated(data, nodes)
+        averages = (config.hops,) if config.hops else HOPS
+        modes = [("hops", config.hops or 4), *(("average", k) for k in averages)]
+        if directions[0] != "both":
+            for mode, hops, rows in candidate_features(data, nodes, averages, _like(config)):
+                yield dataclasses.replace(config, augment=mode, hops=hops), rows
+    tried = [(mode, hops, way) for way in directions for mode, hops in modes]
+    if config.augment == "auto":
+        tried = [each for each in tried if each[2] == "both"]  # of one matrix all are above, from one propagation
+        if join_unlike(data, nodes) is not None:
+            tried += [("apart", config.hops or 3, way) for way in directions]
+    for mode, hops, way in tried:
+        candidate = dataclasses.replace(config, augment=mode, hops=hops, directed=way)
+        yield candidate, augmentation(dataclasses.replace(candidate, normalize="none")).propagated(data, nodes)
+
+
+def _like(config: ModelConfig) -> GraphAugment:
+    """What all candidates have in common."""
+    return augmentation(dataclasses.replace(config, augment="hops", hops=1, normalize="none", components=None))
 
 
 def _linear_score(X: Tensor, labels: list[Tensor], weights: Tensor | None = None) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from typing import Any
 
@@ -19,10 +20,13 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 def check_graph(data: Data, *, culprit: str = "data") -> Data:
     """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
 
-    Features must be finite, edges within range, labels integers or rows of probabilities, masks booleans or node
-    indices of the right shape. Labels may be missing (-1, or a row of NaN) only outside the masks.
+    Features must be finite, edges within range, their weights positive, labels integers or rows of probabilities, masks
+    booleans or node indices of the right shape, or with a column a split. Labels may be missing (-1, or a row of NaN)
+    only outside the masks. A graph without features gets those of :mod:`.structure`, and an entry ``structural``.
     """
     data = copy.copy(data)
+    if data.x is None and isinstance(data.edge_index, Tensor) and data.edge_index.numel():
+        _give_features(data, culprit)
     x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
@@ -34,13 +38,59 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
         del data["num_nodes"]
     if data.edge_index is not None:
         data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
+        _check_weights(data, culprit)
     data.x = x.detach()
     if data.y is not None:
         data.y = check_labels(data.y, num_nodes, culprit)
     for mask in MASKS:
         if mask in data:
-            data[mask] = as_mask(data[mask], num_nodes, f"{culprit}: {mask}")
+            given = data[mask]
+            several = isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and given.shape[0] == num_nodes
+            columns = given.T if several else [given]
+            masks = [as_mask(column, num_nodes, f"{culprit}: {mask}") for column in columns]
+            data[mask] = torch.stack(masks, dim=1) if several else masks[0]
     return data
+
+
+def _give_features(data: Data, culprit: str) -> None:
+    """Make features of the edges, for as many nodes as anything in the graph tells of."""
+    from .structure import structural_features
+
+    edges = _check_edges(data.edge_index, sys.maxsize, culprit)
+    lengths = [len(data[name]) for name in ("y", "ids") if data.get(name) is not None]
+    own = data["num_nodes"] if isinstance(data.get("num_nodes"), int) else 0
+    number = max([int(edges.max()) + 1, own, *lengths])
+    if number > MOST_IMPLIED and not (own or lengths):
+        raise InputError(f"{culprit}: edge_index names node {number - 1}, and there are no features to tell of it")
+    data.x, data.structural = structural_features(edges, number), True
+
+
+def _check_weights(data: Data, culprit: str) -> None:
+    """Put weights of edges, if there are any, where they belong; a single column ``edge_attr`` counts as such."""
+    number = data.edge_index.shape[1]
+    name = "edge_weight" if data.get("edge_weight") is not None else "edge_attr"
+    if data.get(name) is None:
+        return
+    weights = as_tensor(data[name], f"{culprit}: {name} must be numbers").cpu()
+    if weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if name == "edge_attr" and weights.ndim != 1:
+        return  # whatever it is, it is no weight
+    if weights.shape != (number,) or weights.is_complex():
+        raise InputError(
+            f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
+        )
+    weights = weights.double()
+    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
+    if len(bad):
+        remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
+        place = int(bad[0])
+        raise InputError(
+            f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
+        )
+    if name == "edge_attr":
+        del data["edge_attr"]
+    data.edge_weight = weights
 
 
 def hard_labels(data: Data) -> Tensor:
@@ -54,8 +104,8 @@ def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
     """Raise unless there are labels, and nodes to train on."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing")
-    if "train_mask" not in data:
-        raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
+    if not bool((hard_labels(data) >= 0).any()):
+        raise InputError(f"{culprit}: no node has a label ({missing_label(data)} for all)")
     if not bool(data.train_mask.any()):
         raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
 
@@ -162,6 +212,8 @@ def _check_finite(x: Tensor, culprit: str) -> None:
 
 #: Larger features would overflow in single precision.
 LARGEST = 1e15
+#: Most nodes of a graph that has nothing but edges.
+MOST_IMPLIED = 10**8
 
 
 def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:

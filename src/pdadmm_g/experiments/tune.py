@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config import RunConfig
 from ..data.datasets import load_dataset
+from ..data.splits import with_masks
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..status import Status
@@ -37,7 +38,8 @@ def search(
     The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its accuracy and, if it
     is the best so far, its configuration. The test mask is removed from the data before anything else happens.
     """
-    data = load_dataset(config.dataset, config.data_root)
+    data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+    data, _ = with_masks(data, config, seed=config.seed)
     if "test_mask" in data:
         del data.test_mask
     if "val_mask" not in data or not bool(data.val_mask.any()):

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
-from torch import Tensor
 from torch_geometric.data import Data
 
 from .. import __version__
 from ..config import RunConfig
+from ..data.adapters import labels_of
 from ..data.checks import MASKS, hard_labels
 from ..estimator import GAMLPClassifier
 from ..training.records import WORKER_FIGURES
@@ -84,34 +84,35 @@ def _present(data: Data) -> list[str]:
     return [mask for mask in MASKS if mask in data and bool(data[mask].any())]
 
 
-def _predictions(classifier: GAMLPClassifier, data: Data) -> Tensor:
-    """The predicted label of every node that is in a mask; those of the others are not computed and -1."""
-    result = torch.full((data.num_nodes,), -1)
+def _predictions(classifier: GAMLPClassifier, data: Data) -> NDArray[Any]:
+    """The predicted label of every node that is in a mask; those of the others are not computed."""
+    result = np.full(data.num_nodes, classifier.classes_[0], dtype=classifier.classes_.dtype)
     if masks := _present(data):
         nodes = torch.stack([data[mask] for mask in masks]).any(0).nonzero().view(-1)
-        result[nodes] = torch.as_tensor(classifier.predict(data, nodes))
+        result[nodes.numpy()] = classifier.predict(data, nodes)
     return result
 
 
-def _accuracies(data: Data, predicted: Tensor) -> dict[str, float | None]:
+def _accuracies(data: Data, predicted: NDArray[Any]) -> dict[str, float | None]:
     result: dict[str, float | None] = {mask.replace("_mask", "_accuracy"): None for mask in MASKS}
     for mask in _present(data):
-        nodes = data[mask]
-        result[mask.replace("_mask", "_accuracy")] = float((predicted == hard_labels(data))[nodes].double().mean())
+        nodes = data[mask].numpy()
+        right = (predicted == labels_of(data)) & (hard_labels(data) >= 0).numpy()
+        result[mask.replace("_mask", "_accuracy")] = float(right[nodes].mean())
     return result
 
 
-def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str, Any] | None:
+def confusion(data: Data, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
     """How often each class (rows) was taken for each class (columns) on the test nodes, or else on validation.
 
     None without such nodes, or with so many classes that nobody could read it.
     """
     for mask in ("test_mask", "val_mask"):
         if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
-            true = hard_labels(data)[nodes].numpy()
+            true = labels_of(data)[nodes.numpy()]
             names = np.union1d(classes, true)
             if len(names) > MAX_CONFUSION:
                 return None
-            counts = confusion_matrix(true, predicted[nodes].numpy(), labels=names)
+            counts = confusion_matrix(true, predicted[nodes.numpy()], labels=names)
             return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
     return None

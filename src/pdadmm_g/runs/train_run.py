@@ -11,6 +11,7 @@ import torch
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import load_dataset
+from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
@@ -19,7 +20,7 @@ from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
-from ..training.prepare import training_rows
+from ..training.prepare import split_rows
 from ..training.records import Record
 from .folder import RunFolder
 from .scoring import summarize
@@ -44,8 +45,8 @@ def train_run(
     try:
         folder.check_free(overwrite=overwrite, resume=resume, checkpoints=config.checkpoint_every is not None)
         saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-        data = load_dataset(config.dataset, config.data_root)
-        trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
+        data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+        trained, *_ = split_rows(data, config, seed=config.seed, culprit=config.dataset)
         check_training(trained, culprit=config.dataset)
         check_shards(config, int(trained.train_mask.sum()))
         checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
@@ -73,7 +74,7 @@ def train_run(
         raise
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
-    summary = summarize(classifier, data, config)
+    summary = summarize(classifier, with_masks(data, config, seed=config.seed)[0], config)
     folder.finish(summary, classifier)
     return summary
 

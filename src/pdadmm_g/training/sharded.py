@@ -70,6 +70,11 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
         raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
     if config.unlabelled:
         raise InputError("unlabelled must be 0 on a sharded folder: nodes without labels teach on one file only")
+    if config.augment == "apart" or config.directed not in ("auto", "symmetric"):
+        asked = "augment = apart" if config.augment == "apart" else f"directed = {config.directed}"
+        raise InputError(f"{asked} is for one file: in a sharded folder edges count both ways alike, with self-loops")
+    if config.refit or config.split is not None:
+        raise InputError("refit and split are for one file, not for a sharded folder")
     augment, normalize, hops = config.augment, config.normalize, config.hops
     if augment == "auto":
         augment, hops = ("average", hops or DEFAULT_HOPS) if whole.edges else ("none", 1)
@@ -82,6 +87,7 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
     if config.unlabelled is None:
         taken.append("nodes without labels do not teach: the data are in shards")
     settings: dict[str, Any] = {"augment": augment, "hops": hops, "normalize": normalize, "teleport": teleport}
+    settings["directed"] = "symmetric"
     return dataclasses.replace(config, **settings, unlabelled=0), tuple(taken)
 
 

@@ -16,10 +16,11 @@ from torch_geometric.data import Data
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
-from ..data.checks import hard_labels
 from ..data.copies import NodeCopies, Source
+from ..data.edges import join_unlike
 from ..data.examples import Examples
 from ..data.propagation import quiet
+from ..errors import InputError
 from ..hardware import compute_threads, usable_cores
 from .rounds import FIRST_EPOCHS
 from .train import train
@@ -39,9 +40,8 @@ KEPT = 6
 #: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
 #: the end count together.
 ROUNDS, NODES, EVAL_EVERY, LAST = 4, 1000, 5, 2
-#: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
-#: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
-MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
+#: With more labels than this share of all nodes the others are not asked.
+MOST_LABELLED = 0.2
 
 
 class Rows(NamedTuple):
@@ -72,6 +72,8 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
         return Choice(without)
     asked = config.unlabelled is not None
+    if asked and config.directed == "both":
+        raise InputError("unlabelled must be 0 with directed = both: nodes without labels teach along one matrix only")
     if not asked:
         against = _reason_against(data, rows, config)
         if against:
@@ -91,28 +93,15 @@ def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
         return f"the features are not averages over hops but {config.augment}"
     if data.edge_index is None or data.edge_index.numel() == 0:
         return "there are no edges"
+    if config.directed == "both":
+        return "the two ways along an edge are apart"
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes have labels"
-    same, number = _homophily(data, torch.cat([rows.training, rows.validation]))
-    if number >= EDGES and same < LEAST_HOMOPHILY:
+    same = join_unlike(data, torch.cat([rows.training, rows.validation]))
+    if same is not None:
         return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
     return ""
-
-
-def _homophily(data: Data, known: Tensor) -> tuple[float, int]:
-    """How much more often than by chance edges between known nodes join nodes of one class, 1 at the most."""
-    labels = torch.full((data.num_nodes,), -1)
-    labels[known] = hard_labels(data)[known]
-    ends = labels[data.edge_index.cpu()]
-    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
-    number = ends.shape[1]
-    if not number:
-        return 0.0, 0
-    shares = torch.bincount(ends.flatten()) / (2 * number)
-    chance = float(shares.square().sum())
-    same = float((ends[0] == ends[1]).double().mean())
-    return (same - chance) / max(1 - chance, 1e-9), number
 
 
 class Entry(NamedTuple):

@@ -1,0 +1,63 @@
+"""What the edges of a graph tell: whether they have directions, and whether they join nodes of one class."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from .checks import hard_labels
+
+
+def are_directed(data: Data) -> bool:
+    """Does it matter which way the edges go: is not each there both ways with the same weight, nor each only once?
+
+    Edges that all go from a smaller number to a larger, or all the other way, are those of an undirected graph that are
+    listed once.
+    """
+    if data.edge_index is None or data.edge_index.numel() == 0:
+        return False
+    row, col = data.edge_index.cpu().numpy()
+    if bool((row <= col).all()) or bool((row >= col).all()):
+        return False
+    import scipy.sparse
+
+    weights = data.get("edge_weight")
+    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
+    W = scipy.sparse.coo_array((values, (row, col)), shape=(data.num_nodes, data.num_nodes)).tocsr()
+    if weights is None:
+        W.data[:] = 1
+    gap = abs(W - W.T)
+    return bool(gap.nnz) and float(gap.max()) > 1e-6 * float(W.max())
+
+
+def homophily(data: Data, known: Tensor) -> tuple[float, int]:
+    """How much more often than by chance edges between known nodes join nodes of one class, 1 at the most.
+
+    And how many such edges there are.
+    """
+    labels = torch.full((data.num_nodes,), -1)
+    labels[known] = hard_labels(data)[known]
+    ends = labels[data.edge_index.cpu()]
+    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
+    number = ends.shape[1]
+    if not number:
+        return 0.0, 0
+    shares = torch.bincount(ends.flatten()) / (2 * number)
+    chance = float(shares.square().sum())
+    same = float((ends[0] == ends[1]).double().mean())
+    return (same - chance) / max(1 - chance, 1e-9), number
+
+
+#: Edges are said to join unlike nodes where fewer than this, beyond chance, join nodes of one class; if so many edges
+#: join nodes whose class is known.
+LEAST_HOMOPHILY, EDGES = 0.3, 20
+
+
+def join_unlike(data: Data, known: Tensor) -> float | None:
+    """The homophily where it is low, None where it is not or nobody can tell."""
+    if data.edge_index is None:
+        return None
+    same, number = homophily(data, known)
+    return same if number >= EDGES and same < LEAST_HOMOPHILY else None
