@@ -175,8 +175,8 @@ class ModelConfig:
     )  # fmt: skip
     directed: Literal["auto", "symmetric", "out", "in", "both"] = option(
         "auto", "which way features go along edges: both ways alike (symmetric), to a node from those that it points "
-        "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have no "
-        "direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
+        "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have "
+        "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
         by_data=True,
     )  # fmt: skip
     layers: int = option(

@@ -67,8 +67,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     ``fit(graph)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y``, and masks if there are any,
     or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)`` features, labels and edges, and ``fit(nodes,
-    edge_index=edges)`` two pandas tables, see :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a
-    label do; where nothing says which validate, some of them are set aside (``validation``, ``refit``).
+    edge_index=edges)`` two pandas tables, see :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes
+    train, those with a label do; where nothing says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
     Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the

@@ -128,7 +128,9 @@ BAD_GRAPHS = {
     "labels_text": ({"y": np.array(["a"] * 20)}, "'y' must be an array of numbers, not text"),
     "empty_mask": ({"train_mask": np.zeros(20, dtype=bool)}, "train_mask is empty"),
     "class_without_nodes": ({"train_mask": np.array([0, 1])}, "class 1 has no training node"),
-    "features_missing": ({"x": None}, "features 'x' are missing"),
+    "features_missing": ({"x": None, "edge_index": None}, "features 'x' are missing"),
+    "weight_negative": ({"edge_weight": np.full(182, -1.0)}, "edge_weight must be positive and finite"),
+    "weights_of_other_edges": ({"edge_weight": np.ones(3)}, "edge_weight has shape (3,)"),
 }
 
 

@@ -8,7 +8,7 @@ from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import unlabelled_choice
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.unlabelled_choice import OPERATORS, SHARPNESSES, WEIGHT_DECAYS, _homophily
+from pdadmm_g.training.unlabelled_choice import OPERATORS, SHARPNESSES, WEIGHT_DECAYS
 
 SMALL = {"layers": 2, "hidden": 8, "epochs": 5}
 
@@ -36,15 +36,6 @@ def scored(monkeypatch, **scores: float) -> list[int]:
     return ran
 
 
-def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph) -> None:
-    tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
-    assert _homophily(tiny_graph, torch.arange(20)) == (1.0, tiny_graph.edge_index.shape[1])
-    # By hand: of four edges with both ends known, half join equal classes, and half would by chance.
-    tiny_graph.edge_index = torch.tensor([[0, 0, 10, 10, 3], [1, 10, 11, 1, 3]])
-    assert _homophily(tiny_graph, torch.arange(20)) == (0.0, 4)
-    assert _homophily(tiny_graph, torch.tensor([5])) == (0.0, 0)
-
-
 @pytest.mark.parametrize(
     ("data", "settings", "why"),
     [
@@ -68,7 +59,8 @@ def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, setting
 def test_without_validation_nodes_labelled_ones_are_alone() -> None:
     data = communities()
     del data.val_mask
-    assert "no validation nodes" in prepared(data).reasons[0]
+    reasons = prepared(data, validation=0).reasons
+    assert "nodes without labels do not teach: there are no validation nodes" in reasons[-1]
 
 
 def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
@@ -146,7 +138,7 @@ def test_asked_for_they_teach_with_any_features(augment: str) -> None:
 def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
     data = communities()
     del data.val_mask
-    config = prepared(data, unlabelled=20).config
+    config = prepared(data, unlabelled=20, validation=0).config
     assert (config.hops, config.teleport, config.sharpness) == (*OPERATORS[0], SHARPNESSES[0])
 
 
@@ -160,8 +152,8 @@ def test_a_graph_without_other_nodes_has_nobody_to_ask() -> None:
     data = communities(30)
     data.train_mask[:] = True
     del data.val_mask, data.test_mask
-    assert prepared(data).config.unlabelled == 0
-    assert prepared(data, unlabelled=20).config.unlabelled == 0
+    assert prepared(data, validation=0).config.unlabelled == 0
+    assert prepared(data, unlabelled=20, validation=0).config.unlabelled == 0
 
 
 def test_the_saved_model_predicts_the_same(tmp_path) -> None:

@@ -104,8 +104,8 @@ def _candidates(
         averages = (config.hops,) if config.hops else HOPS
         modes = [("hops", config.hops or 4), *(("average", k) for k in averages)]
         if directions[0] != "both":
-            for mode, hops, rows in candidate_features(data, nodes, averages, _like(config)):
-                yield dataclasses.replace(config, augment=mode, hops=hops), rows
+            for kind, number, rows in candidate_features(data, nodes, averages, _like(config)):
+                yield dataclasses.replace(config, augment=kind, hops=number), rows
     tried = [(mode, hops, way) for way in directions for mode, hops in modes]
     if config.augment == "auto":
         tried = [each for each in tried if each[2] == "both"]  # of one matrix all are above, from one propagation

@@ -104,6 +104,8 @@ def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
     """Raise unless there are labels, and nodes to train on."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing")
+    if "train_mask" not in data:
+        raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
     if not bool((hard_labels(data) >= 0).any()):
         raise InputError(f"{culprit}: no node has a label ({missing_label(data)} for all)")
     if not bool(data.train_mask.any()):

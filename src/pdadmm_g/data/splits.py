@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ def with_masks(
     nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
     aside = _set_aside(nodes, labels[nodes], config.validation, seed)
     if not len(aside):
+        warnings.warn(f"{WITHOUT}; there are too few labels to set some aside", stacklevel=2)
         return data, (*reasons, f"{WITHOUT}; there are too few labels to set some aside")
     data.val_mask = torch.zeros_like(data.train_mask)
     data.val_mask[aside] = True
