@@ -234,7 +234,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if edge_index is not None or is_graph(X):
             X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
         elif edge_weight is not None:
-            raise InputError("edge_weight is given without edge_index: pass the edges too")
+            raise InputError("edge_weight is given without edges: pass edge_index too")
         return self._fit(X, y, sample_weight, on_epoch=on_epoch)
 
     def _fit(

@@ -1,4 +1,4 @@
-"""One small graph in everything that people have graphs in: the same predictions, bit for bit."""
+"""One small graph in everything that people have graphs in: the same predictions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_every_way_in_gives_the_same_predictions(tiny_graph: Data, kind: str) ->
     expected = classifier().fit(tiny_graph)
     graph = GRAPHS[kind](tiny_graph)
     clf = classifier().fit(graph)
-    assert np.array_equal(clf.predict_proba(graph), expected.predict_proba(tiny_graph))
+    tolerance = 1e-6 if kind == "scipy features" else 0  # sums of a row in another order
+    np.testing.assert_allclose(clf.predict_proba(graph), expected.predict_proba(tiny_graph), rtol=0, atol=tolerance)
     names = clf.classes_.tolist()
     assert names in ([0, 1], ["ant", "bee"])
     assert clf.predict(graph).tolist() == [names[label] for label in expected.predict(tiny_graph)]
@@ -148,9 +149,7 @@ def test_labels_with_names_are_saved_and_weighed(tiny_graph: Data, tmp_path: Any
     clf.save(tmp_path / "model.safetensors")
     loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
     assert loaded.predict(graph).tolist() == clf.predict(graph).tolist()
-    with pytest.raises(
-        InputError, match="class_weight names class wasp, which no training row has; there are ant, bee"
-    ):
+    with pytest.raises(InputError, match="names class wasp, which no training row has; there are ant, bee"):
         classifier(class_weight={"wasp": 3}).fit(graph)
 
 
@@ -206,7 +205,7 @@ REFUSED = {
     "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all numbers, got both"),
     "fractions": (lambda g: as_graph(g.x, [0.5, 1.0] * 10, [[0], [1]]), "must be whole numbers or text, got 0.5"),
     "weights without edges": (
-        lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), edge_weight=[1]), "edge_weight is given without edge_index",
+        lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), edge_weight=[1]), "edge_weight is given without edges",
     ),
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ from torch_geometric.data.data import BaseData
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor, hard_labels
+from .propagation import quiet
 
 Array = NDArray[Any]
 #: Columns of a node table, and attributes of a node, that are no features.
@@ -223,7 +224,8 @@ def as_features(X: Any, culprit: str) -> Tensor:
     if _is_sparse(X):
         coo = X.tocoo()
         place = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
-        return torch.sparse_coo_tensor(place, torch.from_numpy(coo.data.astype(np.float32)), coo.shape).coalesce()
+        with quiet():
+            return torch.sparse_coo_tensor(place, torch.from_numpy(coo.data.astype(np.float32)), coo.shape).coalesce()
     return as_tensor(as_matrix(X, culprit), f"{culprit} must be numbers")
 
 

@@ -14,9 +14,9 @@ def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""Of each node its degree and 64 random numbers.
 
     The degree :math:`d` is a one in one of 16 columns, :math:`\lfloor \log_2 (d+1) \rfloor`. The random numbers R tell
-    nothing by themselves: augmentation makes random projections :math:`\tilde A^k R` of the powers of the graph
-    of them, which tell who is near whom. They go by the number of a node: in another graph, nodes that are to be told apart as
-    before keep their numbers, and new ones come behind them.
+    nothing by themselves, but augmentation makes random projections :math:`\tilde A^k R` of them, which tell who is
+    near whom. They go by the number of a node: in another graph, nodes that are to be told apart as before keep their
+    numbers, and new ones come behind them.
     """
     neighbours = torch.bincount(edge_index.cpu().flatten(), minlength=num_nodes)
     column = torch.log2(neighbours + 1.0).floor().long().clamp(max=DEGREES - 1)
