@@ -257,6 +257,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             seed = check_random_state(seed).randint(2**31)
         if not 0 <= seed < 2**62:
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
+        given = config
         if checkpointing is not None:
             config = checkpointing.decided(config)
         problem = self._problem(X, y, sample_weight, config, int(seed)).decided(int(seed), team)
@@ -264,9 +265,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
         if config.refit and problem.validation is not None and ended:
             assert isinstance(X, Data)
-            problem, result = refit(
-                check_graph(X), problem, result, config, seed=int(seed), sample_weight=sample_weight
-            )
+            problem, result = refit(check_graph(X), problem, result, given, seed=int(seed), sample_weight=sample_weight)
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = problem.reasons
         self.model_ = result.model.cpu().eval()

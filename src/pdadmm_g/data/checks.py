@@ -57,11 +57,14 @@ def _give_features(data: Data, culprit: str) -> None:
     from .structure import structural_features
 
     edges = _check_edges(data.edge_index, sys.maxsize, culprit)
-    lengths = [len(data[name]) for name in ("y", "ids") if data.get(name) is not None]
-    own = data["num_nodes"] if isinstance(data.get("num_nodes"), int) else 0
-    number = max([int(edges.max()) + 1, own, *lengths])
-    if number > MOST_IMPLIED and not (own or lengths):
-        raise InputError(f"{culprit}: edge_index names node {number - 1}, and there are no features to tell of it")
+    own = [data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else []
+    for name in ("y", "ids"):
+        column = data.get(name)
+        own += [len(column)] if isinstance(column, Tensor | np.ndarray) and column.ndim else []
+    number = max(own) if own else int(edges.max()) + 1
+    if number > MOST_IMPLIED and not own:
+        raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
+    _check_edges(edges, number, culprit)
     data.x, data.structural = structural_features(edges, number), True
 
 
@@ -215,7 +218,7 @@ def _check_finite(x: Tensor, culprit: str) -> None:
 #: Larger features would overflow in single precision.
 LARGEST = 1e15
 #: Most nodes of a graph that has nothing but edges.
-MOST_IMPLIED = 10**8
+MOST_IMPLIED = 10**6
 
 
 def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:

@@ -195,7 +195,7 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     near = torch.zeros(len(A), 1, dtype=A.dtype, device=A.device)
     near[nodes] = 1
     for _ in range(reach):
-        near = (A @ near > 0).to(A.dtype)
+        near = (A @ near + near > 0).to(A.dtype)  # a node itself also where A has no self-loops
     found = near.view(-1).nonzero().view(-1)
     if 2 * len(found) > len(A):
         return None, A

@@ -52,6 +52,8 @@ def prepare_graph(
     check_training(data, culprit=culprit)
     if config.needs_graph or config.sees_copies:
         require_edges(data, f"method {config.method} needs it")
+        if config.directed not in ("auto", "symmetric"):
+            raise InputError(f"directed must be symmetric with method {config.method}, got {config.directed}")
     elif config.augment != "none":
         require_edges(data)
     data = _features_on(data, config.device)

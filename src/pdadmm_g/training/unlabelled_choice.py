@@ -72,8 +72,8 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
         return Choice(without)
     asked = config.unlabelled is not None
-    if asked and config.directed == "both":
-        raise InputError("unlabelled must be 0 with directed = both: nodes without labels teach along one matrix only")
+    if asked and config.directed not in ("auto", "symmetric"):
+        raise InputError(f"unlabelled must be 0 with directed = {config.directed}: edges must count both ways alike")
     if not asked:
         against = _reason_against(data, rows, config)
         if against:
@@ -93,8 +93,8 @@ def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
         return f"the features are not averages over hops but {config.augment}"
     if data.edge_index is None or data.edge_index.numel() == 0:
         return "there are no edges"
-    if config.directed == "both":
-        return "the two ways along an edge are apart"
+    if config.directed not in ("auto", "symmetric"):
+        return f"edges do not count both ways alike but {config.directed}"
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes have labels"
