@@ -44,12 +44,21 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
         data.y = check_labels(data.y, num_nodes, culprit)
     for mask in MASKS:
         if mask in data:
-            given = data[mask]
-            several = isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and given.shape[0] == num_nodes
-            columns = given.T if several else [given]
-            masks = [as_mask(column, num_nodes, f"{culprit}: {mask}") for column in columns]
-            data[mask] = torch.stack(masks, dim=1) if several else masks[0]
+            data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
     return data
+
+
+def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:
+    """A mask over nodes, or (nodes, splits) one for each of several splits."""
+    if (
+        not isinstance(given, Tensor | np.ndarray)
+        or given.ndim != 2
+        or given.shape[0] != num_nodes
+        or not given.shape[1]
+    ):
+        return as_mask(given, num_nodes, culprit)
+    columns = as_tensor(given, f"{culprit} must be booleans or a list of node indices").T
+    return torch.stack([as_mask(column, num_nodes, culprit) for column in columns], dim=1)
 
 
 def _give_features(data: Data, culprit: str) -> None:
