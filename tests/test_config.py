@@ -138,8 +138,8 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
 
 def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     assert settings_where(RunConfig, by_data=True) == (
-        "augment", "hops", "teleport", "normalize", "components", "weight_decay", "unlabelled", "drop_entries",
-        "sharpness",
+        "augment", "hops", "teleport", "normalize", "components", "directed", "weight_decay", "unlabelled",
+        "drop_entries", "sharpness",
     )  # fmt: skip
     assert settings_where(RunConfig, decides="bits") == ("shards", "threads", "device", "compile")
     # Neither of these may change the trained weights, so a resumed run may have others.

@@ -99,8 +99,9 @@ def test_node_permutation_permutes_predictions(tiny_graph: Data) -> None:
 
 def test_without_validation_mask(tiny_graph: Data) -> None:
     del tiny_graph.val_mask
-    clf = small().fit(tiny_graph)
+    clf = small(validation=0).fit(tiny_graph)
     assert clf.history_[-1]["val_accuracy"] is None
+    assert "there are no validation nodes" in clf.choices_[0]
     assert clf.score(tiny_graph) == 1.0
 
 

@@ -162,7 +162,7 @@ def test_feature_types(tiny_graph: Data, kind: str) -> None:
         (torch.full((20, 5), 1e300, dtype=torch.float64), "exceed 1e.15, first in row 0: rescale them"),
         (torch.full((20, 5), float("inf"), dtype=torch.float16), "NaN or infinity, first in row 0"),
         (torch.zeros(20), "must be a matrix"),
-        (np.zeros((20, 5)), "must be a matrix"),
+        (np.zeros(20), "must be a matrix"),
     ],
     ids=["complex", "too large", "infinite", "vector", "array"],
 )

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
     from .errors import InputError
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from .status import Status
 
 __version__ = "0.1.0"
-__all__ = ["GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "NodeClassifier", "Status", "load_dataset"]
+__all__ = [
+    "GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph", "load_dataset",
+]  # fmt: skip
 
 _HOME = {
     "GAMLP": "model",
@@ -24,6 +27,7 @@ _HOME = {
     "InputError": "errors",
     "NodeClassifier": "node_classifier",
     "Status": "status",
+    "as_graph": "data.adapters",
     "load_dataset": "data.datasets",
 }
 

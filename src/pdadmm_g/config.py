@@ -26,6 +26,9 @@ from .files import find_graph, read_text
 
 Config = TypeVar("Config", bound="ModelConfig")
 
+#: Endings of the files that a graph may be in, and of those that hold its nodes alone.
+NODE_TABLES = (".csv", ".tsv", ".parquet")
+GRAPH_FILES = (".npz", ".pt", ".graphml", *NODE_TABLES)
 #: Depths at which greedy growth pauses to train, unless stages are given.
 GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -164,13 +167,14 @@ class ModelConfig:
         "(sign), 2 graph convolutions (gcn), 2 layers on random copies of the features that should agree "
         "(grand)", TRAINING,
     )  # fmt: skip
-    augment: Literal["auto", "none", "hops", "average", "power"] = option(
-        "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, their average, the power A^K "
-        "alone, nothing, or whichever suits a linear model best on the validation nodes", GRAPH, by_data=True,
+    augment: Literal["auto", "none", "hops", "apart", "average", "power"] = option(
+        "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, the same without self-loops "
+        "(apart), their average, the power A^K alone, nothing, or whichever suits a linear model best on the "
+        "validation nodes", GRAPH, by_data=True,
     )  # fmt: skip
     hops: int | None = option(
-        None, "number K of operators [default: 4 for hops, 16 for average, 2 for power; 8 for grand]", GRAPH,
-        rules=COUNT, by_data=True,
+        None, "number K of operators [default: 4 for hops, 3 for apart, 16 for average, 2 for power; 8 for grand]",
+        GRAPH, rules=COUNT, by_data=True,
     )  # fmt: skip
     teleport: float | None = option(
         None, "share of the node's own features in the averaged operator [default: 0.05; 1/(K+1) for grand; where "
@@ -184,6 +188,12 @@ class ModelConfig:
     components: int | None = option(
         None, "principal directions of the features that are augmented "
         "[default: all features; 256 directions where nodes without labels teach]", GRAPH, rules=COUNT, by_data=True,
+    )  # fmt: skip
+    directed: Literal["auto", "symmetric", "out", "in", "both"] = option(
+        "auto", "which way features go along edges: both ways alike (symmetric), to a node from those that it points "
+        "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have "
+        "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
+        by_data=True,
     )  # fmt: skip
     layers: int = option(
         10, "most layers, at least 2; fewer where more gain nothing on validation", NETWORK,
@@ -250,6 +260,19 @@ class ModelConfig:
     calibrate: bool = option(
         False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
         "same classes, better probabilities", TRAINING,
+    )  # fmt: skip
+    validation: float = option(
+        0.2, "share of the labelled nodes of each class, at least one node and 500 at the most in all, that is set "
+        "aside to validate where the graph does not say which do; 0 for none, and no choice by the data", TRAINING,
+        rules=SHARE,
+    )  # fmt: skip
+    refit: bool = option(
+        False, "train again in the end, on the validation nodes too, with what was chosen and for as many epochs",
+        TRAINING,
+    )  # fmt: skip
+    split: int | None = option(
+        None, "which of several splits to take, where masks have a column for each [default: the first, 0]", TRAINING,
+        rules=FROM_ZERO,
     )  # fmt: skip
     tolerance: float = option(
         1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
@@ -389,7 +412,7 @@ class ModelConfig:
         usual = METHODS[self.method]
         augment = usual.augment if self.augment == "auto" else self.augment
         hops = self.hops or (usual.hops if self.augment == "auto" else None)
-        hops = hops or {"auto": None, "none": 1, "hops": 4, "average": 16, "power": 2}[augment]
+        hops = hops or {"auto": None, "none": 1, "hops": 4, "apart": 3, "average": 16, "power": 2}[augment]
         # Random propagation is over all powers from A^0 on alike: the input is one of K + 1.
         teleport = 1 / (hops + 1) if usual.copies and hops else None
         settings: dict[str, Any] = {
@@ -417,9 +440,13 @@ class RunConfig(ModelConfig):
 
     dataset: str = option(
         "digits",
-        "name of a benchmark (see 'pdadmm-g datasets'), an .npz or .pt file, or a folder of shards",
+        "name of a benchmark (see 'pdadmm-g datasets'), an .npz, .pt or .graphml file, a table of nodes (.csv, .tsv, "
+        ".parquet), or a folder of shards",
         RUN,
         rules=PATH,
+    )
+    edges: str | None = option(
+        None, "table of edges (.csv, .tsv, .parquet) that goes with a table of nodes", RUN, rules=PATH
     )
     data_root: str | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, rules=PATH, decides="nothing"
@@ -443,6 +470,8 @@ class RunConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        tables = Path(self.dataset).suffix in NODE_TABLES
+        _require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
         every = self.checkpoint_every
         if every is not None:
             rule = f"must be a multiple of eval_every = {self.eval_every}"
@@ -452,10 +481,13 @@ class RunConfig(ModelConfig):
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its file again from wherever it is evaluated.
-        is_file = path.suffix in (".npz", ".pt") or (path / "description.json").is_file()
-        dataset = str(find_graph(path, self.data_root).resolve()) if is_file else self.dataset
+        is_file = path.suffix in GRAPH_FILES or (path / "description.json").is_file()
+        dataset, edges = (
+            str(find_graph(Path(name), self.data_root).resolve()) if name and is_file else name
+            for name in (self.dataset, self.edges)
+        )
         init = None if self.init is None else str(Path(self.init).resolve())
-        return dataclasses.replace(super().resolved(), out=out, dataset=dataset, init=init)
+        return dataclasses.replace(super().resolved(), out=out, dataset=dataset or "", edges=edges, init=init)
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

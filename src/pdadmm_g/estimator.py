@@ -20,6 +20,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from .config import ModelConfig, Scoring, described, label_name, settings_where
+from .data.adapters import as_graph, ids_of, is_graph, labels_of
 from .data.augmentation import GraphAugment, whole_graph
 from .data.augmentation_choice import augmentation
 from .data.checks import (
@@ -32,6 +33,7 @@ from .data.checks import (
     missing_label,
     require_edges,
 )
+from .data.splits import one_split
 from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
@@ -47,6 +49,7 @@ from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.progress import Progress, in_notebook
 from .training.records import Record
+from .training.refit import refit
 from .training.warm_start import WarmStart
 
 Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
@@ -69,9 +72,11 @@ class Saved:
 class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
 
-    ``fit(data)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y`` and a ``train_mask``; with a
-    ``val_mask`` the best epoch is kept. ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it
-    first (``StandardScaler``), as for any MLP.
+    ``fit(graph)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y``, and masks if there are any,
+    or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)`` features, labels and edges, and ``fit(nodes,
+    edge_index=edges)`` two pandas tables, see :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes
+    train, those with a label do; where nothing says which validate, some of these are set aside (``validation``).
+    ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
     Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the
     classes are 0, 1, 2, ...; rows that validate or are scored count as of their most probable class, and a row of NaN
@@ -117,12 +122,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         method: Literal[
             "pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"
         ] = "pdadmm-g",
-        augment: Literal["auto", "none", "hops", "average", "power"] = "auto",
+        augment: Literal["auto", "none", "hops", "apart", "average", "power"] = "auto",
         hops: int | None = None,
         teleport: float | None = None,
         row_normalize: bool = True,
         normalize: Literal["auto", "none", "unit", "centered"] = "auto",
         components: int | None = None,
+        directed: Literal["auto", "symmetric", "out", "in", "both"] = "auto",
         layers: int = 10,
         hidden: int = 100,
         stages: tuple[int, ...] | None = None,
@@ -143,6 +149,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         patience: int | Literal["auto"] | None = "auto",
         scoring: Scoring = "accuracy",
         calibrate: bool = False,
+        validation: float = 0.2,
+        refit: bool = False,
+        split: int | None = None,
         tolerance: float = 1e-6,
         eval_every: int = 1,
         unlabelled: int | None = None,
@@ -172,6 +181,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.row_normalize = row_normalize
         self.normalize = normalize
         self.components = components
+        self.directed = directed
         self.layers = layers
         self.hidden = hidden
         self.stages = stages
@@ -192,6 +202,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.patience = patience
         self.scoring = scoring
         self.calibrate = calibrate
+        self.validation = validation
+        self.refit = refit
+        self.split = split
         self.tolerance = tolerance
         self.eval_every = eval_every
         self.unlabelled = unlabelled
@@ -216,18 +229,24 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(
         self,
-        X: Data | ArrayLike,
+        X: Any,
         y: ArrayLike | None = None,
-        sample_weight: ArrayLike | Tensor | None = None,
+        edge_index: Any = None,
         *,
+        edge_weight: Any = None,
+        sample_weight: ArrayLike | Tensor | None = None,
         on_epoch: OnEpoch | None = None,
         init: GAMLPClassifier | GAMLP | str | Path | None = None,
     ) -> GAMLPClassifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
-            X: A graph with labels and masks, or a feature matrix.
-            y: The labels of the feature matrix, or (rows, classes) their probabilities.
+            X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.data.adapters.as_graph`; or
+                a feature matrix.
+            y: The labels of features, or (rows, classes) their probabilities. On a graph -1, None, NaN or "" is a node
+                without label.
+            edge_index: The edges between the rows of ``X``: (2, edges), a scipy adjacency, or a pandas table.
+            edge_weight: What each edge weighs.
             sample_weight: What each row weighs: one with weight 2 counts as two equal rows, one with weight 0 is left
                 out. For a graph, a weight for every node, of which those of the training nodes count, or for every
                 training node.
@@ -242,6 +261,10 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
+        if edge_index is not None or is_graph(X):
+            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
+        elif edge_weight is not None:
+            raise InputError("edge_weight is given without edges: pass edge_index too")
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
             return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)
@@ -267,11 +290,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
+        if config.refit and team is not None:
+            raise InputError("refit is for one process or workers of its own (--workers), not for torchrun")
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         if not 0 <= seed < 2**62:
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
+        given = config
         if checkpointing is not None:
             config = checkpointing.decided(config)
         if start is not None:
@@ -289,7 +315,16 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                     problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team, start=model
                 )
             choices = (*problem.reasons, kept(result, problem.config))
-            if config.calibrate:
+            ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
+            if config.refit and problem.validation is not None and ended:
+                assert isinstance(X, Data)
+                graph = check_graph(X)
+                with task("training on all labels"):
+                    problem, result, why = refit(
+                        graph, problem, result, given, seed=int(seed), sample_weight=sample_weight
+                    )
+                choices += (why,)
+            elif config.calibrate:
                 choices += (calibrate(result.model, problem),)
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
@@ -305,27 +340,71 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         listener.raise_error()
         return self
 
-    def predict(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:
+    def predict(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
         """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
 
-        The graph may be another than that of ``fit``, with new nodes and edges; it needs neither labels nor masks.
+        The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels
+        nor masks.
         """
-        best = self._logits(X, nodes).argmax(1).numpy()
+        best = self._logits(_with_edges(X, edge_index, edge_weight), nodes).argmax(1).numpy()
         return self.classes_[best]
 
-    def predict_proba(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> NDArray[Any]:
+    def predict_proba(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
-        return torch.softmax(self._logits(X, nodes), dim=1).numpy()
+        return torch.softmax(self._logits(_with_edges(X, edge_index, edge_weight), nodes), dim=1).numpy()
 
-    def score(self, X: Data | ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+    def predictions(
+        self, X: Any, *, edge_index: Any = None, edge_weight: Any = None, probabilities: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
+
+        With ``probabilities``, also a column ``probability_LABEL`` for each class.
+        """
+        data = _with_edges(X, edge_index, edge_weight)
+        each = self.predict_proba(data)
+        ids = ids_of(check_graph(data)) if isinstance(data, Data) else np.arange(len(each))
+        columns = {"node": ids, "label": self.classes_[each.argmax(1)], "probability": each.max(1)}
+        if probabilities:
+            columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
+        return columns
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
         """Accuracy. For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score.
 
         By default these are its test nodes.
+        Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored.
         """
+        if edge_index is not None:
+            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
+            y = None if X.y is None or "test_mask" in X else hard_labels(check_graph(X)) >= 0
+        elif is_graph(X):
+            X = as_graph(X)
         if not isinstance(X, Data):
             soft = _probabilities(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
-        data = check_graph(X)
+        data, _ = one_split(check_graph(X), self.split)
         if data.y is None:
             raise InputError("data: labels 'y' are missing")
         if y is None and "test_mask" not in data:
@@ -341,7 +420,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if bool((labels < 0).any()):
             first = int(nodes[labels < 0][0])
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
-        return float(accuracy_score(labels.numpy(), self.predict(data, nodes), sample_weight=sample_weight))
+        true = labels_of(data)[nodes.numpy()]
+        return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 
     def save(self, path: str | Path, data: Data | None = None) -> None:
         """Write the fitted model, from which :meth:`load` restores the estimator.
@@ -391,7 +471,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         model, extra, tensors = GAMLP.load(path)
         try:
             about = decoded(Saved, extra)
-            self = cls(**dataclasses.asdict(ModelConfig.from_settings(about.settings)))
+            # Files from before edges had directions do not say that they had none.
+            settings = {"directed": "symmetric"} | about.settings
+            self = cls(**dataclasses.asdict(ModelConfig.from_settings(settings)))
             self.model_ = model.eval()
             if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
                 raise ValueError("its weights are not in single precision")
@@ -490,7 +572,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Data | ArrayLike) -> Data:
         """A graph that the model can be asked about."""
         if not isinstance(X, Data):
-            raise InputError("this model was fitted on a graph: pass a torch_geometric Data, not a matrix")
+            raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
@@ -532,6 +614,11 @@ def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart |
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
     check_is_fitted(init, "model_")
     return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_)
+
+
+def _with_edges(X: Any, edge_index: Any, edge_weight: Any) -> Any:
+    """A graph where there are edges, else what was given."""
+    return as_graph(X, None, edge_index, edge_weight=edge_weight) if edge_index is not None or is_graph(X) else X
 
 
 def _probabilities(y: Any) -> Tensor | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import torch
@@ -27,3 +29,49 @@ def test_predictions_go_to_standard_output(run) -> None:
     assert run("predict", "run", "--out", "-", "--quiet")[1:] == (out, "")
     assert not Path("-").exists()
     assert_refused(*run("predict", "run", "--out", "-", "--json"), "--out - and --json")
+
+
+def write_tables(data: Data) -> None:
+    """nodes.csv, with a label for all but the last two nodes of each clique and no split, and edges.csv."""
+    with Path("nodes.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", *"abcde", "label"])
+        for node in range(20):
+            label = "" if node % 10 > 7 else ["ant", "bee, small"][data.y[node]]
+            rows.writerow([f"n{node}", *data.x[node].tolist(), label])
+    edges = [f"n{a},n{b}" for a, b in data.edge_index.T.tolist()]
+    Path("edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+
+
+def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
+    """The run finds its tables again; nodes that validate are set aside, and the same ones are scored afterwards."""
+    write_tables(tiny_graph)
+    code, out, err = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    assert code == 0, err
+    assert "there is no train_mask: all 16 nodes with a label are for training" in out
+    assert "there is no val_mask: 4 of the 16 nodes" in out
+    assert "written to runs/nodes-0" in out
+    summary = json.loads(Path("runs/nodes-0/summary.json").read_text())
+    code, out, _ = run("evaluate", "runs/nodes-0", "--json")
+    assert code == 0
+    assert json.loads(out) == {f"{part}_accuracy": summary[f"{part}_accuracy"] for part in ("train", "val", "test")}
+    assert summary["val_accuracy"] is not None
+    assert run("predict", "runs/nodes-0", "--out", "preds.csv", "--probabilities")[0] == 0
+    with Path("preds.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["node", "label", "probability", "probability_ant", "probability_bee, small"]
+    assert [row[0] for row in rows] == [f"n{node}" for node in range(20)]
+    assert [row[1] for row in rows] == [["ant", "bee, small"][label] for label in tiny_graph.y]
+    assert all(row[2] == max(row[3:]) for row in rows)
+    assert run("predict", "runs/nodes-0", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "other.csv")[0] == 0
+    assert [line.split(",")[0] for line in Path("other.csv").read_text().splitlines()][1:] == [row[0] for row in rows]
+
+
+def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
+    code, _, err = run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL)
+    assert code == 2
+    assert "edges goes with a table of nodes (--nodes)" in err
+    Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
+    code, _, err = run("train", "--nodes", "nodes.csv", *SMALL)
+    assert code == 2
+    assert "'edge_index' is missing" in err

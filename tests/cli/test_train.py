@@ -130,7 +130,9 @@ BAD_GRAPHS = {
     "labels_text": ({"y": np.array(["a"] * 20)}, "'y' must be an array of numbers, not text"),
     "empty_mask": ({"train_mask": np.zeros(20, dtype=bool)}, "train_mask is empty"),
     "class_without_nodes": ({"train_mask": np.array([0, 1])}, "class 1 has no training node"),
-    "features_missing": ({"x": None}, "features 'x' are missing"),
+    "features_missing": ({"x": None, "edge_index": None}, "features 'x' are missing"),
+    "weight_negative": ({"edge_weight": np.full(182, -1.0)}, "edge_weight must be positive and finite"),
+    "weights_of_other_edges": ({"edge_weight": np.ones(3)}, "edge_weight has shape (3,)"),
 }
 
 
@@ -269,7 +271,9 @@ def test_help_of_train_shows_every_setting_once_in_its_section(run) -> None:
     out = run("train", "--help")[1]
     for item in dataclasses.fields(RunConfig):
         flag = "--" + item.name.replace("_", "-")
-        assert sum(line.split()[0] == flag for line in out.splitlines() if line.startswith("  --")) == 1, flag
+        assert sum(line.split()[0].rstrip(",") == flag for line in out.splitlines() if line.startswith("  --")) == 1, (
+            flag
+        )
     titles = [line[:-1] for line in out.splitlines() if line[:1].isalpha() and line.endswith(":")]
     assert titles == [*GROUPS, "Other options"]
     assert "YAML file for the best settings [default: best.yaml]" in " ".join(run("tune", "--help")[1].split())

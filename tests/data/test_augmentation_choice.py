@@ -63,7 +63,7 @@ def test_what_the_user_says_is_not_chosen() -> None:
     assert chosen(data, augment="hops").augment == "hops"
     assert chosen(data, augment="hops").normalize in ("unit", "centered")
     assert chosen(data, normalize="none").normalize == "none"
-    config = chosen(planted(homophilous=True), hops=5)
+    config = chosen(planted(homophilous=True), hops=5, directed="symmetric")
     assert (config.augment, config.hops) in {("average", 5), ("hops", 4), ("none", 1)}
 
 
@@ -92,7 +92,7 @@ def test_settings_of_the_augmentation_reach_it(tiny_graph: Data, settings: dict[
 def test_without_validation_the_defaults_are_taken() -> None:
     data = planted(homophilous=True)
     del data.val_mask
-    clf = GAMLPClassifier(layers=2, hidden=8, epochs=5, random_state=0).fit(data)
+    clf = GAMLPClassifier(layers=2, hidden=8, epochs=5, validation=0, random_state=0).fit(data)
     assert (clf.config_.augment, clf.config_.hops, clf.config_.weight_decay) == ("average", 8, 0.1)
 
 
@@ -122,3 +122,61 @@ def test_a_graph_model_survives_its_file(tmp_path, tiny_graph: Data) -> None:
     part = Data(x=tiny_graph.x[:9], edge_index=tiny_graph.edge_index[:, (tiny_graph.edge_index < 9).all(0)])
     expected = again.augmentation_.features(part)
     assert torch.equal(clf.augmentation_.features(part), expected)
+
+
+def unlike(nodes: int = 300, seed: int = 0) -> Data:
+    """Three classes with noisy features, and edges that only join nodes of the first class with others, and so on."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(nodes) % 3
+    x = torch.eye(3, 8)[y] + 1.5 * torch.randn(nodes, 8, generator=generator)
+    source = torch.randint(nodes, (8 * nodes,), generator=generator)
+    target = torch.randint(nodes // 3, (8 * nodes,), generator=generator) * 3 + (y[source] + 1) % 3
+    data = Data(x=x, edge_index=torch.stack([source, target]), y=y)
+    order = torch.randperm(nodes, generator=generator)
+    for mask, part in zip(
+        ("train_mask", "val_mask", "test_mask"), order.tensor_split([nodes // 5, 3 * nodes // 5]), strict=True
+    ):
+        data[mask] = torch.zeros(nodes, dtype=torch.bool).index_fill_(0, part, True)
+    return data
+
+
+def test_directions_are_used_where_they_tell_something() -> None:
+    """Classes point to one another in a circle: only the two directions apart tell who is who."""
+    data = unlike()
+    assert chosen(data).directed == "both"
+    fixed = {"layers": 2, "hidden": 8, "epochs": 30, "weight_decay": 0.1, "random_state": 0, "unlabelled": 0}
+    clf = GAMLPClassifier(**fixed, row_normalize=False).fit(data)
+    alike = GAMLPClassifier(**fixed, row_normalize=False, directed="symmetric").fit(data)
+    assert clf.config_.directed == "both"
+    assert clf.score(data) > alike.score(data) + 0.05
+    assert "edges have directions: features go along them each way by itself" in clf.choices_[0]
+
+
+def test_a_given_direction_is_taken() -> None:
+    for directed in ("symmetric", "out", "in", "both"):
+        assert chosen(unlike(), directed=directed).directed == directed
+        assert chosen(unlike(), directed=directed, augment="average", hops=2).augment == "average"
+
+
+def test_blocks_apart_are_tried_where_edges_join_unlike_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    monkeypatch.setattr(
+        augmentation_choice, "_linear_score", lambda X, *_: tried.append(X.shape[1]) or (float(X.shape[1] == 24), 0.0)
+    )
+    # Own features and two hops of 8 columns: as wide as nothing else here.
+    assert chosen(unlike(), directed="symmetric").augment == "apart"
+    chosen(planted(homophilous=True), directed="symmetric")
+    assert tried.count(24) == 2  # both normalisations, of the first graph alone
+
+
+def test_a_model_with_directions_and_weights_is_saved(tmp_path) -> None:
+    data = unlike(60)
+    data.edge_weight = torch.rand(data.edge_index.shape[1]) + 0.1
+    fixed = {"layers": 2, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "random_state": 0, "components": 4}
+    for settings in ({"augment": "apart", "directed": "both"}, {"augment": "average", "directed": "in"}):
+        clf = GAMLPClassifier(**fixed, **settings, unlabelled=0, normalize="centered").fit(data)
+        clf.save(tmp_path / "model.safetensors")
+        loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
+        assert (loaded.predict_proba(data) == clf.predict_proba(data)).all()
+        unweighted = Data(x=data.x, edge_index=data.edge_index)
+        assert not (loaded.predict_proba(unweighted) == clf.predict_proba(data)).all()

@@ -160,3 +160,17 @@ def test_bad_input_names_file_and_place(tmp_path: Path) -> None:
     (arrays / "x.npy").unlink()
     with pytest.raises(InputError, match=r"holds neither x.npy nor tables nodes\*.parquet and edges\*.parquet"):
         open_table(str(arrays))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"edge_weight": torch.ones(3)}, "weights of edges are not for a folder of shards"),
+        ({"label_names": np.array(["a", "b", "c"])}, "labels that are no whole numbers are not for a folder of shards"),
+    ],
+)
+def test_what_shards_cannot_keep_is_refused(entry: dict[str, object], message: str) -> None:
+    data = communities()
+    data.update(entry)
+    with pytest.raises(InputError, match=message):
+        DataTable(data, "mark")

@@ -133,6 +133,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, caps
         "error: drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only\n"
     )
     assert said("--method", "adam").startswith("error: method adam does not train on a sharded folder: ")
+    assert said("--directed", "both").startswith("error: directed = both is for one file: ")
+    assert said("--refit") == "error: refit and split are for one file, not for a sharded folder\n"
     labels = np.load(folder / "shard-2-of-4" / "y.npy")
     mask = np.load(folder / "shard-1-of-4" / "train_mask.npy")
     np.save(folder / "shard-1-of-4" / "y.npy", np.full(35, -1))

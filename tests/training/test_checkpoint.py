@@ -207,7 +207,7 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
         (
             {"chosen": {"weight_decay": 0.1}},
-            "chosen does not name augment, hops, teleport, normalize, components, weight_decay, unlabelled, "
+            "chosen does not name augment, hops, teleport, normalize, components, directed, weight_decay, unlabelled, "
             "drop_entries, sharpness",
         ),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),

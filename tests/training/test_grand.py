@@ -133,7 +133,7 @@ def test_what_is_usual_for_it() -> None:
 def test_a_graph_on_which_every_node_trains(tiny_graph: Data) -> None:
     tiny_graph.train_mask[:] = True
     del tiny_graph.val_mask, tiny_graph.test_mask
-    config = ModelConfig(method="grand", hops=2, hidden=8, epochs=60).resolved()
+    config = ModelConfig(method="grand", hops=2, hidden=8, epochs=60, validation=0).resolved()
     problem = prepare_graph(tiny_graph, config, seed=0)
     assert problem.copies is not None
     assert len(problem.copies.others) == 0

@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.checks import check_graph
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph, prepare_rows
 
@@ -67,3 +68,27 @@ def test_rows_are_taken_as_they_are() -> None:
     assert problem.training.y.tolist() == [1, 0, 1, 0, 1, 0]
     assert torch.equal(problem.training.X, X)
     assert (problem.config.augment, problem.augmentation, problem.validation) == ("none", None, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "gcn", "directed": "both"}, "directed must be symmetric with method gcn, got both"),
+        ({"method": "grand", "directed": "in"}, "directed must be symmetric with method grand, got in"),
+        ({"unlabelled": 5, "directed": "out"}, "unlabelled must be 0 with directed = out"),
+    ],
+)
+def test_directions_that_cannot_be_taken_are_refused(tiny_graph: Data, settings: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare_graph(check_graph(tiny_graph), ModelConfig(**settings).resolved(), seed=0)
+
+
+def test_what_is_not_used_is_said(tiny_graph: Data) -> None:
+    """Several columns of edge_attr are no weights; directions that no validation node judges count both ways."""
+    tiny_graph.edge_index = tiny_graph.edge_index[:, 1:]
+    tiny_graph.edge_attr = torch.ones(tiny_graph.edge_index.shape[1], 2)
+    config = ModelConfig(augment="average", normalize="unit", unlabelled=0, validation=0, hops=2).resolved()
+    del tiny_graph.val_mask
+    reasons = " ".join(prepare_graph(check_graph(tiny_graph), config, seed=0).reasons)
+    assert "edge_attr has several columns and is not used" in reasons
+    assert "edges have directions: features go along them both ways alike, directed='both' keeps" in reasons

@@ -60,7 +60,8 @@ def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, setting
 def test_without_validation_nodes_labelled_ones_are_alone() -> None:
     data = communities()
     del data.val_mask
-    assert "no validation nodes" in prepared(data).reasons[0]
+    reasons = prepared(data, validation=0).reasons
+    assert "nodes without labels do not teach: there are no validation nodes" in reasons[-1]
 
 
 def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
@@ -141,7 +142,7 @@ def test_asked_for_they_teach_with_any_features(augment: str, words: str) -> Non
 def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
     data = communities()
     del data.val_mask
-    config = prepared(data, unlabelled=20).config
+    config = prepared(data, unlabelled=20, validation=0).config
     assert (config.hops, config.teleport, config.sharpness) == (*OPERATORS[0], SHARPNESSES[0])
 
 
@@ -155,8 +156,8 @@ def test_a_graph_without_other_nodes_has_nobody_to_ask() -> None:
     data = communities(30)
     data.train_mask[:] = True
     del data.val_mask, data.test_mask
-    assert prepared(data).config.unlabelled == 0
-    assert prepared(data, unlabelled=20).config.unlabelled == 0
+    assert prepared(data, validation=0).config.unlabelled == 0
+    assert prepared(data, unlabelled=20, validation=0).config.unlabelled == 0
 
 
 def test_the_saved_model_predicts_the_same(tmp_path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,9 @@ PARTS = {"train": "train", "val": "validation", "test": "test"}
 @click.command(short_help="Print accuracy and other figures of a run.")
 @data_options
 @output_options
-def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, output: Output) -> None:
+def evaluate(
+    run: str, dataset: str | None, edges: str | None, data_root: str | None, shards: int, output: Output
+) -> None:
     """Print how good the run folder RUN is on the training, validation and test nodes.
 
     Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error. Where
@@ -36,14 +39,15 @@ def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, 
         _evaluate_shards(run, folder, shards, output)
         return
 
+    from ..data.adapters import labels_of
     from ..data.checks import MASKS, hard_labels
     from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, data_root)
+    classifier, data = load_run(run, dataset, edges, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     labels = hard_labels(data)
-    _warn_unseen(sorted(set(labels[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
+    _warn_unseen(sorted(set(labels_of(data)[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
     if not any(mask in data and bool(data[mask].any()) for mask in MASKS):
         data.test_mask = labels >= 0
         figures = judge(classifier, data).metrics.get("test", {})
@@ -53,7 +57,7 @@ def evaluate(run: str, dataset: str | None, data_root: str | None, shards: int, 
     _show(found.accuracies, found.metrics, output)
 
 
-def _warn_unseen(labels: list[int]) -> None:
+def _warn_unseen(labels: list[Any]) -> None:
     if labels:
         warnings.warn(f"the model was trained without the labels {labels[:5]}, and cannot predict them", stacklevel=2)
 

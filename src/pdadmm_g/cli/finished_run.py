@@ -20,9 +20,17 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("run", shell_complete=words((), then="dir")),
         click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: the run's]"),
         click.option(
-            "--dataset",
+            "--edges",
             metavar="TEXT",
-            help="apply the model to this data set, by name, an .npz or .pt file, or a folder of shards "
+            help="table of edges that goes with a table of nodes",
+            shell_complete=words((), then="file"),
+        ),
+        click.option(
+            "--dataset",
+            "--nodes",
+            "dataset",
+            metavar="TEXT",
+            help="apply the model to this data set, by name, a file, a table of nodes, or a folder of shards "
             "[default: the run's]",
             shell_complete=words(DATASETS, then="file"),
         ),
@@ -45,7 +53,7 @@ def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
     from ..runs.folder import RunFolder
 
     if dataset is None and (RunFolder(run).path / "config.yaml").exists():
-        dataset, _ = RunFolder(run).dataset()
+        dataset = RunFolder(run).known().dataset
     if dataset is not None and is_sharded(dataset):
         return dataset
     if shards > 1:
@@ -76,14 +84,16 @@ def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
     return result
 
 
-def load_run(run: str, dataset: str | None, data_root: str | None) -> tuple[Any, Any]:
-    """The classifier of a run folder and the data set to use it on."""
+def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
+    """The classifier of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..data.datasets import load_dataset
+    from ..data.splits import with_masks
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)
     classifier = folder.classifier()
-    if dataset is None:
-        dataset, known_root = folder.dataset()
-        data_root = data_root or known_root
-    return classifier, load_dataset(dataset, data_root)
+    if dataset is not None:
+        return classifier, load_dataset(dataset, data_root, edges=edges)
+    config = folder.known()
+    data = load_dataset(config.dataset, data_root or config.data_root, edges=edges or config.edges)
+    return classifier, with_masks(data, config, seed=config.seed)[0]

@@ -48,12 +48,16 @@ def _settings_option(item: Field[Any], kind: Any) -> Callable[..., Any]:
     if kind in (bool, bool | None):
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=help_text)
     completer = _COMPLETERS.get(item.name) or words(_choices(kind))
-    return click.option(flag, item.name, default=None, metavar=_metavar(kind), help=help_text, shell_complete=completer)
+    flags = (flag, "--nodes") if item.name == "dataset" else (flag,)
+    return click.option(
+        *flags, item.name, default=None, metavar=_metavar(kind), help=help_text, shell_complete=completer
+    )
 
 
 _COMPLETERS = {
     "dataset": words(DATASETS, then="file"),
     "data_root": words((), then="dir"),
+    "edges": words((), then="file"),
     "out": words((), then="dir"),
     "init": words((), then="file"),
     "device": words(("auto", "cpu", "cuda")),

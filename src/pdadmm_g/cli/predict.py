@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,8 +21,18 @@ from .output import Output, output_options
     metavar="FILE",
     help="CSV file to write, - for standard output; for a folder of shards also a folder",
 )
+@click.option("--probabilities", is_flag=True, help="also write the probability of each class")
 @output_options
-def predict(run: str, dataset: str | None, data_root: str | None, shards: int, out: str, output: Output) -> None:
+def predict(
+    run: str,
+    dataset: str | None,
+    edges: str | None,
+    data_root: str | None,
+    shards: int,
+    out: str,
+    probabilities: bool,
+    output: Output,
+) -> None:
     """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
 
     The graph may be another than that of training, with new nodes and edges; its features must be the same ones. It
@@ -29,6 +42,7 @@ def predict(run: str, dataset: str | None, data_root: str | None, shards: int, o
     pdadmm-g predict runs/cora-0 --out preds.csv
     pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
     pdadmm-g predict runs/cora-0 --out - | head -3                 to standard output
+    pdadmm-g predict runs/nodes-0 --nodes nodes.csv --edges edges.csv --out preds.csv --probabilities
     pdadmm-g predict runs/large-0 --shards 8 --out preds           a folder with label.npy for each shard
     """
     from ..errors import InputError
@@ -40,22 +54,31 @@ def predict(run: str, dataset: str | None, data_root: str | None, shards: int, o
     if folder is not None:
         if out == "-":
             raise InputError("--out - is not for a folder of shards: name a .csv file or a folder")
+        if probabilities:
+            raise InputError("--probabilities is not for a folder of shards: ask for one graph")
         _predict_shards(run, folder, shards, out, output)
         return
 
-    classifier, data = load_run(run, dataset, data_root)
-    probabilities = classifier.predict_proba(data)
-    best = probabilities.argmax(1)
-    labels, confidence = classifier.classes_[best], probabilities.max(1)
-    rows = [f"{node},{label},{c:.6f}" for node, (label, c) in enumerate(zip(labels, confidence, strict=True))]
-    text = "\n".join(["node,label,probability", *rows]) + "\n"
+    classifier, data = load_run(run, dataset, edges, data_root)
+    columns = classifier.predictions(data, probabilities=probabilities)
+    number, text = len(columns["node"]), _csv(columns)
     if out == "-":
         output.content(text)
-        output.progress(f"{len(rows)} predictions written to standard output")
+        output.progress(f"{number} predictions written to standard output")
         return
     write_atomically(Path(out), text)
-    output.say(f"{len(rows)} predictions written to {out}")
-    output.result({"predictions": len(rows), "file": out})
+    output.say(f"{number} predictions written to {out}")
+    output.result({"predictions": number, "file": out})
+
+
+def _csv(columns: dict[str, Any]) -> str:
+    """Columns as text, probabilities with six digits."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(columns)
+    values = [map("{:.6f}".format, column) if column.dtype.kind == "f" else column for column in columns.values()]
+    rows.writerows(zip(*values, strict=True))
+    return text.getvalue()
 
 
 def _predict_shards(run: str, dataset: str, shards: int, out: str, output: Output) -> None:

@@ -1,9 +1,14 @@
 """Graphs: where they come from, whether they are sound, and the rows that train.
 
 ``datasets``             the benchmarks and the embedded digits, by name
+``adapters``             what else people have a graph in: tables, matrices, objects of other libraries
 ``graph_files``          .npz and .pt files of people's own
+``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML
 ``checks``               what a graph must be to train or predict on it
 ``facts``                what there is to know of a graph before training
+``splits``               which nodes train and validate, where that is not said
+``edges``                whether edges have directions and join nodes of one class
+``structure``            features of a graph that has none
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
 ``propagation``          the sparse products behind them, a block of columns at a time

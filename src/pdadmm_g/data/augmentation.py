@@ -6,7 +6,7 @@ r"""Feature augmentation by multi-hop operators of the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,13 +19,16 @@ from .copies import Copies, Source
 from .examples import Graph
 from .propagation import (
     DENSE,
+    Adjacency,
+    Directed,
+    Mode,
     Operator,
     column_blocks,
     inverse_row_sums,
     normalized,
     quiet,
-    renormalized_adjacency,
     to_unit_length,
+    weighted_adjacency,
 )
 
 
@@ -38,6 +41,8 @@ class GraphAugment(BaseTransform):
 
     .. math:: X = [H,\; \tilde A H,\; \ldots,\; \tilde A^{K-1} H],
 
+    ``mode="apart"`` does the same without self-loops in the operator, :math:`D^{-1/2} A D^{-1/2}`: what a node is and
+    what its neighbours are stay apart, which matters where neighbours tend to be of other classes;
     ``mode="average"`` takes their mean with a teleport :math:`\alpha` to the input,
 
     .. math:: X = \tfrac1K \sum_{k=1}^{K} \left( (1-\alpha) \tilde A^k H + \alpha H \right),
@@ -59,6 +64,8 @@ class GraphAugment(BaseTransform):
         components: H is first projected on so many principal directions, those in which its rows are longest after
             two steps over the graph that the transform first sees; centred columns are then divided by the square
             root of their standard deviation, not the fourth. None for the features as they are.
+        directed: Which way features go along edges, see :func:`~pdadmm_g.data.propagation.weighted_adjacency`. With
+            ``"both"`` each direction has blocks of its own, after the features themselves where these are one.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -66,18 +73,19 @@ class GraphAugment(BaseTransform):
 
     def __init__(
         self,
-        mode: Literal["none", "hops", "average", "power"] = "hops",
+        mode: Mode = "hops",
         hops: int = 4,
         *,
         teleport: float = 0.05,
         row_normalize: bool = True,
         normalize: Literal["none", "unit", "centered"] = "unit",
         components: int | None = None,
+        directed: Directed = "symmetric",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if mode not in ("none", "hops", "average", "power") or hops < 1:
+        if mode not in ("none", "hops", "apart", "average", "power") or hops < 1:
             raise InputError(
-                f"augmentation must be none, hops, average or power with at least one hop, got {mode!r}, {hops}"
+                f"augmentation must be none, hops, apart, average or power with at least one hop, got {mode!r}, {hops}"
             )
         self.mode = mode
         self.hops = hops
@@ -85,6 +93,7 @@ class GraphAugment(BaseTransform):
         self.row_normalize = row_normalize
         self.normalize = normalize
         self.components = components
+        self.directed = directed
         self.dtype = dtype
         #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
         self.mean: Tensor | None = None
@@ -95,7 +104,7 @@ class GraphAugment(BaseTransform):
     @property
     def operator(self) -> Operator:
         """What it does with the graph."""
-        return Operator(self.mode, self.hops, self.teleport)
+        return Operator(self.mode, self.hops, self.teleport, self.directed == "both")
 
     @property
     def blocks(self) -> int:
@@ -141,7 +150,10 @@ class GraphAugment(BaseTransform):
         A = self.adjacency(data)
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
         if self.components is not None and self.components < H.shape[1] and self.basis is None:
-            self.basis = principal_directions(H, None if A is None else A.cpu(), self.components)
+            # Directions of features are those of the undirected graph, whichever way these go afterwards.
+            undirected = self._adjacency(data, "symmetric") if self.directed != "symmetric" else A
+            assert undirected is None or isinstance(undirected, Tensor)
+            self.basis = principal_directions(H, None if undirected is None else undirected.cpu(), self.components)
         raw, basis = (H if H.layout != torch.strided else None), self.basis
         if basis is not None:
             H = H @ basis
@@ -206,7 +218,7 @@ class GraphAugment(BaseTransform):
 
     def propagated_by(
         self,
-        operators: Callable[[Tensor | None, Tensor], Iterator[Tensor]],
+        operators: Callable[[Any, Tensor], Iterator[Tensor]],
         blocks: int,
         data: Data,
         nodes: Tensor | None,
@@ -237,11 +249,21 @@ class GraphAugment(BaseTransform):
                 out[:, block * width + start : block * width + stop] = operated[rows]
         return out
 
-    def adjacency(self, data: Data) -> Tensor | None:
+    def adjacency(self, data: Data) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""
+        return self._adjacency(data, self.directed)
+
+    def _adjacency(self, data: Data, directed: Directed) -> Adjacency | None:
         if self.mode == "none" or data.edge_index is None:
             return None
-        return renormalized_adjacency(data.edge_index.to(data.x.device), data.num_nodes, self.dtype)
+        return weighted_adjacency(
+            data.edge_index.to(data.x.device),
+            data.num_nodes,
+            self.dtype,
+            weights=data.get("edge_weight"),
+            directed=directed,
+            self_loops=self.mode != "apart",
+        )
 
     def copies(self, source: Source, *, drop: float = 0.5, drop_entries: float = 0.0) -> Copies:
         """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
@@ -259,7 +281,9 @@ class GraphAugment(BaseTransform):
 
 def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -> Graph:
     """All nodes with their features, which ``augment`` makes, and the renormalised adjacency."""
-    A = renormalized_adjacency(data.edge_index, data.num_nodes, augment.dtype)
+    weights = data.get("edge_weight")
+    A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=weights, directed=augment.directed)
+    assert isinstance(A, Tensor)
     X = augment.features(data)
     # On a GPU it is no faster, and the gradient would not be the same twice.
     if torch.device(device).type == "cpu" and int(X.count_nonzero()) < DENSE * X.numel():

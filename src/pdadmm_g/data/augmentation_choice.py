@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +17,9 @@ from ..tasks import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
 from .copies import Source
+from .edges import are_directed, join_unlike
 from .examples import at_most
+from .propagation import Directed, Mode
 
 #: Taken where there is no validation node.
 DEFAULT_HOPS = 8
@@ -56,13 +58,14 @@ def augmentation(config: ModelConfig) -> GraphAugment:
         row_normalize=config.row_normalize,
         normalize=config.normalize,
         components=config.components,
+        directed="symmetric" if config.directed == "auto" else config.directed,
     )
 
 
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> Choice:
-    """``config`` with augment, hops and normalize filled in: the best by validation score of ridge regression.
+    """``config`` with augment, hops, normalize and directed filled in: the best by score of ridge regression.
 
     Of equally good ones, the one with the lower squared error is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class. Where the augmentation is left to the data and
@@ -72,7 +75,9 @@ def choose_augmentation(
         config = dataclasses.replace(config, teleport=DEFAULT_TELEPORT)
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
-    if "auto" not in (config.augment, config.normalize):
+    first, *further = _directions(data, config)
+    config = dataclasses.replace(config, directed=first)
+    if "auto" not in (config.augment, config.normalize) and not further:
         return Choice(config)
     labels = hard_labels(data)
     if validation is None or len(labels[training].unique()) == 1:
@@ -83,15 +88,13 @@ def choose_augmentation(
     if config.augment == "auto" and config.components is None and data.x.shape[1] > COMPONENTS:
         config = dataclasses.replace(config, components=COMPONENTS)
     assert config.teleport is not None
-    like = GraphAugment(
-        teleport=config.teleport, row_normalize=config.row_normalize, components=config.components
-    )  # fmt: skip
+    like = augmentation(dataclasses.replace(config, augment="hops", hops=1, normalize="none"))
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
     found: list[tuple[tuple[float, float], ModelConfig]] = []
     with task("choosing features") as step:
         source = like.source(data) if config.components is not None else None
-        for candidate, rows in _candidates(data, torch.cat(parts), config, like, source):
+        for candidate, rows in _candidates(data, torch.cat(parts), config, further, like, source):
             for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
                 candidate = dataclasses.replace(candidate, normalize=normalize)
                 augment = augmentation(candidate)
@@ -103,7 +106,9 @@ def choose_augmentation(
     others = [each[0] for each, candidate in found if candidate is not choice]
     next_best = f", next best {max(others):.3f}" if others else ""
     reason = f"features: {described(choice)} (validation {best:.3f} of a linear model{next_best})"
-    return Choice(choice, source, like.basis, (reason,))
+    # What is propagated goes with the adjacency of one direction and mode.
+    same = choice.directed == config.directed and choice.augment != "apart"
+    return Choice(choice, source if same else None, like.basis, (reason,))
 
 
 def described(config: ModelConfig) -> str:
@@ -111,22 +116,56 @@ def described(config: ModelConfig) -> str:
     normalized = {"none": "as they are", "unit": "unit length", "centered": "centred"}[config.normalize]
     if config.augment == "none":
         return f"own features, {normalized}"
-    own = f", own share {config.teleport:g}" if config.augment == "average" else ""
-    kind = {"hops": f"{config.hops} hop blocks", "power": f"power {config.hops} of the graph"}
-    return f"{kind.get(config.augment, f'average of {config.hops} hops')}{own}, {normalized}"
+    kind = {
+        "hops": f"{config.hops} hop blocks",
+        "apart": f"own features and {config.hops} hops without them",
+        "power": f"power {config.hops} of the graph",
+        "average": f"average of {config.hops} hops, own share {config.teleport or 0:g}",
+    }[config.augment]
+    ways = {"out": ", along edges", "in": ", against edges", "both": ", each way by itself"}.get(config.directed, "")
+    return f"{kind}{ways}, {normalized}"
+
+
+def _directions(data: Data, config: ModelConfig) -> tuple[Directed, ...]:
+    """The directions to choose from, the usual one first."""
+    if config.directed != "auto":
+        return (config.directed,)
+    open_to_both = not (config.needs_graph or config.sees_copies or config.unlabelled or config.augment == "none")
+    return ("symmetric", "both") if open_to_both and are_directed(data) else ("symmetric",)
 
 
 def _candidates(
-    data: Data, nodes: Tensor, config: ModelConfig, like: GraphAugment, source: Source | None
+    data: Data,
+    nodes: Tensor,
+    config: ModelConfig,
+    further: Sequence[Directed],
+    like: GraphAugment,
+    source: Source | None,
 ) -> Iterator[tuple[ModelConfig, Tensor]]:
-    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised."""
-    if config.augment == "auto":
-        averages = (config.hops,) if config.hops else HOPS
-        for mode, hops, rows in candidate_features(data, nodes, averages, like, source):
-            yield dataclasses.replace(config, augment=mode, hops=hops), rows
+    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised.
+
+    ``further`` directions are tried beside that of ``config``.
+    """
+    directions: list[Directed] = [config.directed if config.directed != "auto" else "symmetric", *further]
+    modes: list[tuple[Mode, int | None]]
+    if config.augment != "auto":
+        modes = [(config.augment, config.hops)]
     else:
-        augment = augmentation(dataclasses.replace(config, normalize="none"))
-        yield config, augment.propagated(data, nodes, source=source)
+        averages = (config.hops,) if config.hops else HOPS
+        modes = [("hops", config.hops or 4), *(("average", k) for k in averages)]
+        if directions[0] != "both":
+            for kind, number, rows in candidate_features(data, nodes, averages, like, source):
+                yield dataclasses.replace(config, augment=kind, hops=number), rows
+    tried = [(mode, hops, way) for way in directions for mode, hops in modes]
+    if config.augment == "auto":
+        tried = [each for each in tried if each[2] == "both"]  # of one matrix all are above, from one propagation
+        if join_unlike(data, nodes) is not None:
+            tried += [("apart", config.hops or 3, way) for way in directions]
+    for mode, hops, way in tried:
+        candidate = dataclasses.replace(config, augment=mode, hops=hops, directed=way)
+        augment = augmentation(dataclasses.replace(candidate, normalize="none"))
+        augment.basis = like.basis
+        yield candidate, augment.propagated(data, nodes)
 
 
 def _linear_score(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from typing import Any
 
@@ -20,10 +21,13 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 def check_graph(data: Data, *, culprit: str = "data") -> Data:
     """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
 
-    Features must be finite, edges within range, labels integers or rows of probabilities, masks booleans or node
-    indices of the right shape. Labels may be missing (-1, or a row of NaN) only outside the masks.
+    Features must be finite, edges within range, their weights positive, labels integers or rows of probabilities, masks
+    booleans or node indices of the right shape, or with a column a split. Labels may be missing (-1, or a row of NaN)
+    only outside the masks. A graph without features gets those of :mod:`.structure`, and an entry ``structural``.
     """
     data = copy.copy(data)
+    if data.x is None and isinstance(data.edge_index, Tensor) and data.edge_index.numel():
+        _give_features(data, culprit)
     x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
@@ -35,13 +39,71 @@ def check_graph(data: Data, *, culprit: str = "data") -> Data:
         del data["num_nodes"]
     if data.edge_index is not None:
         data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
+        _check_weights(data, culprit)
     data.x = x.detach()
     if data.y is not None:
         data.y = check_labels(data.y, num_nodes, culprit)
     for mask in MASKS:
         if mask in data:
-            data[mask] = as_mask(data[mask], num_nodes, f"{culprit}: {mask}")
+            data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
     return data
+
+
+def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:
+    """A mask over nodes, or (nodes, splits) one for each of several splits."""
+    if (
+        not isinstance(given, Tensor | np.ndarray)
+        or given.ndim != 2
+        or given.shape[0] != num_nodes
+        or not given.shape[1]
+    ):
+        return as_mask(given, num_nodes, culprit)
+    columns = as_tensor(given, f"{culprit} must be booleans or a list of node indices").T
+    return torch.stack([as_mask(column, num_nodes, culprit) for column in columns], dim=1)
+
+
+def _give_features(data: Data, culprit: str) -> None:
+    """Make features of the edges, for as many nodes as anything in the graph tells of."""
+    from .structure import structural_features
+
+    edges = _check_edges(data.edge_index, sys.maxsize, culprit)
+    own = [data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else []
+    for name in ("y", "ids"):
+        column = data.get(name)
+        own += [len(column)] if isinstance(column, Tensor | np.ndarray) and column.ndim else []
+    number = max(own) if own else int(edges.max()) + 1
+    if number > MOST_IMPLIED and not own:
+        raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
+    _check_edges(edges, number, culprit)
+    data.x, data.structural = structural_features(edges, number), True
+
+
+def _check_weights(data: Data, culprit: str) -> None:
+    """Put weights of edges, if there are any, where they belong; a single column ``edge_attr`` counts as such."""
+    number = data.edge_index.shape[1]
+    name = "edge_weight" if data.get("edge_weight") is not None else "edge_attr"
+    if data.get(name) is None:
+        return
+    weights = as_tensor(data[name], f"{culprit}: {name} must be numbers").cpu()
+    if weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if name == "edge_attr" and weights.ndim != 1:
+        return  # whatever it is, it is no weight
+    if weights.shape != (number,) or weights.is_complex():
+        raise InputError(
+            f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
+        )
+    weights = weights.double()
+    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
+    if len(bad):
+        remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
+        place = int(bad[0])
+        raise InputError(
+            f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
+        )
+    if name == "edge_attr":
+        del data["edge_attr"]
+    data.edge_weight = weights
 
 
 def hard_labels(data: Data) -> Tensor:
@@ -51,17 +113,10 @@ def hard_labels(data: Data) -> Tensor:
     return data.y.argmax(1).where(~data.y.isnan().any(1), -1)
 
 
-def is_named(classes: NDArray[Any]) -> bool:
-    """Are the classes names? The labels of a graph are then their places, else the classes themselves."""
-    return classes.dtype.kind not in "biuf"
-
-
-def class_places(labels: Tensor, classes: NDArray[Any]) -> NDArray[Any]:
+def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """The place of each label among the sorted classes of a model, -1 for one that it does not know."""
-    if is_named(classes):
-        return labels.numpy()
-    places = np.searchsorted(classes, labels.numpy()).clip(max=len(classes) - 1)
-    return np.where(classes[places] == labels.numpy(), places, -1)
+    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    return np.where(classes[places] == labels, places, -1)
 
 
 def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
@@ -70,6 +125,8 @@ def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
         raise InputError(f"{culprit}: labels 'y' are missing")
     if "train_mask" not in data:
         raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
+    if not bool((hard_labels(data) >= 0).any()):
+        raise InputError(f"{culprit}: no node has a label ({missing_label(data)} for all)")
     if not bool(data.train_mask.any()):
         raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
 
@@ -176,6 +233,8 @@ def _check_finite(x: Tensor, culprit: str) -> None:
 
 #: Larger features would overflow in single precision.
 LARGEST = 1e15
+#: Most nodes of a graph that has nothing but edges.
+MOST_IMPLIED = 10**6
 
 
 def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:

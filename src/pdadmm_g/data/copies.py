@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .propagation import Operator, column_blocks, neighbourhood, normalized, quiet
+from .propagation import Adjacency, Operator, column_blocks, moved, neighbourhood, normalized, quiet
 
 #: The parts of a sparse matrix by rows.
 SPARSE = ("starts", "columns", "values")
@@ -20,7 +20,7 @@ class Source:
     #: The features of all nodes before propagation (nodes, features).
     H: Tensor
     #: The renormalised adjacency; None without edges.
-    A: Tensor | None
+    A: Adjacency | None
     #: What H was made of, as a sparse matrix, and the directions on which that was projected, if it was. None where
     #: most of it is not zero: to keep it a second time would take too much.
     raw: Tensor | None = None
@@ -28,8 +28,8 @@ class Source:
 
     def to(self, device: str | torch.device) -> Source:
         """The same on another device."""
-        A, raw, basis = (part if part is None else part.to(device) for part in (self.A, self.raw, self.basis))
-        return Source(self.H.to(device), A, raw, basis)
+        raw, basis = (part if part is None else part.to(device) for part in (self.raw, self.basis))
+        return Source(self.H.to(device), moved(self.A, device), raw, basis)
 
     def thinned(self, nodes: Tensor | None, drop: float, generator: torch.Generator) -> Tensor:
         """The rows of H of some nodes, or all, as if each entry of their features were left out with a probability."""
@@ -73,6 +73,7 @@ class Copies:
 
     def draw(self, nodes: Tensor, number: int, seed: int) -> Tensor:
         """So many copies of the rows of ``nodes`` (copies, nodes, features), the same for a seed on every device."""
+        assert not isinstance(self.source.A, tuple)
         near, A = neighbourhood(self.source.A, nodes, self.operator.reach)
         H = self.source.H if near is None else self.source.H[near]
         rows = nodes if near is None else torch.searchsorted(near, nodes)

@@ -17,23 +17,35 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..config import GRAPH_FILES, NODE_TABLES
 from ..errors import InputError
 from ..files import find_graph
+from .adapters import as_graph
 from .checks import MASKS, as_mask, check_graph
 from .graph_files import first_line, load_file, only_graphs
 from .shards import is_sharded
 
 
-def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | Path | None = None) -> Data:
-    """Load a graph with features, labels and train/validation/test masks.
+def load_dataset(
+    name: str | Path,
+    root: str | Path | None = None,
+    cache: str | Path | None = None,
+    *,
+    edges: str | Path | None = None,
+) -> Data:
+    """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
     Args:
-        name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz`` or ``.pt`` file.
+        name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz``, ``.pt`` or ``.graphml`` file or
+            of a table of nodes (``.csv``, ``.tsv``, ``.parquet``, see :mod:`.table_files`).
         root: A folder with raw benchmark files, only read. Default: the environment variable ``PDADMM_G_DATA``.
             A file that is not in the working folder is looked for there too.
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
+        edges: The table of edges that goes with a table of nodes.
     """
     text = str(name)
+    if edges is not None and Path(text).suffix not in NODE_TABLES:
+        raise InputError(f"{text}: has its edges with it: leave {edges} out, or name a table of nodes")
     if is_sharded(text):
         raise InputError(f"{text}: is a folder of shards, for 'pdadmm-g train', 'predict' and 'evaluate' alone")
     check_name(text)
@@ -43,14 +55,22 @@ def load_dataset(name: str | Path, root: str | Path | None = None, cache: str | 
     elif text in BENCHMARKS:
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
-        data = load_file(find_graph(Path(text), root))
-    return check_graph(data, culprit=text)
+        data = _load_path(find_graph(Path(text), root), find_graph(Path(edges), root) if edges else None)
+    return check_graph(as_graph(data), culprit=text)
+
+
+def _load_path(path: Path, edges: Path | None) -> Data:
+    if path.suffix in (".npz", ".pt"):
+        return load_file(path)
+    from .table_files import read_graphml, read_tables
+
+    return read_graphml(path) if path.suffix == ".graphml" else read_tables(path, edges)
 
 
 def digest(data: Data) -> str:
-    """Equal for equal features, edges, labels and masks."""
+    """Equal for equal features, edges and their weights, labels and masks."""
     sha = hashlib.sha256()
-    for name in ("x", "edge_index", "y", *MASKS):
+    for name in ("x", "edge_index", "edge_weight", "y", *MASKS):
         value = data.get(name)
         if value is None:
             continue
@@ -64,9 +84,9 @@ def digest(data: Data) -> str:
 
 def check_name(name: str) -> None:
     """Raise :class:`InputError` unless ``name`` can be the name of a data set."""
-    if name != "digits" and name not in BENCHMARKS and Path(name).suffix not in (".npz", ".pt"):
+    if name != "digits" and name not in BENCHMARKS and Path(name).suffix not in GRAPH_FILES:
         known = ", ".join(["digits", *BENCHMARKS])
-        raise InputError(f"unknown data set '{name}'; known: {known}, or the path of an .npz or .pt file")
+        raise InputError(f"unknown data set '{name}'; known: {known}, or the path of a file ({', '.join(GRAPH_FILES)})")
 
 
 # ------------------------------------------------------------------------------------------------------------ digits

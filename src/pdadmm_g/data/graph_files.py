@@ -17,20 +17,25 @@ from .checks import MASKS, as_tensor
 
 
 def load_file(path: Path) -> Data:
-    """A graph from an ``.npz`` (x, edge_index, y, masks) or a saved ``torch_geometric`` ``Data``.
+    """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks) or a saved ``torch_geometric`` ``Data``.
 
     Nothing in the file is executed: arrays only, no pickled code.
     """
+    check_file(path)
+    data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
+    if data.x is None and data.edge_index is None and data.get("adj_t") is None:
+        raise InputError(f"{path}: features 'x' are missing")
+    return data
+
+
+def check_file(path: Path) -> None:
+    """Raise unless there is such a file."""
     try:
         found = path.is_file()
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
     if not found:
         raise InputError(f"{path}: no such file")
-    data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
-    if data.x is None:
-        raise InputError(f"{path}: features 'x' are missing")
-    return data
 
 
 def _load_npz(path: Path) -> Data:
@@ -38,7 +43,7 @@ def _load_npz(path: Path) -> Data:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             arrays = {}
-            for name in ("x", "edge_index", "y", *MASKS):
+            for name in ("x", "edge_index", "edge_weight", "y", *MASKS):
                 member = f"{name}.npy"
                 if names.count(member) > 1:
                     raise InputError(f"{path}: holds '{name}' twice")

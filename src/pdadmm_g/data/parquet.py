@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .adapters import KNOWN, SPLITS
 from .checks import MASKS, as_tensor, check_labels
 from .tables import check_block, check_ends, file_mark
 
 Array = NDArray[Any]
-#: Columns of nodes that are no features.
-KNOWN = ("id", "label", "split", *MASKS)
-#: What a split may be called.
-SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
 
 
 def has_tables(folder: Path) -> bool:
@@ -109,7 +106,7 @@ class ParquetFolder:
     def x(self, start: int, stop: int) -> Array:
         found = []
         for path, group in self._nodes.groups(start, stop, self._features):
-            columns = [_floats(group.column(name), f"{path}: column '{name}'") for name in self._features]
+            columns = [floats(group.column(name), f"{path}: column '{name}'") for name in self._features]
             found.append(columns[0] if columns[0].ndim == 2 else np.stack(columns, axis=1))
         if len({part.shape[1] for part in found}) > 1:
             raise InputError(f"{self._nodes.files[0]}: the lists of column 'x' differ in length")
@@ -202,7 +199,7 @@ class ParquetFolder:
         return masks | {name: split == name for name in MASKS if name in names}
 
 
-def _floats(column: Any, culprit: str) -> Array:
+def floats(column: Any, culprit: str) -> Array:
     """A column of numbers, or a matrix of one of lists of equal length."""
     import pyarrow as pa
 
@@ -217,7 +214,7 @@ def _floats(column: Any, culprit: str) -> Array:
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         if bool((lengths != lengths[0]).any()):
             raise InputError(f"{culprit} must be lists of numbers, all of one length")
-        return _floats(pa.chunked_array([flat]), culprit).reshape(len(column), -1)
+        return floats(pa.chunked_array([flat]), culprit).reshape(len(column), -1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InputError(f"{culprit} must be numbers, not {kind}: a feature, unless its name is {', '.join(KNOWN)}")
     if column.null_count:

@@ -1,6 +1,8 @@
 r"""Propagation over a graph, a block of feature columns at a time; needs no graph library, so that workers can do it.
 
 .. math:: \tilde A = (D+I)^{-1/2} (A+I) (D+I)^{-1/2}
+
+Where edges have weights or directions, see :func:`renormalized_adjacency`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ BLOCK_BYTES, BLOCKS, COLUMNS = 256 * 2**20, 8, 16
 #: Features with a smaller share of entries that are not zero are multiplied as a sparse matrix: words
 #: in a text are few of all words (1.3 % on Cora, where a step takes a twentieth of the time).
 DENSE = 0.1
+#: Which way features go along an edge: both ways alike, from target to source, the other way, or each by itself.
+Directed = Literal["symmetric", "out", "in", "both"]
+Mode = Literal["none", "hops", "apart", "average", "power"]
+#: A sparse matrix; two of them, out and in, where each direction is an operator of its own.
+Adjacency = Tensor | tuple[Tensor, Tensor]
 
 
 def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -49,6 +56,61 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
         return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
 
 
+def weighted_adjacency(
+    edge_index: Tensor,
+    num_nodes: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    weights: Tensor | None = None,
+    directed: Directed = "symmetric",
+    self_loops: bool = True,
+) -> Adjacency:
+    r"""The same of a graph with weights or directions, or without the self-loops that :math:`A + I` brings.
+
+    .. math:: \tilde A = (D_{out}+I)^{-1/2} (A+I) (D_{in}+I)^{-1/2}, \quad A_{ij} = w_{ij} / \bar w
+
+    with the sums of the rows of A in :math:`D_{out}` and of its columns in :math:`D_{in}`. Weights of an edge that is
+    there several times add up, and all are divided by their mean, so that their unit does not matter. ``symmetric``
+    takes the larger of :math:`A_{ij}` and :math:`A_{ji}`: an edge may be listed once or both ways. ``out`` takes A as
+    it is, a node getting what the nodes have that it points to; ``in`` its transpose, and ``both`` the two.
+    """
+    if weights is None and directed == "symmetric" and self_loops:
+        return renormalized_adjacency(edge_index, num_nodes, dtype)
+    import scipy.sparse
+
+    row, col = edge_index.cpu().numpy()
+    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
+    W = scipy.sparse.coo_array((values, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+    W.setdiag(0)
+    W.eliminate_zeros()
+    W.data = np.ones_like(W.data) if weights is None else W.data / (W.data.mean() if W.nnz else 1.0)
+    matrices = {"symmetric": (W.maximum(W.T),), "out": (W,), "in": (W.T,), "both": (W, W.T)}[directed]
+    found = [_normalised(part.tocsr(), dtype, self_loops).to(edge_index.device) for part in matrices]
+    return (found[0], found[1]) if directed == "both" else found[0]
+
+
+def _normalised(W: scipy.sparse.csr_array, dtype: torch.dtype, self_loops: bool) -> Tensor:
+    """Entries divided by the square roots of the sums of their row and of their column."""
+    import scipy.sparse
+
+    if self_loops:
+        W = (W + scipy.sparse.eye_array(W.shape[0], format="csr")).tocsr()
+    W.sort_indices()
+    out, into = (np.asarray(W.sum(axis=axis)).ravel() for axis in (1, 0))
+    out, into = (np.divide(1, np.sqrt(total), out=np.zeros_like(total), where=total > 0) for total in (out, into))
+    values = np.repeat(out, np.diff(W.indptr)) * W.data * into[W.indices]
+    parts = (torch.from_numpy(W.indptr), torch.from_numpy(W.indices), torch.from_numpy(values).to(dtype))
+    with quiet():
+        return torch.sparse_csr_tensor(*parts, tuple(W.shape), check_invariants=False)
+
+
+def moved(A: Adjacency | None, device: str | torch.device) -> Adjacency | None:
+    """The same on another device."""
+    if isinstance(A, tuple):
+        return A[0].to(device), A[1].to(device)
+    return None if A is None else A.to(device)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without torch's remarks on sparse matrices."""
@@ -67,30 +129,50 @@ class Propagator(Protocol):
 class Operator:
     """What the graph makes of features, see :class:`~pdadmm_g.data.augmentation.GraphAugment`."""
 
-    mode: Literal["none", "hops", "average", "power"]
+    mode: Mode
     hops: int
     teleport: float = 0.05
+    #: Are there two matrices, one a direction, each of which does all of it?
+    both: bool = False
 
     @property
     def blocks(self) -> int:
         """How many blocks of the input's width the output has."""
-        return self.hops if self.mode == "hops" else 1
+        if not self.both or self.mode == "none":
+            return self.hops if self.stacks else 1
+        return 2 * self.hops - 1 if self.stacks else 2
+
+    @property
+    def stacks(self) -> bool:
+        """Are there blocks of the input and of each power side by side?"""
+        return self.mode in ("hops", "apart")
 
     @property
     def reach(self) -> int:
         """How many edges away a node may be that has a say."""
-        return {"none": 0, "hops": self.hops - 1}.get(self.mode, self.hops)
+        return {"none": 0, "hops": self.hops - 1, "apart": self.hops - 1}.get(self.mode, self.hops)
 
-    def __call__(self, A: Propagator | None, H: Tensor) -> Iterator[Tensor]:
+    def __call__(self, A: Propagator | tuple[Propagator, Propagator] | None, H: Tensor) -> Iterator[Tensor]:
         """psi_k(A) H for each block of the output."""
         if A is None or self.mode == "none":
             # Without edges A~ = I, and every operator leaves H as it is.
             yield from [H] * self.blocks
-        elif self.mode == "power":
+        elif isinstance(A, tuple):
+            yield from self._one(A[0], H)
+            back = self._one(A[1], H)
+            if self.stacks:
+                next(back)  # the input is there already
+            yield from back
+        else:
+            yield from self._one(A, H)
+
+    def _one(self, A: Propagator, H: Tensor) -> Iterator[Tensor]:
+        """The blocks of one matrix."""
+        if self.mode == "power":
             for _ in range(self.hops):
                 H = A @ H
             yield H
-        elif self.mode == "hops":
+        elif self.stacks:
             yield H
             for _ in range(self.hops - 1):
                 H = A @ H
@@ -113,7 +195,7 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     near = torch.zeros(len(A), 1, dtype=A.dtype, device=A.device)
     near[nodes] = 1
     for _ in range(reach):
-        near = (A @ near > 0).to(A.dtype)
+        near = (A @ near + near > 0).to(A.dtype)  # a node itself also where A has no self-loops
     found = near.view(-1).nonzero().view(-1)
     if 2 * len(found) > len(A):
         return None, A

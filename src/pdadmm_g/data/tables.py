@@ -81,6 +81,9 @@ class DataTable:
         self.nodes, self.features = data.x.shape
         self._ends = (torch.empty(2, 0) if data.edge_index is None else data.edge_index.cpu()).numpy().astype(np.int64)
         self.number_of_edges = self._ends.shape[1]
+        for name, what in (("edge_weight", "weights of edges"), ("label_names", "labels that are no whole numbers")):
+            if data.get(name) is not None:
+                raise InputError(f"{what} are not for a folder of shards: leave them out, or train on the one file")
         present = [name for name in ("y", *MASKS) if data.get(name) is not None]
         self.columns: dict[str, Array] = {name: data[name].cpu().numpy() for name in present}
         self.mark = mark

@@ -12,8 +12,10 @@ from typing import Any
 from torch_geometric.data import Data
 
 from ..config import RunConfig
-from ..data.checks import class_places, hard_labels
+from ..data.adapters import labels_of
+from ..data.checks import class_places
 from ..data.datasets import load_dataset
+from ..data.splits import with_masks
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..metrics import score
@@ -42,7 +44,8 @@ def search(
     The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its score and, if it
     is the best so far, its configuration. The test mask is removed from the data before anything else happens.
     """
-    data = load_dataset(config.dataset, config.data_root)
+    data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+    data, _ = with_masks(data, config, seed=config.seed)
     if "test_mask" in data:
         del data.test_mask
     if "val_mask" not in data or not bool(data.val_mask.any()):
@@ -69,7 +72,7 @@ def _score(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> float:
     """What ``scoring`` makes of the validation nodes; the lowest there is where it is not defined on them."""
     if config.scoring == "accuracy":
         return classifier.score(data, data.val_mask)
-    places = class_places(hard_labels(data)[data.val_mask], classifier.classes_)
+    places = class_places(labels_of(data)[data.val_mask.numpy()], classifier.classes_)
     found = score(config.scoring, places, classifier.predict_proba(data, data.val_mask))
     return -math.inf if found is None else found
 

@@ -200,12 +200,12 @@ class RunFolder:
         saved = checkpoint.run_of_latest(self.checkpoints)
         return self.config() if saved is None and (self.path / "config.yaml").exists() else saved
 
-    def dataset(self) -> tuple[str, str | None]:
-        """The data set that the run was made on, and the folder of raw files, where these are known."""
+    def known(self) -> RunConfig:
+        """The settings of a run that names its data set."""
         config = self.config()
         if not config.dataset:
             raise InputError(f"{self.path}: was saved in Python, which does not tell the data set; give --dataset")
-        return config.dataset, config.data_root
+        return config
 
     def history(self) -> list[Record]:
         """The records of its epochs; none where they were not kept."""

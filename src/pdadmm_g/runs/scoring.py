@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
-from torch import Tensor
 from torch_geometric.data import Data
 
 from .. import __version__
 from ..config import RunConfig
-from ..data.checks import MASKS, class_places, hard_labels, is_named
+from ..data.adapters import labels_of
+from ..data.checks import MASKS, class_places, hard_labels
 from ..data.facts import graph_facts
 from ..estimator import GAMLPClassifier
 from ..metrics import metrics, reliability
@@ -122,15 +122,15 @@ def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
         return Judgement({f"{name}_accuracy": None for name in names}, {}, None, None)
     nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
     P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
-    places = class_places(labels[nodes], classifier.classes_)
+    places = class_places(labels_of(data)[nodes.numpy()], classifier.classes_)
     own = {name: part[nodes].numpy() for name, part in parts.items()}
     figures = {name: metrics(places[part], P[part]) for name, part in own.items()}
     judged = next((name for name in ("test", "val") if name in own), None)
     bins = None
     if judged is not None:
         bins = {"nodes": judged, "bins": reliability(places[own[judged]], P[own[judged]])}
-    predicted = torch.zeros(data.num_nodes, dtype=torch.int64)
-    predicted[nodes] = torch.as_tensor(P.argmax(1))
+    predicted = np.full(data.num_nodes, classifier.classes_[0], dtype=classifier.classes_.dtype)
+    predicted[nodes.numpy()] = classifier.classes_[P.argmax(1)]
     return Judgement(
         {f"{name}_accuracy": figures[name]["accuracy"] if name in figures else None for name in names},
         figures,
@@ -139,21 +139,17 @@ def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
     )
 
 
-def confusion(data: Data, predicted: Tensor, classes: NDArray[Any]) -> dict[str, Any] | None:
+def confusion(data: Data, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
     """How often each class (rows) was taken for each class (columns) on the test nodes, or else on validation.
 
-    ``predicted`` are places among the classes. None without such nodes, or with so many classes that nobody
-    could read it.
+    None without such nodes, or with so many classes that nobody could read it.
     """
-    labels = hard_labels(data)
-    known = np.arange(len(classes)) if is_named(classes) else classes
     for mask in ("test_mask", "val_mask"):
-        if mask in data and bool((nodes := data[mask] & (labels >= 0)).any()):
-            true = labels[nodes].numpy()
-            met = np.union1d(known, true)
-            if len(met) > MAX_CONFUSION:
+        if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
+            true = labels_of(data)[nodes.numpy()]
+            names = np.union1d(classes, true)
+            if len(names) > MAX_CONFUSION:
                 return None
-            counts = confusion_matrix(true, known[predicted[nodes].numpy()], labels=met)
-            names = classes if is_named(classes) else met
+            counts = confusion_matrix(true, predicted[nodes.numpy()], labels=names)
             return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
     return None

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import load_dataset
+from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
@@ -21,7 +22,7 @@ from ..training import checkpoint
 from ..training.callback import OnEpoch
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
-from ..training.prepare import training_rows
+from ..training.prepare import split_rows
 from ..training.records import Record
 from ..training.warm_start import WarmStart
 from .folder import RunFolder
@@ -77,7 +78,7 @@ def train_run(
         if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
         with task("evaluating"):
-            summary = summarize(classifier, data, config)
+            summary = summarize(classifier, with_masks(data, config, seed=config.seed)[0], config)
         summary["times"] = tasks.times()
         folder.finish(summary, classifier)
     return summary
@@ -87,8 +88,8 @@ def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bo
     """The data of a run that may be written to this folder, and what it goes on from."""
     folder.check_free(config, overwrite=overwrite, resume=resume)
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-    data = load_dataset(config.dataset, config.data_root)
-    trained, _ = training_rows(data, config, culprit=config.dataset)  # by the weights of classes, not all of it
+    data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+    trained, *_ = split_rows(data, config, seed=config.seed, culprit=config.dataset)
     check_training(trained, culprit=config.dataset)
     check_shards(config, int(trained.train_mask.sum()))
     checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)

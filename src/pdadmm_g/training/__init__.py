@@ -4,6 +4,7 @@ The door:
 ``prepare``         from data to a problem
 ``problem``         what is to be trained
 ``fit``             a problem goes in, a network comes out, whoever computes it and by whatever method
+``refit``           the same again on all labels, with what was chosen
 
 What happens behind it:
 ``train``           greedy growth from stage to stage

@@ -115,9 +115,11 @@ def _as_written_now(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     value = {"shards": 1} | value
+    chosen, settings = value.get("chosen"), value.get("settings")
+    if isinstance(chosen, dict):
+        chosen = value["chosen"] = {"directed": "symmetric"} | chosen
     if "round" in value:
         return value
-    chosen, settings = value.get("chosen"), value.get("settings")
     if not isinstance(chosen, dict) or not isinstance(settings, dict) or "unlabelled" in chosen:
         return value
     since: dict[str, Any] = dict.fromkeys(("components", "drop_entries", "sharpness"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ from ..data.checks import (
     require_labels,
     require_training_nodes,
 )
+from ..data.edges import are_directed
 from ..data.examples import Examples
+from ..data.splits import with_masks
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from ..tasks import task
@@ -48,23 +51,29 @@ def prepare_graph(
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is.
     """
-    data, (_, y, weights, classes) = training_rows(data, config, sample_weight, culprit=culprit)
+    data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.needs_graph or config.sees_copies:
         require_edges(data, f"method {config.method} needs it")
+        if config.directed not in ("auto", "symmetric"):
+            raise InputError(f"directed must be symmetric with method {config.method}, got {config.directed}")
     elif config.augment != "none":
         require_edges(data)
     data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
-    labels = {mask: torch.searchsorted(torch.as_tensor(classes), hard_labels(data)[parts[mask]]) for mask in masks}
+    names = data.get("label_names")
+    codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
+    labels = {mask: torch.searchsorted(codes, hard_labels(data)[parts[mask]]) for mask in masks}
     own = _examples(torch.empty(0), y, weights, config)
     rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
     choice = choose_unlabelled(data, rows, config, seed=seed)
+    given = choice.config
     if not choice.config.unlabelled:
         features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
         choice = features._replace(reasons=choice.reasons + features.reasons)
     config = choice.config
+    reasons += (*_remarks(data, given, config), *choice.reasons)
     augment, source = fitted or augmentation(config), None
     if fitted is None:
         augment.basis, source = choice.basis, choice.source
@@ -86,7 +95,21 @@ def prepare_graph(
     if config.sees_copies or config.unlabelled:
         source = source or augment.source(data)
         copies = copies_of(source.to(config.device), augment, config, rows.training)
-    return Problem(training, validation, classes, config, augment, scored, graph, copies, choice.reasons)
+    return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons)
+
+
+def _remarks(data: Data, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
+    """What was made of a graph that is not as most are, a sentence each."""
+    if data.get("structural"):
+        yield "there are no features: degrees and random projections of the graph take their place"
+    if data.get("edge_attr") is not None:
+        yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
+    if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
+        way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
+        compared = chosen.directed != "symmetric" or not (given.unlabelled or given.needs_graph or given.sees_copies)
+        compared &= "val_mask" in data and bool(data.val_mask.any())
+        why = "which suits the validation nodes best" if compared else "directed='both' keeps the two ways apart"
+        yield f"edges have directions: features go along them {way}, {why}"
 
 
 def _features_on(data: Data, device: str) -> Data:
@@ -98,6 +121,26 @@ def _features_on(data: Data, device: str) -> Data:
     data = copy.copy(data)
     data.x = data.x.to(device)
     return data
+
+
+def split_rows(
+    data: Data, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
+) -> tuple[Data, Weighed, tuple[str, ...]]:
+    """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
+    if data.y is None:
+        raise InputError(f"{culprit}: labels 'y' are missing")
+    counted = None
+    if sample_weight is not None:
+        # By the nodes that train as the user sees it, before some of them are set aside.
+        whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
+        require_training_nodes(whole, culprit=culprit)
+        nodes = whole.train_mask.nonzero().view(-1)
+        given = row_weights(sample_weight, nodes, data.num_nodes)
+        sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
+        counted = sample_weight > 0
+    data, reasons = with_masks(data, config, seed=seed, counted=counted)
+    data, rows = training_rows(data, config, sample_weight, culprit=culprit)
+    return data, rows, reasons
 
 
 def training_rows(
@@ -116,7 +159,8 @@ def training_rows(
         classes = torch.arange(y.shape[1])
     else:
         classes, y = y.unique(return_inverse=True)
-    rows = weighed(y, classes.numpy(), config.class_weight, weights)
+    names = data.get("label_names")
+    rows = weighed(y, classes.numpy() if names is None else names[classes.numpy()], config.class_weight, weights)
     return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows
 
 

@@ -72,6 +72,11 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
     if config.by_gradient:
         raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
+    if config.augment == "apart" or config.directed not in ("auto", "symmetric"):
+        asked = "augment = apart" if config.augment == "apart" else f"directed = {config.directed}"
+        raise InputError(f"{asked} is for one file: in a sharded folder edges count both ways alike, with self-loops")
+    if config.refit or config.split is not None:
+        raise InputError("refit and split are for one file, not for a sharded folder")
     if config.calibrate:
         raise InputError("calibrate must be off on a sharded folder: probabilities are calibrated on one file only")
     if config.unlabelled and config.drop_entries:
@@ -94,7 +99,7 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
             f"{UNLABELLED} for instance, if they should"
         )
     settings: dict[str, Any] = {"augment": augment, "hops": hops, "normalize": normalize, "teleport": teleport}
-    settings |= {"unlabelled": config.unlabelled or 0}
+    settings |= {"directed": "symmetric", "unlabelled": config.unlabelled or 0}
     if config.unlabelled:
         settings |= {"drop_entries": 0.0, "sharpness": config.sharpness or SHARPNESSES[0]}
     return dataclasses.replace(config, **settings), tuple(taken)

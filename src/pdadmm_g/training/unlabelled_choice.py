@@ -18,9 +18,10 @@ from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.copies import NodeCopies, Source
+from ..data.edges import join_unlike
 from ..data.examples import Examples
-from ..data.facts import homophily
 from ..data.propagation import quiet
+from ..errors import InputError
 from ..hardware import compute_threads, usable_cores
 from ..metrics import scoring_name
 from ..tasks import task
@@ -43,9 +44,8 @@ KEPT = 4
 #: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
 #: the end count together.
 ROUNDS, NODES, EVAL_EVERY, LAST = 3, 1000, 5, 2
-#: With more labels than this share of all nodes the others are not asked, nor where fewer edges than this, beyond
-#: chance, join nodes of one class; the latter if so many edges join nodes whose class is known.
-MOST_LABELLED, LEAST_HOMOPHILY, EDGES = 0.2, 0.3, 20
+#: With more labels than this share of all nodes the others are not asked.
+MOST_LABELLED = 0.2
 
 
 class Rows(NamedTuple):
@@ -67,6 +67,8 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
         return Choice(without)
     asked = config.unlabelled is not None
+    if asked and config.directed not in ("auto", "symmetric"):
+        raise InputError(f"unlabelled must be 0 with directed = {config.directed}: edges must count both ways alike")
     if not asked:
         against = _reason_against(data, rows, config)
         if against:
@@ -86,12 +88,14 @@ def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
         return f"the features are not averages over hops but {config.augment}"
     if data.edge_index is None or data.edge_index.numel() == 0:
         return "there are no edges"
+    if config.directed not in ("auto", "symmetric"):
+        return f"edges do not count both ways alike but {config.directed}"
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes have labels"
-    found = homophily(data, torch.cat([rows.training, rows.validation]))
-    if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY:
-        return f"edges join nodes of one class hardly more often than chance ({found.beyond_chance:.2f} of 1)"
+    same = join_unlike(data, torch.cat([rows.training, rows.validation]))
+    if same is not None:
+        return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
     return ""
 
 

@@ -1,0 +1,444 @@
+"""What people have a graph in, as one kind of object: a ``torch_geometric`` ``Data``.
+
+Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and ``Data``
+with arrays inside. Two entries of the result remember what the user calls things: ``ids`` of the nodes, where these are
+not 0, 1, 2, ..., and ``label_names``, where labels are not whole numbers; ``y`` then numbers these.
+"""
+
+from __future__ import annotations
+
+import copy
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
+
+from ..errors import InputError
+from .checks import MASKS, as_tensor, hard_labels
+from .propagation import quiet
+
+Array = NDArray[Any]
+#: Columns of a node table, and attributes of a node, that are no features.
+KNOWN = ("id", "label", "split", *MASKS)
+#: What a split may be called.
+SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
+YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "none")
+
+
+def is_graph(X: Any) -> bool:
+    """Is it a graph by itself, with its edges?"""
+    return isinstance(X, BaseData) or _is_networkx(X) or _is_dgl(X)
+
+
+def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> Data:
+    """The graph in whatever people have it in, with the names that they gave to nodes and labels.
+
+    Args:
+        X: A graph (``torch_geometric``, ``networkx``, DGL), which has all of the rest; a feature matrix (array, tensor,
+            scipy matrix); a pandas table of nodes with columns ``label`` and ``split`` if known, the rest features, and
+            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features.
+        y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
+            probabilities.
+        edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
+            ``target``, by the ids of nodes, and perhaps ``weight``.
+        edge_weight: A positive number an edge, where ``edge_index`` has none.
+    """
+    if is_graph(X):
+        for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
+            if given is not None:
+                raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
+        if isinstance(X, BaseData):
+            return _from_data(X)
+        return from_networkx(X) if _is_networkx(X) else _from_dgl(X)
+    if is_table(X) or is_table(edge_index):
+        nodes = node_columns(X) if is_table(X) else {"x": X}
+        if y is not None:
+            nodes["label"] = np.asarray(y)
+        edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
+        return graph_of_columns(nodes, edges, edge_weight=edge_weight)
+    return _from_matrix(X, y, edge_index, edge_weight)
+
+
+def labels_of(data: Data) -> Array:
+    """The label of every node as the user calls it; of those without, whatever is first."""
+    y = hard_labels(data).numpy()
+    names = data.get("label_names")
+    return y if names is None else names[y.clip(0)]
+
+
+def ids_of(data: Data) -> Array:
+    """What the user calls the nodes."""
+    ids = data.get("ids")
+    return np.arange(data.num_nodes) if ids is None else ids
+
+
+# ------------------------------------------------------------------------------------------------ graphs as objects
+
+
+def _from_data(X: BaseData) -> Data:
+    """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
+    if not isinstance(X, Data):
+        raise InputError(f"data: a {type(X).__name__} has several kinds of nodes: take one with data.to_homogeneous()")
+    data = copy.copy(X)
+    if data.x is not None and not isinstance(data.x, Tensor):
+        data.x = as_features(data.x, "data: features 'x'")
+    if data.edge_index is None and data.get("adj_t") is not None:
+        from torch_geometric.utils import to_edge_index
+
+        (targets, sources), weights = to_edge_index(data.adj_t)
+        data.edge_index = torch.stack([sources, targets])
+        if weights is not None and bool((weights != 1).any()):
+            data.edge_weight = weights
+        del data["adj_t"]
+    elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
+        data.edge_index = as_tensor(np.asarray(data.edge_index), "data: edge_index must be whole numbers")
+    if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
+        data.y, names = encoded_labels(data.y, "data: labels 'y'")
+        if names is not None:
+            data.label_names = names
+    return data
+
+
+def _is_networkx(X: Any) -> bool:
+    return hasattr(X, "is_directed") and hasattr(X, "adjacency") and hasattr(X, "nodes") and hasattr(X, "edges")
+
+
+def from_networkx(graph: Any, culprit: str = "graph") -> Data:
+    """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
+    ids = list(graph.nodes)
+    if not ids:
+        raise InputError(f"{culprit}: there is no node")
+    attributes = [graph.nodes[node] for node in ids]
+    names = {name: None for own in attributes for name in own}
+    nodes: dict[str, Any] = {"id": object_array(ids)}
+    for name in names:
+        if name in KNOWN or (name == "y" and "label" not in names):
+            nodes["label" if name == "y" else name] = object_array([own.get(name) for own in attributes])
+    features = ["x"] if "x" in names else [name for name in names if name not in (*KNOWN, "y")]
+    features = [name for name in features if name == "x" or any(_is_number(own.get(name)) for own in attributes)]
+    if features:
+        lacking = next(((n, f) for n, own in zip(ids, attributes, strict=True) for f in features if f not in own), None)
+        if lacking:
+            raise InputError(f"{culprit}: node {lacking[0]!r} has no {lacking[1]!r}, which is a feature of others")
+        rows = [own["x"] for own in attributes] if "x" in names else [[own[f] for f in features] for own in attributes]
+        nodes["x"] = as_matrix(rows, f"{culprit}: features")
+    place = {node: number for number, node in enumerate(ids)}
+    ends = [(place[a], place[b], own.get("weight")) for a, b, own in graph.edges(data=True)]
+    weighted = [w for _, _, w in ends if w is not None]
+    if weighted and len(weighted) < len(ends):
+        raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
+    pairs = np.array([(a, b) for a, b, _ in ends], dtype=np.int64).reshape(-1, 2).T
+    weights = np.array(weighted, dtype=object) if weighted else None
+    if not graph.is_directed():
+        pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
+        weights = None if weights is None else np.concatenate([weights, weights])
+    return graph_of_columns(nodes, pairs, edge_weight=weights, culprit=culprit)
+
+
+def _is_dgl(X: Any) -> bool:
+    return hasattr(X, "ndata") and hasattr(X, "edata") and hasattr(X, "num_nodes")
+
+
+def _from_dgl(graph: Any) -> Data:
+    """``feat`` (or ``x``), ``label`` (or ``y``) and masks of ``ndata``, ``weight`` (or ``w``) of ``edata``."""
+
+    def first(owner: Any, *names: str) -> Any:
+        return next((owner[name] for name in names if name in owner), None)
+
+    sources, targets = graph.edges()
+    data = Data(
+        x=first(graph.ndata, "feat", "x"),
+        edge_index=torch.stack([torch.as_tensor(sources), torch.as_tensor(targets)]).long(),
+        y=first(graph.ndata, "label", "y"),
+    )
+    for mask in MASKS:
+        if mask in graph.ndata:
+            data[mask] = graph.ndata[mask]
+    weight = first(graph.edata, "weight", "w")
+    if weight is not None:
+        data.edge_weight = weight
+    if data.x is None:
+        data.num_nodes = int(graph.num_nodes())
+    return _from_data(data)
+
+
+# -------------------------------------------------------------------------------------------- matrices and adjacency
+
+
+def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Data:
+    data = Data()
+    if X is not None:
+        data.x = as_features(X, "X")
+    pairs, weights = _pairs(edge_index, edge_weight)
+    data.edge_index = pairs
+    if weights is not None:
+        data.edge_weight = weights
+    if X is None:
+        data.num_nodes = edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
+    if y is not None:
+        data.y, names = encoded_labels(y, "y")
+        if names is not None:
+            data.label_names = names
+    return data
+
+
+def _is_sparse(X: Any) -> bool:
+    import scipy.sparse
+
+    return bool(scipy.sparse.issparse(X))
+
+
+def _pairs(edge_index: Any, edge_weight: Any) -> tuple[Tensor, Any]:
+    """Edges as pairs of nodes, and their weights, from pairs or an adjacency."""
+    if _is_sparse(edge_index):
+        if edge_index.shape[0] != edge_index.shape[1]:
+            raise InputError(f"edge_index: an adjacency must be square, got {edge_index.shape}")
+        if edge_weight is not None:
+            raise InputError("edge_weight is given beside an adjacency, whose entries are the weights: leave it out")
+        coo = edge_index.tocoo()
+        values = None if coo.dtype == bool or bool((coo.data == 1).all()) else coo.data
+        return torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)), values
+    if not isinstance(edge_index, Tensor):
+        edge_index = np.asarray(edge_index)
+        if edge_index.size == 0:
+            edge_index = np.empty((2, 0), dtype=np.int64)
+    pairs = as_tensor(edge_index, "edge_index must be whole numbers")
+    if pairs.ndim != 2 or pairs.shape[0] != 2:
+        remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
+        raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
+    return pairs, edge_weight
+
+
+def as_features(X: Any, culprit: str) -> Tensor:
+    """Features as a tensor, sparse if they are."""
+    if isinstance(X, Tensor):
+        return X
+    if hasattr(X, "to_torch_sparse_csr_tensor"):  # torch_sparse's own kind
+        return cast(Tensor, X.to_torch_sparse_csr_tensor())
+    if _is_sparse(X):
+        coo = X.tocoo()
+        place = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+        with quiet():
+            return torch.sparse_coo_tensor(place, torch.from_numpy(coo.data.astype(np.float32)), coo.shape).coalesce()
+    return as_tensor(as_matrix(X, culprit), f"{culprit} must be numbers")
+
+
+def as_matrix(rows: Any, culprit: str) -> Array:
+    """A matrix of numbers, or an :class:`InputError`."""
+    try:
+        matrix = np.asarray(rows)
+        if matrix.dtype.kind not in "biuf":
+            matrix = np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f"{culprit} must be numbers, as many for each node") from None
+    if matrix.ndim != 2:
+        raise InputError(f"{culprit} must be a matrix with a row a node, got shape {matrix.shape}")
+    return matrix
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def is_table(value: Any) -> bool:
+    """Is it a table of pandas, or one that behaves so?"""
+    return hasattr(value, "columns") and hasattr(value, "iloc")
+
+
+def node_columns(table: Any) -> dict[str, Any]:
+    """The columns of a pandas table of nodes, features as one matrix ``x``."""
+    names = [str(name) for name in table.columns]
+    columns = {name: table[name].to_numpy() for name in table.columns if name in KNOWN}
+    columns.setdefault("id", table.index.to_numpy())
+    features = [name for name in table.columns if name not in KNOWN]
+    if "x" in names:
+        columns["x"] = as_matrix([np.asarray(row) for row in table["x"]], "nodes: column 'x'")
+    elif features:
+        for name in features:
+            if table[name].dtype.kind not in "biuf":
+                kind = f"must be numbers, not {table[name].dtype}"
+                raise InputError(f"nodes: column {name!r} {kind}: a feature, unless its name is {', '.join(KNOWN)}")
+        columns["x"] = table[features].to_numpy(dtype=np.float32)
+    return columns
+
+
+def edge_columns(table: Any) -> dict[str, Any]:
+    """The columns of a pandas table of edges."""
+    return {str(name): table[name].to_numpy() for name in table.columns}
+
+
+def graph_of_columns(
+    nodes: Mapping[str, Any],
+    edges: Mapping[str, Any] | Any,
+    *,
+    edge_weight: Any = None,
+    culprit: str = "nodes",
+    edge_culprit: str = "edges",
+) -> Data:
+    """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
+
+    Nodes have ``id``, ``label``, ``split`` or masks, and ``x``, each if known; edges have ``source``, ``target`` and
+    perhaps ``weight``.
+    """
+    data = Data()
+    number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
+    if "x" in nodes:
+        data.x = as_features(nodes["x"], f"{culprit}: features")
+    else:
+        data.num_nodes = number
+    ids = nodes.get("id")
+    if ids is not None and not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(number))):
+        data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
+    if isinstance(edges, Mapping):
+        pairs, edge_weight = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
+        data.edge_index = torch.from_numpy(pairs)
+    elif edges is not None:
+        data.edge_index, edge_weight = _pairs(edges, edge_weight)
+    if edge_weight is not None:
+        data.edge_weight = as_tensor(_as_floats(edge_weight, f"{edge_culprit}: weights"), "weights must be numbers")
+    if "label" in nodes:
+        data.y, names = encoded_labels(nodes["label"], f"{culprit}: labels")
+        if names is not None:
+            data.label_names = names
+    for mask, values in _masks(nodes, culprit).items():
+        data[mask] = torch.from_numpy(values)
+    return data
+
+
+def _as_floats(values: Any, culprit: str) -> Any:
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{culprit} must be numbers") from None
+
+
+def _checked_ids(ids: Array, culprit: str) -> Array:
+    missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
+    if missing is not None:
+        raise InputError(f"{culprit} has none in row {missing}")
+    known: set[Any] = set()
+    for value in ids.tolist():
+        if value in known:
+            raise InputError(f"{culprit} names node {value!r} twice")
+        known.add(value)
+    return ids
+
+
+def _ends_by_id(
+    edges: Mapping[str, Any], ids: Array | None, number: int, culprit: str
+) -> tuple[NDArray[np.int64], Any]:
+    """Numbers of nodes (2, edges) and weights, None if there are none."""
+    ends = []
+    for name in ("source", "target"):
+        if name not in edges:
+            raise InputError(f"{culprit}: column {name!r} is missing; there are {', '.join(edges) or 'none'}")
+        ends.append(np.asarray(edges[name]))
+    own = np.arange(number) if ids is None else ids
+    # Text and numbers may name the same node: a table that was read as text beside one that was not.
+    as_text = any(end.dtype.kind not in "iu" for end in ends) or own.dtype.kind not in "iu"
+    place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
+    found = []
+    for end in ends:
+        values = [str(value) for value in end.tolist()] if as_text else end.tolist()
+        rows = np.fromiter((place.get(value, -1) for value in values), dtype=np.int64, count=len(values))
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown):
+            raise InputError(f"{culprit}: row {unknown[0]} names node {values[unknown[0]]!r}, which no node is called")
+        found.append(rows)
+    return np.stack(found), edges.get("weight")
+
+
+def _masks(nodes: Mapping[str, Any], culprit: str) -> dict[str, NDArray[np.bool_]]:
+    masks = {mask: _booleans(nodes[mask], f"{culprit}: {mask}") for mask in MASKS if mask in nodes}
+    if "split" not in nodes:
+        return masks
+    words = ["" if _is_missing(word) else str(word).strip().lower() for word in nodes["split"].tolist()]
+    unknown = next((word for word in words if word and word not in SPLITS), None)
+    if unknown:
+        raise InputError(f"{culprit}: 'split' has {unknown!r}; known: train, val, test")
+    named = np.array([SPLITS.get(word, "") for word in words])
+    return masks | {mask: named == mask for mask in MASKS if bool((named == mask).any())}
+
+
+def _booleans(values: Any, culprit: str) -> NDArray[np.bool_]:
+    array = np.asarray(values)
+    if array.dtype == bool:
+        return array
+    words = [str(value).strip().lower() for value in array.tolist()]
+    wrong = next((word for word in words if word not in (*YES, *NO)), None)
+    if wrong is not None:
+        raise InputError(f"{culprit} must be true or false, got {wrong!r}")
+    return np.array([word in YES for word in words])
+
+
+# ------------------------------------------------------------------------------------------------------------- labels
+
+
+def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
+    """Labels as whole numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
+
+    Whole numbers stand for themselves (None). None, NaN, "" and -1 are no label.
+    """
+    if isinstance(y, Tensor):
+        return y, None
+    array = y if isinstance(y, np.ndarray) else object_array(list(y)) if _is_ragged(y) else np.asarray(y)
+    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim == 2):
+        return as_tensor(array, f"{culprit} must be numbers"), None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
+    values = array.tolist()
+    missing = np.array([_is_missing(value) or _is_minus_one(value) for value in values], dtype=bool)
+    known = [value for value, absent in zip(values, missing, strict=True) if not absent]
+    codes = np.full(len(values), -1, dtype=np.int64)
+    if all(_is_whole(value) for value in known):
+        codes[~missing] = [int(value) for value in known]
+        return torch.from_numpy(codes), None
+    if any(isinstance(value, float) for value in known):
+        wrong = next(value for value in known if isinstance(value, float))
+        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}")
+    kinds = {isinstance(value, str) for value in known}
+    if len(kinds) > 1:
+        raise InputError(f"{culprit} must be all text or all numbers, got both")
+    names, codes[~missing] = np.unique(np.array(known), return_inverse=True)
+    return torch.from_numpy(codes), names
+
+
+def object_array(values: Sequence[Any]) -> Array:
+    """A value an entry, whatever they are."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    kinds = {type(value) for value in values}
+    # Plain types where all are of one, so that names sort and are saved.
+    return np.array(values) if kinds in ({int}, {str}, {bool}) else array
+
+
+def _is_ragged(y: Any) -> bool:
+    return isinstance(y, list | tuple) and any(value is None or isinstance(value, str) for value in y)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, pandas' NA and NaT, and the empty text."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    return bool(isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real)
+
+
+def _is_minus_one(value: Any) -> bool:
+    return _is_whole(value) and int(value) == -1
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and float(value).is_integer()

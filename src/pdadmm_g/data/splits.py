@@ -1,0 +1,85 @@
+"""Which nodes train and which validate, where that is not said, or said several times over."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..config import ModelConfig
+from ..errors import InputError
+from .checks import MASKS, hard_labels
+
+#: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
+MOST = 500
+WITHOUT = (
+    "there are no validation nodes: nothing is chosen by the data, and the last epoch is kept; this costs accuracy"
+)
+
+
+def with_masks(
+    data: Data, config: ModelConfig, *, seed: int, counted: Tensor | None = None
+) -> tuple[Data, tuple[str, ...]]:
+    """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
+
+    Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
+    nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience).
+    """
+    data, reasons = one_split(data, config.split)
+    if data.y is None:
+        return data, reasons
+    labels = hard_labels(data)
+    if "train_mask" not in data:
+        data.train_mask = labels >= 0
+        for mask in MASKS[1:]:
+            if mask in data:
+                data.train_mask = data.train_mask & ~data[mask]
+        reasons += (f"there is no train_mask: all {int(data.train_mask.sum())} nodes with a label are for training",)
+    if "val_mask" in data or config.patience is None or not config.validation:
+        if config.patience is not None and not ("val_mask" in data and bool(data.val_mask.any())):
+            reasons += (WITHOUT,)
+        return data, reasons
+    nodes = data.train_mask & (labels >= 0)
+    nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
+    aside = _set_aside(nodes, labels[nodes], config.validation, seed)
+    if not len(aside):
+        warnings.warn(f"{WITHOUT}; there are too few labels to set some aside", stacklevel=2)
+        return data, (*reasons, f"{WITHOUT}; there are too few labels to set some aside")
+    data.val_mask = torch.zeros_like(data.train_mask)
+    data.val_mask[aside] = True
+    data.train_mask = data.train_mask & ~data.val_mask
+    what = f"{len(aside)} of the {len(nodes)} nodes with a label for training, some of each class, validate instead"
+    remedy = "" if config.refit else "; refit trains on them too in the end"
+    return data, (*reasons, f"there is no val_mask: {what}{remedy}")
+
+
+def one_split(data: Data, split: int | None) -> tuple[Data, tuple[str, ...]]:
+    """The same graph with one column of each mask, where these have several; its entry ``split`` says which."""
+    data = copy.copy(data)
+    several = [mask for mask in MASKS if mask in data and data[mask].ndim == 2]
+    if not several:
+        if split is not None and data.get("split") != split:
+            raise InputError(f"split = {split}, but the masks are of one split: leave it out")
+        return data, ()
+    count = min(data[mask].shape[1] for mask in several)
+    if split is not None and split >= count:
+        raise InputError(f"split = {split}, but the masks are of {count} splits: 0 to {count - 1}")
+    for mask in several:
+        data[mask] = data[mask][:, split or 0]
+    data.split = split or 0
+    return data, (f"the masks are of {count} splits: the first is taken, split names another",) if split is None else ()
+
+
+def _set_aside(nodes: Tensor, labels: Tensor, share: float, seed: int) -> Tensor:
+    """So large a share of the nodes of each class, at least one, at the most all but one, and not too many in all."""
+    share = min(share, MOST / max(1, len(nodes)))
+    generator = torch.Generator().manual_seed(seed)
+    chosen = []
+    for label in labels.unique():
+        own = nodes[labels == label]
+        number = min(max(1, round(share * len(own))), len(own) - 1)
+        chosen.append(own[torch.randperm(len(own), generator=generator)[:number]])
+    return torch.cat(chosen).sort().values if chosen else nodes

@@ -1,0 +1,159 @@
+"""Graphs in files that people have: tables of nodes and edges (CSV, TSV, Parquet), and GraphML.
+
+Nodes: ``id`` (text or numbers; without it nodes are numbered in their order), ``label`` (empty where none is known),
+``split`` (train, val, test or empty; or columns ``train_mask`` and so on), and each other column a feature. Edges:
+``source`` and ``target``, by the ids of nodes, and perhaps ``weight``.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from ..config import NODE_TABLES
+from ..errors import InputError
+from .adapters import KNOWN, from_networkx, graph_of_columns, object_array
+from .graph_files import check_file, first_line
+
+Array = NDArray[Any]
+#: Columns of text by name, and those that are numbers side by side.
+Columns = tuple[dict[str, Any], Array | None]
+
+#: What separates the columns of a table by its ending; None where it is no text.
+SEPARATORS = dict(zip(NODE_TABLES, (",", "\t", None), strict=True))
+#: Rows that are turned into numbers at a time.
+ROWS = 20_000
+NUMBER = re.compile(r"[+-]?\d{1,18}")
+
+
+def read_tables(nodes: Path, edges: Path | None) -> Data:
+    """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'."""
+    columns, matrix = _read(nodes, KNOWN)
+    if matrix is not None:
+        columns["x"] = matrix
+    if "label" in columns:
+        columns["label"] = _whole_numbers(columns["label"])
+    ends = None
+    if edges is not None:
+        ends, weight = _read(edges, ("source", "target"), ("weight",))
+        if weight is not None:
+            ends["weight"] = weight[:, 0]
+    return graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges))
+
+
+def read_graphml(path: Path) -> Data:
+    """The graph of a GraphML file; its attributes are as those of a ``networkx`` graph."""
+    import networkx
+
+    check_file(path)
+    try:
+        graph = networkx.read_graphml(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
+    except Exception as error:  # the parser raises many kinds on a file of another kind
+        raise InputError(f"{path}: cannot read as GraphML: {first_line(error)}") from None
+    return from_networkx(graph, str(path))
+
+
+def _read(path: Path, text: Sequence[str], numbers: Sequence[str] | None = None) -> Columns:
+    """Columns by their names, those in ``text`` as they stand, and ``numbers``, or all others, as one matrix."""
+    check_file(path)
+    if path.suffix not in SEPARATORS:
+        raise InputError(f"{path}: must end in {', '.join(SEPARATORS)}: a table of nodes or edges")
+    separator = SEPARATORS[path.suffix]
+    read = _read_parquet(path, text, numbers) if separator is None else _read_text(path, separator, text, numbers)
+    known, matrix = read
+    if numbers is None and not any(len(column) for column in (*known.values(), () if matrix is None else matrix)):
+        raise InputError(f"{path}: there is no row")
+    return read
+
+
+def _read_text(path: Path, separator: str, text: Sequence[str], numbers: Sequence[str] | None) -> Columns:
+    try:
+        # A mark of the byte order, which spreadsheets write, is no part of the first name.
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter=separator, strict=True)
+            header = [name.strip() for name in next(rows, [])]
+            places = {name: place for place, name in enumerate(header)}
+            if len(places) < len(header) or not header:
+                raise InputError(f"{path}: the first row must name the columns, each once")
+            wanted = [name for name in header if (name in numbers if numbers is not None else name not in text)]
+            own: dict[str, list[str]] = {name: [] for name in text if name in places}
+            blocks = []
+            for first, block in _blocks(rows, header, path):
+                for name, values in own.items():
+                    values += [row[places[name]] for row in block]
+                blocks.append(_matrix(block, first, {name: places[name] for name in wanted}, path))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
+    except csv.Error as error:
+        raise InputError(f"{path}: line {rows.line_num}: {error}") from None
+    matrix = np.concatenate(blocks) if wanted and blocks else None
+    return {name: np.array(values, dtype=object) for name, values in own.items()}, matrix
+
+
+def _blocks(rows: Iterator[list[str]], header: list[str], path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+    """Rows in blocks, each with the number of its first; empty lines are left out."""
+    rows, first = (row for row in rows if row), 0
+    while block := list(islice(rows, ROWS)):
+        for number, row in enumerate(block, start=first):
+            if len(row) != len(header):
+                raise InputError(f"{path}: row {number} has {len(row)} columns, the first line names {len(header)}")
+        yield first, block
+        first += len(block)
+
+
+def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Path) -> Array:
+    """The columns at these places as numbers."""
+    order = list(places.values())
+    try:
+        return np.array([[row[place] for place in order] for row in block], dtype=np.float32)
+    except ValueError:
+        for number, row in enumerate(block, start=first):
+            for name, place in places.items():
+                try:
+                    float(row[place])
+                except ValueError:
+                    rule = f"column {name!r} must be numbers, but row {number} has {row[place]!r}"
+                    raise InputError(f"{path}: {rule}; no features are {', '.join(KNOWN)}") from None
+        raise
+
+
+def _whole_numbers(labels: Array) -> Array:
+    """Labels that are all whole numbers, or none, as such: text has no other way to say so."""
+    values = labels.tolist()
+    if any(isinstance(value, str) and value.strip() and not NUMBER.fullmatch(value.strip()) for value in values):
+        return labels
+    numbers = [int(value) if isinstance(value, str) and value.strip() else value for value in values]
+    return np.array(numbers, dtype=object)
+
+
+def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None) -> Columns:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError(f"{path}: Parquet tables need pyarrow: pip install 'pdadmm-g[parquet]'") from None
+    from .parquet import floats
+
+    try:
+        table = pq.read_table(path)
+    except Exception:  # pyarrow raises many kinds on a damaged file
+        raise InputError(f"{path}: cannot read as Parquet: damaged, or of another kind") from None
+    names = table.column_names
+    own = {name: table.column(name).to_pylist() for name in text if name in names}
+    wanted = [name for name in names if (name in numbers if numbers is not None else name not in text)]
+    columns = [floats(table.column(name), f"{path}: column {name!r}") for name in wanted]
+    matrix = None
+    if columns:
+        matrix = columns[0] if columns[0].ndim == 2 and len(columns) == 1 else np.stack(columns, axis=1)
+    return {name: object_array(values) for name, values in own.items()}, matrix

@@ -1,0 +1,94 @@
+"""Training again on all labels, those that validated included, with what was chosen with their help."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ..config import ModelConfig
+from ..data.checks import hard_labels
+from ..data.splits import with_masks
+from ..data.weights import row_weights
+from .fit import fit
+from .prepare import prepare_graph
+from .problem import Problem
+from .records import Record
+from .train import TrainingResult
+
+
+def refit(
+    data: Data, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
+) -> tuple[Problem, TrainingResult, str]:
+    """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
+
+    The settings are those that were chosen, where ``given`` left that open. The epochs are as many as led to the
+    weights that were kept, dealt evenly to the stages. The history stays that by which they were chosen.
+    """
+    data, rows, weights = _all_labels(data, given, seed, sample_weight)
+    config = _settings(problem.config, result)
+    if given.weight_decay is None and config.weight_decay is not None:
+        # The risk is a sum over rows: with more of them the same pull needs a larger weight.
+        config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
+    whole = prepare_graph(data, config, seed=seed, sample_weight=weights)
+    again = fit(whole, seed=seed)
+    if again.status.is_failure:
+        why = f"training again on all labels failed ({again.status.name}): the model is the one before"
+        return problem, result, why
+    number = f"{config.rounds} rounds" if config.unlabelled else f"{config.epochs} epochs a stage"
+    why = f"trained again on all {rows} labels, {number}: those that validated are among them"
+    kept = dataclasses.replace(problem.config, weight_decay=config.weight_decay)
+    seconds = result.seconds + again.seconds
+    again.history, again.seconds = result.history, seconds
+    return dataclasses.replace(whole, config=kept), again, why
+
+
+def _all_labels(data: Data, given: ModelConfig, seed: int, sample_weight: Any) -> tuple[Data, int, Tensor | None]:
+    """The graph with all its training and validation nodes as training nodes, their number, and what nodes weigh."""
+    before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
+    after, _ = with_masks(data, given, seed=seed)
+    data = copy.copy(before)
+    data.train_mask = (before.train_mask | after.val_mask) & (hard_labels(data) >= 0)
+    data.val_mask = torch.zeros_like(data.train_mask)
+    weights = None
+    if sample_weight is not None:
+        training = before.train_mask.nonzero().view(-1)
+        everyone = torch.arange(data.num_nodes)
+        if len(sample_weight) == data.num_nodes:
+            weights = row_weights(sample_weight, everyone, data.num_nodes)
+        else:
+            weights = torch.ones(data.num_nodes, dtype=torch.float64)
+            weights[training] = row_weights(sample_weight, training, data.num_nodes)
+    return data, int(data.train_mask.sum()), weights
+
+
+def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:
+    """What was chosen, for training to a fixed end."""
+    fixed: dict[str, Any] = {"patience": None, "validation": 0.0, "refit": False, "split": None}
+    kept = [_best([record for record in result.history if record["stage"] == stage]) for stage in _stages(result)]
+    if config.unlabelled:
+        depth = len(result.model.linears)
+        rounds = max(record["round"] for record, _ in kept)
+        fixed |= {"rounds": max(1, rounds), "layers": depth, "stages": (depth,), "plan": None}
+    else:
+        fixed["epochs"] = math.ceil(sum(epochs for _, epochs in kept) / len(kept))
+    return dataclasses.replace(config, **fixed)
+
+
+def _stages(result: TrainingResult) -> list[int]:
+    return sorted({record["stage"] for record in result.history})
+
+
+def _best(records: list[Record]) -> tuple[Record, int]:
+    """The epoch of a stage with the best validation, as it was kept, and how many epochs there were up to it."""
+    scored = [(place, record) for place, record in enumerate(records, start=1) if record["val_accuracy"] is not None]
+    place, record = max(
+        scored or [(len(records), records[-1])],
+        key=lambda each: (each[1]["val_accuracy"] or 0.0, -(each[1]["val_loss"] or 0.0), -each[0]),
+    )
+    return record, place

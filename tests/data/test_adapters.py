@@ -1,0 +1,230 @@
+"""One small graph in everything that people have graphs in: the same predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from pdadmm_g import GAMLPClassifier, InputError, as_graph
+
+NAMES = np.array(["ant", "bee"])
+IDS = [f"node {number}" for number in range(20)]
+SPLIT = ["train", "train", "train", "val", "val", "val", "", "", "", ""] * 2
+
+
+def classifier(**settings: Any) -> GAMLPClassifier:
+    fixed = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "hops", "hops": 2, "normalize": "unit"}
+    return GAMLPClassifier(**fixed | {"weight_decay": 0.1, "unlabelled": 0, "random_state": 0} | settings)
+
+
+def node_table(data: Data) -> pd.DataFrame:
+    features = pd.DataFrame(data.x.numpy(), columns=[f"feature {place}" for place in range(5)])
+    return features.assign(id=IDS, label=NAMES[data.y.numpy()], split=SPLIT)
+
+
+def edge_table(data: Data) -> pd.DataFrame:
+    sources, targets = data.edge_index.tolist()
+    return pd.DataFrame({"source": [IDS[a] for a in sources], "target": [IDS[b] for b in targets]})
+
+
+def as_networkx(data: Data) -> networkx.Graph:
+    graph = networkx.Graph()
+    for number, name in enumerate(IDS):
+        label, split = str(NAMES[data.y[number]]), SPLIT[number]
+        graph.add_node(name, x=data.x[number].tolist(), label=label, split=split)
+    graph.add_edges_from((IDS[a], IDS[b]) for a, b in data.edge_index.T.tolist())
+    return graph
+
+
+class FakeDgl:
+    """What we use of a DGL graph."""
+
+    def __init__(self, data: Data) -> None:
+        self.ndata = {"feat": data.x, "label": data.y, "train_mask": data.train_mask, "val_mask": data.val_mask}
+        self.edata: dict[str, torch.Tensor] = {}
+        self._edges = data.edge_index
+
+    def edges(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._edges[0], self._edges[1]
+
+    def num_nodes(self) -> int:
+        return 20
+
+
+def with_arrays(data: Data) -> Data:
+    arrays = {name: data[name].numpy() for name in ("x", "edge_index", "y", "train_mask", "val_mask")}
+    return Data(**arrays)
+
+
+def with_transposed_adjacency(data: Data) -> Data:
+    sources, targets = data.edge_index
+    adjacency = torch.sparse_coo_tensor(torch.stack([targets, sources]), torch.ones(len(sources)), (20, 20))
+    masks = {name: data[name] for name in ("train_mask", "val_mask")}
+    return Data(x=data.x, y=data.y, adj_t=adjacency.to_sparse_csr(), **masks)
+
+
+def with_sparse_features(data: Data) -> Data:
+    changed = data.clone()
+    changed.x = scipy.sparse.csr_matrix(data.x.numpy())
+    return changed
+
+
+GRAPHS = {
+    "arrays in a Data": with_arrays,
+    "adj_t": with_transposed_adjacency,
+    "scipy features": with_sparse_features,
+    "networkx": as_networkx,
+    "DGL": FakeDgl,
+    "tables": lambda data: as_graph(node_table(data), edge_index=edge_table(data)),
+    "index as id": lambda data: as_graph(node_table(data).set_index("id"), edge_index=edge_table(data)),
+    "lists as x": lambda data: as_graph(
+        pd.DataFrame({"id": IDS, "x": data.x.tolist(), "label": NAMES[data.y], "split": SPLIT}),
+        edge_index=edge_table(data),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_every_way_in_gives_the_same_predictions(tiny_graph: Data, kind: str) -> None:
+    expected = classifier().fit(tiny_graph)
+    graph = GRAPHS[kind](tiny_graph)
+    clf = classifier().fit(graph)
+    tolerance = 1e-6 if kind == "scipy features" else 0  # sums of a row in another order
+    np.testing.assert_allclose(clf.predict_proba(graph), expected.predict_proba(tiny_graph), rtol=0, atol=tolerance)
+    names = clf.classes_.tolist()
+    assert names in ([0, 1], ["ant", "bee"])
+    assert clf.predict(graph).tolist() == [names[label] for label in expected.predict(tiny_graph)]
+    assert clf.score(graph, tiny_graph.test_mask) == expected.score(tiny_graph)
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "list", "adjacency", "table"])
+def test_features_labels_and_edges(tiny_graph: Data, kind: str) -> None:
+    """Beside a matrix, edges of any kind; labels that are not there are of nodes without one."""
+    sources, targets = tiny_graph.edge_index.numpy()
+    adjacency = scipy.sparse.coo_array((np.ones(len(sources)), (sources, targets)), shape=(20, 20))
+    table = pd.DataFrame({"source": sources, "target": targets})
+    edges = {
+        "array": tiny_graph.edge_index.numpy(), "tensor": tiny_graph.edge_index,
+        "list": tiny_graph.edge_index.tolist(), "adjacency": adjacency, "table": table,
+    }[kind]  # fmt: skip
+    y = [None if number % 10 > 5 else str(NAMES[label]) for number, label in enumerate(tiny_graph.y)]
+    X = tiny_graph.x.numpy()
+    clf = classifier().fit(X, y, edges)
+    assert clf.classes_.tolist() == ["ant", "bee"]
+    assert clf.predict(X, edge_index=edges).tolist() == NAMES[tiny_graph.y].tolist()
+    assert clf.score(X, y, edge_index=edges) == 1.0
+    assert clf.predict(X, [0, 19], edge_index=edges).tolist() == ["ant", "bee"]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), "", -1, pd.NA])
+def test_what_counts_as_no_label(nothing: Any) -> None:
+    graph = as_graph(np.ones((3, 1)), [nothing, "b", "a"], [[0], [1]])
+    assert (graph.y.tolist(), graph.label_names.tolist()) == ([-1, 1, 0], ["a", "b"])
+    numbers = as_graph(np.ones((3, 1)), np.array([nothing, 4, 2], dtype=object), [[0], [1]])
+    assert (numbers.y.tolist(), numbers.get("label_names")) == ([-1, 4, 2], None)
+
+
+def test_predictions_are_under_the_names_that_people_gave(tiny_graph: Data) -> None:
+    nodes, edges = node_table(tiny_graph), edge_table(tiny_graph)
+    clf = classifier().fit(nodes, edge_index=edges)
+    table = pd.DataFrame(clf.predictions(nodes, edge_index=edges, probabilities=True))
+    assert table.columns.tolist() == ["node", "label", "probability", "probability_ant", "probability_bee"]
+    assert table["node"].tolist() == IDS
+    assert table["label"].tolist() == NAMES[tiny_graph.y].tolist()
+    assert np.array_equal(table["probability"], table[["probability_ant", "probability_bee"]].max(axis=1))
+
+
+def test_labels_with_names_are_saved_and_weighed(tiny_graph: Data, tmp_path: Any) -> None:
+    graph = as_networkx(tiny_graph)
+    clf = classifier(class_weight={"bee": 3}).fit(graph)
+    numbered = classifier(class_weight={1: 3}).fit(tiny_graph)
+    assert np.array_equal(clf.predict_proba(graph), numbered.predict_proba(tiny_graph))
+    clf.save(tmp_path / "model.safetensors")
+    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
+    assert loaded.predict(graph).tolist() == clf.predict(graph).tolist()
+    with pytest.raises(InputError, match="names class wasp, which no training row has; there are ant, bee"):
+        classifier(class_weight={"wasp": 3}).fit(graph)
+
+
+def test_weights_of_every_kind_are_the_same(tiny_graph: Data) -> None:
+    generator = np.random.default_rng(0)
+    matrix = np.triu(generator.random((20, 20)) * (np.arange(20)[:, None] // 10 == np.arange(20) // 10), 1)
+    sources, targets = np.nonzero(matrix)
+    weights = matrix[sources, targets]
+    pairs = np.stack([sources, targets])
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(20))
+    graph.add_weighted_edges_from(zip(sources.tolist(), targets.tolist(), weights.tolist(), strict=True))
+    table = pd.DataFrame({"source": sources, "target": targets, "weight": weights})
+    X = tiny_graph.x.numpy()
+    found = [
+        as_graph(X, edge_index=pairs, edge_weight=weights),
+        as_graph(X, edge_index=scipy.sparse.csr_array(matrix)),
+        as_graph(pd.DataFrame(X, columns=list("abcde")), edge_index=table),
+        Data(x=tiny_graph.x, edge_index=torch.from_numpy(pairs), edge_attr=torch.from_numpy(weights)[:, None]),
+    ]
+    clf = classifier().fit(tiny_graph)
+    expected = clf.predict_proba(found[0])
+    for other in found[1:]:
+        np.testing.assert_allclose(clf.predict_proba(other), expected, atol=1e-6)
+    assert sorted(as_graph(graph).edge_weight.tolist()) == sorted([*weights.tolist(), *weights.tolist()])
+    assert not np.allclose(clf.predict_proba(X, edge_index=pairs), expected, atol=1e-3)
+
+
+REFUSED = {
+    "labels beside a graph": (lambda g: as_graph(g, [0] * 20), "y is given beside a graph, which has its own"),
+    "several kinds of nodes": (lambda _: as_graph(HeteroData()), "HeteroData has several kinds of nodes"),
+    "sample_weight in third place": (
+        lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), np.ones(20)),
+        r"edge_index must have shape \(2, edges\), got \(20,\); weights of rows are sample_weight",
+    ),
+    "no square": (lambda g: as_graph(g.x, None, scipy.sparse.eye_array(3, 4)), "an adjacency must be square"),
+    "unknown id": (
+        lambda g: as_graph(node_table(g), edge_index=pd.DataFrame({"source": ["node 1"], "target": ["nobody"]})),
+        "edges: row 0 names node 'nobody', which no node is called",
+    ),
+    "id twice": (
+        lambda g: as_graph(node_table(g).assign(id="one"), edge_index=edge_table(g)), "names node 'one' twice",
+    ),
+    "columns": (
+        lambda g: as_graph(node_table(g), edge_index=edge_table(g).rename(columns={"source": "from"})),
+        "edges: column 'source' is missing; there are from, target",
+    ),
+    "text as feature": (
+        lambda g: as_graph(node_table(g).assign(name="x y"), edge_index=edge_table(g)),
+        "nodes: column 'name' must be numbers",
+    ),
+    "split": (lambda g: as_graph(node_table(g).assign(split="all"), edge_index=edge_table(g)), "'split' has 'all'"),
+    "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all numbers, got both"),
+    "fractions": (lambda g: as_graph(g.x, [0.5, 1.0] * 10, [[0], [1]]), "must be whole numbers or text, got 0.5"),
+    "weights without edges": (
+        lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), edge_weight=[1]), "edge_weight is given without edges",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_meant_is_refused(tiny_graph: Data, name: str) -> None:
+    call, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        call(tiny_graph)
+
+
+def test_a_networkx_graph_keeps_its_direction() -> None:
+    graph = networkx.DiGraph([("b", "a"), ("c", "b")])
+    assert as_graph(graph).edge_index.tolist() == [[0, 2], [1, 0]]
+    assert as_graph(graph.to_undirected()).edge_index.shape == (2, 4)
+    numbers = networkx.Graph()
+    numbers.add_node("p", size=1.0, height=2, name="any")
+    numbers.add_node("q", size=3.0, height=4, name="text")
+    assert as_graph(numbers).x.tolist() == [[1, 2], [3, 4]]
+    numbers.add_node("r", size=1.0)
+    with pytest.raises(InputError, match="node 'r' has no 'height', which is a feature of others"):
+        as_graph(numbers)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier
+
+SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}
+FIXED = SMALL | {"augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1, "unlabelled": 0}
+
+
+def test_it_is_training_on_all_labels_with_what_was_kept(tiny_graph: Data) -> None:
+    chosen = GAMLPClassifier(**FIXED, refit=False).fit(tiny_graph)
+    clf = GAMLPClassifier(**FIXED, refit=True).fit(tiny_graph)
+    assert clf.history_ == [record | {"seconds": clf.history_[i]["seconds"], "workers": clf.history_[i]["workers"]}
+                            for i, record in enumerate(chosen.history_)]  # fmt: skip
+    kept = []
+    for stage in (1, 2):
+        own = [(record["val_accuracy"], -record["val_loss"]) for record in chosen.history_ if record["stage"] == stage]
+        kept.append(own.index(max(own)) + 1)
+    together = tiny_graph.clone()
+    together.train_mask = tiny_graph.train_mask | tiny_graph.val_mask
+    together.val_mask = torch.zeros(20, dtype=torch.bool)
+    epochs = -(-sum(kept) // 2)
+    expected = GAMLPClassifier(**FIXED | {"epochs": epochs, "patience": None}).fit(together)
+    assert np.array_equal(clf.predict_proba(tiny_graph), expected.predict_proba(tiny_graph))
+    assert f"trained again on all 12 labels, {epochs} epochs a stage" in clf.choices_[-1]
+
+
+def test_what_was_chosen_stays_and_what_was_set_aside_comes_back() -> None:
+    data = communities(60, labels=10)
+    del data.val_mask, data.test_mask
+    weights = np.where(data.train_mask.numpy(), 2.0, 1.0)
+    clf = GAMLPClassifier(**SMALL, unlabelled=0).fit(data, sample_weight=weights)
+    again = GAMLPClassifier(**SMALL, unlabelled=0, refit=True).fit(data, sample_weight=weights)
+    names = ("augment", "hops", "normalize", "teleport", "directed")
+    assert [getattr(again.config_, name) for name in names] == [getattr(clf.config_, name) for name in names]
+    assert again.config_.weight_decay == pytest.approx(clf.config_.weight_decay * 30 / 24)
+    assert "trained again on all 30 labels" in again.choices_[-1]
+    some = GAMLPClassifier(**SMALL, unlabelled=0, refit=True).fit(data, sample_weight=weights[data.train_mask])
+    assert np.array_equal(some.predict_proba(data), again.predict_proba(data))
+
+
+def test_nodes_without_labels_teach_again() -> None:
+    data = communities(noise=3.0)
+    clf = GAMLPClassifier(**SMALL, unlabelled=30, rounds=2, refit=True).fit(data)
+    assert "rounds: those that validated are among them" in clf.choices_[-1]
+    assert clf.score(data) > 0.5
+
+
+def test_without_validation_nodes_there_is_nothing_to_add(tiny_graph: Data) -> None:
+    tiny_graph.val_mask = torch.zeros(20, dtype=torch.bool)
+    clf = GAMLPClassifier(**FIXED, refit=True).fit(tiny_graph)
+    assert not any("again" in choice for choice in clf.choices_)
