@@ -100,7 +100,7 @@ def choose_augmentation(
                 augment = augmentation(candidate)
                 augment.basis = like.basis
                 parted = [labels[part] for part in parts]
-                found.append((_linear_score(augment.fit_rows(rows), parted, weights, config.scoring), candidate))
+                found.append((linear_score(augment.fit_rows(rows), parted, weights, config.scoring), candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
     others = [each[0] for each, candidate in found if candidate is not choice]
@@ -168,7 +168,7 @@ def _candidates(
         yield candidate, augment.propagated(data, nodes)
 
 
-def _linear_score(
+def linear_score(
     X: Tensor, labels: list[Tensor], weights: Tensor | None = None, scoring: str | Scorer = "accuracy"
 ) -> tuple[float, float]:
     r"""Validation score and minus squared error of the best of a few ridge regressions on the classes.

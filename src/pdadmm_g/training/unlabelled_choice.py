@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
+from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
 from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
 from ..data.examples import Examples
@@ -31,16 +31,17 @@ from .train import train
 
 #: What is not given and not chosen either.
 UNLABELLED = 2000
-#: The race: averages of so many hops with such a share of the node's own features, weight decay for each labelled
-#: node, each with each, since features of larger spread need less of it; then whether single entries of the features
-#: are dropped, if most of these are zero, and sharpness, each from the first one on.
+#: Features are averages of so many hops with such a share of the node's own, each with each normalisation. Those that
+#: suit a linear model best take part in the race, with each weight decay for each labelled node, since features of
+#: larger spread need less of it; then whether single entries of the features are dropped, if most of these are zero,
+#: and sharpness, each from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
 NORMALIZATIONS: tuple[Literal["unit"], Literal["centered"]] = ("unit", "centered")
 WEIGHT_DECAYS = (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
-#: So many go on after a heat of labelled nodes alone.
-KEPT = 4
+#: So many features take part.
+KEPT = 3
 #: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
 #: the end count together.
 ROUNDS, NODES, EVAL_EVERY, LAST = 3, 1000, 5, 2
@@ -104,22 +105,19 @@ class Entry(NamedTuple):
 
     config: ModelConfig
     score: tuple[float, float]
+    #: The score before the first round, of labelled nodes alone.
+    alone: float
 
 
 class Race:
-    """Short runs, fewer from heat to heat.
-
-    First features and weight decay: all with labelled nodes alone, then the better half with the others too. Then,
-    with the best of these, what is left.
-    """
+    """Short runs: first features and weight decay, then with the best of these what is left."""
 
     def __init__(self, data: Data, rows: Rows, config: ModelConfig, seed: int) -> None:
         self.data, self.rows, self.config, self.seed = data, rows, config, seed
         like = augmentation(dataclasses.replace(config, augment="average", hops=1, normalize="unit"))
         self.source = like.source(data)
         self.basis = like.basis
-        self.alone: list[Entry] = []
-        self.taught: list[Entry] = []
+        self.entries: list[Entry] = []
         #: How its scores are named.
         self._judge = "validation" if config.scoring == "accuracy" else f"validation {scoring_name(config.scoring)}"
         self._known: dict[Any, tuple[Examples, Examples, GraphAugment]] = {}
@@ -128,24 +126,44 @@ class Race:
         """The winner; without nodes that teach, unless ``forced``, where labelled nodes alone are as accurate."""
         given = self.config
         sparse = self.source.raw is not None
-        candidates = self._variants(given, self._features(), DROP_ENTRIES[:1] if sparse else (0.0,), SHARPNESSES[:1])
+        features, decays = self._features(), self._decays()
+        known = self.rows.validation is not None
+        if known and len(features) > KEPT:
+            with task("choosing features", len(features)) as step:
+                features = sorted(features, key=lambda each: (self._suits(each), step())[0], reverse=True)[:KEPT]
+        both = [each | decay for each in features for decay in decays]
+        candidates = self._variants(given, both, DROP_ENTRIES[:1] if sparse else (0.0,), SHARPNESSES[:1])
         decided = len(candidates) == 1 and None not in (given.drop_entries if sparse else 0.0, given.sharpness)
-        if self.rows.validation is None or (decided and forced):
+        if not known or (decided and forced):
             return Choice(candidates[0], self.source, self.basis)
-        self.alone = sorted(self._entries(candidates, 0), key=_score, reverse=True)
-        best = self._best(entry.config for entry in self.alone[:KEPT])
+        best = self._best(candidates)
         if sparse:
             best = self._best(self._variants(best.config, [{}], DROP_ENTRIES[1:], ()))
         best = self._best(self._variants(best.config, [{}], (), SHARPNESSES[1:]))
-        alone = self.alone[0].score
-        if best.score[0] <= alone[0] and not forced:
-            why = f"{self._judge} {best.score[0]:.3f} with them, {alone[0]:.3f} without (short runs)"
+        alone = max(entry.alone for entry in self.entries)
+        scores = f"{self._judge} {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
+        if best.score[0] <= alone and not forced:
             without = dataclasses.replace(given, unlabelled=0)
-            return Choice(without, reasons=(f"nodes without labels do not teach: {why}",))
-        return Choice(best.config, self.source, self.basis, tuple(self._reasons(best, alone[0])))
+            return Choice(without, reasons=(f"nodes without labels do not teach: {scores}",))
+        reasons = (f"nodes without labels teach: {scores}", *self._reasons(best))
+        return Choice(best.config, self.source, self.basis, reasons)
+
+    def _suits(self, features: dict[str, Any]) -> tuple[float, float]:
+        """What a linear model makes of these features."""
+        training, validation, _ = self._features_of(dataclasses.replace(self.config, **features))
+        classes = training.y.argmax(1) if training.y.is_floating_point() else training.y
+        rows, labels = torch.cat([training.X, validation.X]), [classes.cpu(), validation.y.cpu()]
+        return linear_score(rows, labels, training.weights, self.config.scoring)
+
+    def _decays(self) -> list[dict[str, Any]]:
+        """What the weight decay may be, as far as that is left open."""
+        if self.config.weight_decay is not None:
+            return [{}]
+        weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
+        return [{"weight_decay": each * weight} for each in WEIGHT_DECAYS]
 
     def _features(self) -> list[dict[str, Any]]:
-        """What features and weight decay may be, as far as that is left open."""
+        """What features may be, as far as that is left open."""
         given = self.config
         if given.augment not in ("auto", "average"):
             operators = [{"augment": given.augment, "hops": given.hops, "teleport": given.teleport}]
@@ -153,14 +171,7 @@ class Race:
             found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in OPERATORS}
             operators = [{"augment": "average", "hops": k, "teleport": own} for k, own in found]
         kinds = NORMALIZATIONS if given.normalize == "auto" else (given.normalize,)
-        weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
-        decays = [each * weight for each in WEIGHT_DECAYS] if given.weight_decay is None else [given.weight_decay]
-        return [
-            operator | {"normalize": kind, "weight_decay": decay}
-            for operator in operators
-            for kind in kinds
-            for decay in decays
-        ]
+        return [operator | {"normalize": kind} for operator in operators for kind in kinds]
 
     def _variants(
         self, config: ModelConfig, features: Iterable[dict[str, Any]], drops: Sequence[float], sharp: Sequence[float]
@@ -173,31 +184,29 @@ class Race:
         return [dataclasses.replace(config, **feature, **other) for feature in features for other in others]
 
     def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
-        """The best of all entries with nodes that teach after these candidates have run too."""
-        known = [entry.config for entry in self.taught]
-        self.taught += self._entries([config for config in candidates if config not in known], ROUNDS)
-        return max(self.taught, key=_score)
+        """The best of all entries after these candidates have run too."""
+        known = [entry.config for entry in self.entries]
+        self.entries += self._run([config for config in candidates if config not in known])
+        return max(self.entries, key=_score)
 
-    def _entries(self, configs: Sequence[ModelConfig], rounds: int) -> list[Entry]:
+    def _run(self, configs: Sequence[ModelConfig]) -> list[Entry]:
         """Runs of these configurations, as many at a time as there are cores, each on threads of its own.
 
         Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
         """
-        with task("features"):
-            for config in configs:
-                self._features_of(config)  # here, so that no two runs make the same
+        for config in configs:
+            self._features_of(config)  # here, so that no two runs make the same
         cores = usable_cores()
         threads = self.config.threads
         at_a_time = max(1, cores // threads) if self.config.device == "cpu" else 1
-        name = "choosing features and weight decay" if not rounds else "unlabelled nodes"
         with (
             quiet(),
-            task(name, len(configs)) as step,
+            task("short runs", len(configs)) as step,
             ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool,
         ):
             try:
                 entries = []
-                for entry in pool.map(lambda config: self._entry(config, rounds), configs):
+                for entry in pool.map(self._entry, configs):
                     entries.append(entry)
                     step()
                 return entries
@@ -205,26 +214,27 @@ class Race:
                 pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
                 raise
 
-    def _entry(self, config: ModelConfig, rounds: int) -> Entry:
-        """A run of so many rounds, of labelled nodes alone if none."""
+    def _entry(self, config: ModelConfig) -> Entry:
         assert config.stages is not None
         assert config.unlabelled is not None
         depth = config.stages[0]
         pilot = dataclasses.replace(
             config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY,
-            rounds=max(rounds, 1), epochs=min(config.epochs, FIRST_EPOCHS),
-            unlabelled=min(NODES, config.unlabelled) if rounds else 0,
+            rounds=ROUNDS, epochs=min(config.epochs, FIRST_EPOCHS), unlabelled=min(NODES, config.unlabelled),
         )  # fmt: skip
         training, validation, augment = self._features_of(pilot)
-        copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training) if rounds else None
+        copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training)
         result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
-        history = [record for record in result.uninterrupted().history if not rounds or record["round"] > 0]
-        scores = list(filter(None, map(judged, history)))
-        if not scores or result.status.is_failure:
-            return Entry(config, (-math.inf, 0.0))
-        score, loss = np.mean(scores[-LAST:], axis=0).tolist()
-        return Entry(config, (score, loss))
+        history = result.uninterrupted().history
+        parts = [
+            list(filter(None, (judged(record) for record in history if bool(record["round"]) is taught)))
+            for taught in (False, True)
+        ]
+        if not all(parts) or result.status.is_failure:
+            return Entry(config, (-math.inf, 0.0), -math.inf)
+        (alone, _), (score, loss) = (np.mean(scores[-LAST:], axis=0).tolist() for scores in parts)
+        return Entry(config, (score, loss), alone)
 
     def _features_of(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
         """Rows that train and validate under these settings, and what made them."""
@@ -240,13 +250,11 @@ class Race:
             self._known[features] = Examples(X, rows.y, rows.weights), validation, augment
         return self._known[features]
 
-    def _reasons(self, best: Entry, alone: float) -> Iterable[str]:
+    def _reasons(self, best: Entry) -> Iterable[str]:
         config = best.config
-        scores = f"{self._judge} {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
-        yield f"nodes without labels teach: {scores}"
         others = [
             entry.score[0]
-            for entry in self.taught
+            for entry in self.entries
             if (entry.config.hops, entry.config.teleport, entry.config.normalize)
             != (config.hops, config.teleport, config.normalize)
         ]
