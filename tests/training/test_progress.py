@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.tasks import Event
 from pdadmm_g.training import progress
-from pdadmm_g.training.progress import Progress, TimeLeft, duration
+from pdadmm_g.training.progress import Progress, TimeLeft, duration, in_notebook
 
 
 def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +45,47 @@ def test_time_left_of_a_resumed_stage(monkeypatch: pytest.MonkeyPatch) -> None:
         "4 layers (stage 2/2), epoch 71/100: objective 1",
         "4 layers (stage 2/2), epoch 75/100: objective 1; about 50 s left of the stage",
     ]
+
+
+def test_tasks_are_named_from_the_start_and_then_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, text = [100.0], io.StringIO()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    shown = Progress(ModelConfig(layers=2), label="one: ", console=Console(file=text, width=200))
+    for done in range(4):
+        shown.task(Event("weight decay", done, 5))
+        clock[0] += 3
+    shown.task(Event("weight decay", 4, 5, seconds=12.0))
+    shown.task(Event("evaluating", 0, None))
+    assert text.getvalue().splitlines() == ["one: weight decay 0/5", "one: weight decay 2/5", "one: evaluating"]
+
+
+def test_a_bar_shows_tasks_and_epochs_in_turn() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=200, force_terminal=True)
+    with Progress(ModelConfig(layers=2), console=console) as shown:
+        shown.task(Event("choosing features", 3, 12))
+        assert "choosing features" in _bar(shown)
+        assert "3/12" in _bar(shown)
+        record = {"stage": 1, "stage_epoch": 7, "epoch": 7, "objective": 1.0, "val_accuracy": 0.5, "workers": []}
+        shown.update(record)
+        assert "2 layers" in _bar(shown)
+        assert "7/300" in _bar(shown)
+
+
+def _bar(shown: Progress) -> str:
+    assert shown._bar is not None
+    console = Console(file=io.StringIO(), width=200)
+    console.print(shown._bar.get_renderable())
+    return console.file.getvalue()
+
+
+def test_it_is_a_notebook_only_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ZMQInteractiveShell:
+        pass
+
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell))
+    assert in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not in_notebook()

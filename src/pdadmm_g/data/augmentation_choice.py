@@ -27,14 +27,15 @@ DEFAULT_TELEPORT = 0.05
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
 NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
-#: Ridges of the linear model, per training node.
+#: Weight decays of the linear model, per training node.
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-#: What makes its outputs probabilities.
-SHARP = 10.0
+#: Steps of each.
+STEPS = 50
 #: More nodes of a kind than this are not looked at.
 MOST_NODES = 1000
-#: Of more features than this their principal directions are taken, where the augmentation is left to the data.
-COMPONENTS = 256
+#: Of features with more entries than this so many principal directions are taken, where the augmentation is left to
+#: the data: all of them would take long, and are hardly better.
+MOST_ENTRIES, COMPONENTS = 20_000_000, 256
 
 
 class Choice(NamedTuple):
@@ -65,9 +66,9 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 def choose_augmentation(
     data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> Choice:
-    """``config`` with augment, hops, normalize and directed filled in: the best by score of ridge regression.
+    """``config`` with augment, hops, normalize and directed filled in: the best by score of logistic regression.
 
-    Of equally good ones, the one with the lower squared error is taken. ``weights`` are of the training nodes;
+    Of equally good ones, the one with the lower log loss is taken. ``weights`` are of the training nodes;
     nodes with probabilities count as of their most probable class. Where the augmentation is left to the data and
     there are many features, their principal directions are taken.
     """
@@ -85,7 +86,7 @@ def choose_augmentation(
         normalize = "centered" if config.normalize == "auto" else config.normalize
         config = dataclasses.replace(config, augment=augment, hops=config.hops or DEFAULT_HOPS, normalize=normalize)
         return Choice(config, reasons=(f"features: {described(config)}, the default without validation nodes",))
-    if config.augment == "auto" and config.components is None and data.x.shape[1] > COMPONENTS:
+    if config.augment == "auto" and config.components is None and data.x.numel() > MOST_ENTRIES:
         config = dataclasses.replace(config, components=COMPONENTS)
     assert config.teleport is not None
     like = augmentation(dataclasses.replace(config, augment="hops", hops=1, normalize="none"))
@@ -171,32 +172,37 @@ def _candidates(
 def linear_score(
     X: Tensor, labels: list[Tensor], weights: Tensor | None = None, scoring: str | Scorer = "accuracy"
 ) -> tuple[float, float]:
-    r"""Validation score and minus squared error of the best of a few ridge regressions on the classes.
+    r"""Validation score and minus log loss of the best of a few logistic regressions, ``X`` being all rows.
 
-    .. math:: \min_B \sum_i w_i \|x_i B - t_i\|^2 + \lambda \sum_i w_i \|B\|^2,
+    .. math:: \min_{B, b} \sum_i w_i \, R(x_i B + b; t_i) + \tfrac{\lambda}{2} \sum_i w_i \|B\|^2
 
-    with x and t centred; solved for as many unknowns a class as there are rows or columns, whichever are fewer.
+    by Newton steps with the one Hessian that bounds all others, :math:`\tfrac12 X^T \mathrm{diag}(w) X + \lambda I`
+    (Böhning 1992): it is factored once, and no step goes up.
     """
     training, validation = X.cpu().double().split([len(part) for part in labels])
     classes, y = labels[0].unique(return_inverse=True)
-    w = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.cpu().double()
+    w = torch.ones(len(y), 1, dtype=torch.float64) if weights is None else weights.cpu().double()[:, None]
     t = torch.eye(len(classes), dtype=torch.float64)[y]
-    t_val = (labels[1][:, None] == classes).double()
-    means = [(w @ part) / w.sum() for part in (training, t)]
-    rows, targets = ((part - mean) * w.sqrt()[:, None] for part, mean in zip((training, t), means, strict=True))
-    others = validation - means[0]
-    by_rows = len(rows) < rows.shape[1]
-    gram = rows @ rows.T if by_rows else rows.T @ rows
-    places = torch.where(t_val.any(1), t_val.argmax(1), -1).numpy()
+    known = labels[1][:, None] == classes
+    places = torch.where(known.any(1), known.int().argmax(1), -1)
+    mean = (w * training).sum(0) / w.sum()
+    training, validation = training - mean, validation - mean
+    # B lies in the span of the training rows: an orthogonal basis of it makes the problem small, exactly.
+    basis = torch.linalg.qr(training.T)[0] if len(training) < training.shape[1] else None
+    if basis is not None:
+        training, validation = training @ basis, validation @ basis
+    gram = training.T @ (w * training) / (2 * w.sum())
     best = (-math.inf, -math.inf)
     for ridge in RIDGES:
-        factor = torch.linalg.cholesky(gram + ridge * w.sum() * torch.eye(len(gram), dtype=torch.float64))
-        if by_rows:
-            predicted = (others @ rows.T) @ torch.cholesky_solve(targets, factor) + means[1]
-        else:
-            predicted = others @ torch.cholesky_solve(rows.T @ targets, factor) + means[1]
-        # As probabilities, in the same order, for scores that ask for such.
-        found = score(scoring, places, torch.softmax(SHARP * predicted, 1).numpy())
-        error = float((predicted - t_val).square().sum(1).mean())
-        best = max(best, (-math.inf if found is None else found, -error))
+        factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
+        B, b = training.new_zeros(len(gram), len(classes)), ((w * t).sum(0) / w.sum()).log()
+        for _ in range(STEPS):
+            gap = w * (t - torch.softmax(training @ B + b, 1)) / w.sum()
+            B = B + torch.cholesky_solve(training.T @ gap - ridge * B, factor)
+            b = b + 2 * gap.sum(0)
+        logits = validation @ B + b
+        found = score(scoring, places.numpy(), torch.softmax(logits, 1).numpy())
+        met = places >= 0
+        loss = float(torch.nn.functional.cross_entropy(logits[met], places[met])) if bool(met.any()) else math.inf
+        best = max(best, (-math.inf if found is None else found, -loss))
     return best

@@ -30,7 +30,7 @@ from .rounds import FIRST_EPOCHS
 from .train import train
 
 #: What is not given and not chosen either.
-UNLABELLED = 2000
+UNLABELLED = 1000
 #: Features are averages of so many hops with such a share of the node's own, each with each normalisation. Those that
 #: suit a linear model best take part in the race, with each weight decay for each labelled node, since features of
 #: larger spread need less of it; then whether single entries of the features are dropped, if most of these are zero,
