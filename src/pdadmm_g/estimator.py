@@ -69,8 +69,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
     of its weight.
 
-    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``random_state``, and ``verbose``: show
-    what is being done, on standard error; by default in a notebook.
+    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``verbose`` and ``random_state``.
 
     Attributes:
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
@@ -538,6 +537,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 def _with_parameters(docstring: str) -> str:
     """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
     texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
+    texts["verbose"] = "show what is being done, on standard error [default: in a notebook]"
     texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
     lines = [
         textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
