@@ -42,8 +42,9 @@ def joblib_dumps(estimator: object) -> bytes:
 def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
     signature = inspect.signature(GAMLPClassifier.__init__).parameters
     expected = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
-    actual = {name: parameter.default for name, parameter in signature.items() if name not in ("self", "random_state")}
-    assert actual == expected
+    actual = {name: parameter.default for name, parameter in signature.items()}
+    assert {name: actual[name] for name in expected} == expected
+    assert actual.keys() - expected.keys() == {"self", "verbose", "random_state"}
 
 
 def test_the_docstring_documents_every_parameter() -> None:

@@ -14,6 +14,7 @@ from helpers.commands import SMALL, assert_refused, save
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
+from pdadmm_g.data import augmentation_choice
 from pdadmm_g.runs.train_run import train_run
 
 ALL_METHODS = ("pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc")
@@ -139,22 +140,27 @@ def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: 
     """Nodes without weight do not train the model that chooses, either."""
     seen = []
 
-    class Spy:
-        def __init__(self, C: float, **_: object) -> None:
-            self.C = C
+    def spy(X: torch.Tensor, labels: list[torch.Tensor], weights: torch.Tensor | None, *_: object) -> None:
+        seen.append((len(labels[0]), None if weights is None else weights.tolist()))
+        raise InputError("enough")
 
-        def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> None:
-            seen.append((self.C, len(y), None if sample_weight is None else sample_weight.tolist()))
-            raise InputError("enough")
-
-    monkeypatch.setattr("sklearn.linear_model.LogisticRegression", Spy)
+    monkeypatch.setattr(augmentation_choice, "_linear_score", spy)
     for weights in ([1, 2, 0, 1, 1, 2], None):
         with pytest.raises(InputError, match="enough"):
-            GAMLPClassifier(layers=2).fit(tiny_graph, sample_weight=weights)
-    (C, number, given), plain = seen
-    assert (number, given) == (5, [1, 2, 1, 1, 2])
-    assert pytest.approx(1 / 7e-4) == C
-    assert plain == (1 / (1e-4 * 6), 6, None)
+            GAMLPClassifier(layers=2, unlabelled=0).fit(tiny_graph, sample_weight=weights)
+    assert seen == [(5, [1, 2, 1, 1, 2]), (6, None)]
+
+
+def test_a_weight_of_two_in_a_linear_model_is_two_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X, validation = torch.randn(12, 4, generator=generator), torch.randn(9, 4, generator=generator)
+    y, y_val = torch.arange(12) % 3, torch.arange(9) % 3
+    times = 1 + torch.arange(12) % 2
+    weighted = augmentation_choice._linear_score(torch.cat([X, validation]), [y, y_val], times)
+    twice = X.repeat_interleave(times, 0), y.repeat_interleave(times)
+    repeated = augmentation_choice._linear_score(torch.cat([twice[0], validation]), [twice[1], y_val])
+    assert weighted == pytest.approx(repeated)
+    assert weighted != pytest.approx(augmentation_choice._linear_score(torch.cat([X, validation]), [y, y_val]))
 
 
 def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:

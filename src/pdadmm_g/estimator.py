@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,22 +18,20 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 from torch_geometric.data import Data
 
-from .config import ModelConfig, Scoring, described, label_name, settings_where
+from .config import ModelConfig, Scoring, described, label_name
 from .data.adapters import as_graph, ids_of, is_graph, labels_of
 from .data.augmentation import GraphAugment, whole_graph
-from .data.augmentation_choice import augmentation
 from .data.checks import (
     as_mask,
     as_tensor,
     check_graph,
-    check_probabilities,
     hard_labels,
-    is_soft,
     missing_label,
+    node_numbers,
+    probabilities_of,
     require_edges,
 )
 from .data.splits import one_split
-from .decoding import Check, Count, Flag, Items, Mapping, decoded
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -45,6 +42,7 @@ from .training.calibration import calibrate, check_calibration
 from .training.callback import Listener, OnEpoch
 from .training.checkpoint import Checkpointing
 from .training.fit import fit, kept
+from .training.model_file import TrainedModel, load_model, save_model
 from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.progress import Progress, in_notebook
@@ -53,20 +51,8 @@ from .training.refit import refit
 from .training.warm_start import WarmStart
 
 Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
-StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What a model file says of its estimator, beside the network."""
-
-    settings: Mapping
-    graph: Flag
-    n_features_in: Count
-    classes: Items
-    status: StatusName
 
 
 class GAMLPClassifier(ClassifierMixin, BaseEstimator):
@@ -83,8 +69,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
     of its weight.
 
-    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``random_state``, and ``verbose``: show
-    what is being done, on standard error; by default in a notebook.
+    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``verbose`` and ``random_state``.
 
     Attributes:
         model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
@@ -292,37 +277,28 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
         if config.refit and team is not None:
             raise InputError("refit is for one process or workers of its own (--workers), not for torchrun")
-        seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
-            seed = check_random_state(seed).randint(2**31)
-        if not 0 <= seed < 2**62:
-            raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
-        given = config
+        given, seed = config, self._seed()
         if checkpointing is not None:
             config = checkpointing.decided(config)
         if start is not None:
             config = start.decided(config)
         with run_tasks() as tasks:
-            problem = self._problem(X, y, sample_weight, config, int(seed), start)
+            problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
                 start.check(problem)
-            problem = problem.decided(int(seed), team)
+            problem = problem.decided(seed, team)
             listener = Listener(on_epoch)
             model = None if start is None else start.model
             with task("training"):
-                result = fit(
-                    problem, seed=int(seed), on_epoch=listener, checkpointing=checkpointing, team=team, start=model
-                )
+                result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             choices = (*problem.reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
             if config.refit and problem.validation is not None and ended:
                 assert isinstance(X, Data)
                 graph = check_graph(X)
                 with task("training on all labels"):
-                    problem, result, why = refit(
-                        graph, problem, result, given, seed=int(seed), sample_weight=sample_weight
-                    )
+                    problem, result, why = refit(graph, problem, result, given, seed=seed, sample_weight=sample_weight)
                 choices += (why,)
             elif config.calibrate:
                 choices += (calibrate(result.model, problem),)
@@ -336,7 +312,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.message_ = result.message
         self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
-        self.n_iter_, self.seed_ = len(result.history), int(seed)
+        self.n_iter_, self.seed_ = len(result.history), seed
         listener.raise_error()
         return self
 
@@ -402,7 +378,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         elif is_graph(X):
             X = as_graph(X)
         if not isinstance(X, Data):
-            soft = _probabilities(y)
+            soft = probabilities_of(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
         data, _ = one_split(check_graph(X), self.split)
         if data.y is None:
@@ -440,14 +416,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             return
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
-        # Who computed it and where is not part of the model: the same weights give the same file, byte for byte.
-        settings = {name: getattr(self.config_, name) for name in settings_where(self.config_, decides="model")}
-        if callable(self.config_.scoring):
-            del settings["scoring"]  # a function has no place in a file, and has done its work
-        about = Saved(
-            settings, self.augmentation_ is not None, self.n_features_in_, self.classes_.tolist(), self.status_.name
-        )
-        self.model_.save(path, vars(about), self.augmentation_.learned() if self.augmentation_ else None)
+        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, self.status_)
+        save_model(path, TrainedModel(*trained))
 
     def report(self, path: str | Path, data: Data | None = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
@@ -468,46 +438,27 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             from .runs.fitted import load_run  # stands above, see the contract in pyproject.toml
 
             return load_run(cls, path)
-        model, extra, tensors = GAMLP.load(path)
-        try:
-            about = decoded(Saved, extra)
-            # Files from before edges had directions do not say that they had none.
-            settings = {"directed": "symmetric"} | about.settings
-            self = cls(**dataclasses.asdict(ModelConfig.from_settings(settings)))
-            self.model_ = model.eval()
-            if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
-                raise ValueError("its weights are not in single precision")
-            self.classes_ = np.asarray(about.classes)
-            if self.classes_.ndim != 1 or len(set(about.classes)) != len(self.classes_):
-                raise ValueError("its classes are not a list of different labels")
-            if isinstance(self.class_weight, dict):
-                labels = {label_name(label): label for label in about.classes}
-                self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
-            self.n_features_in_, self.status_ = about.n_features_in, Status[about.status]
-            self.config_ = self._config()
-            if "auto" in (self.config_.augment, self.config_.normalize):
-                raise ValueError("it does not say which augmentation it was trained with")
-            if isinstance(model, GCN) != self.config_.needs_graph or (self.config_.needs_graph and not about.graph):
-                raise ValueError("its network is not that of its method")
-            self.augmentation_ = augmentation(self.config_) if about.graph else None
-            width = self.n_features_in_
-            if self.augmentation_ is not None:
-                self.augmentation_.restore(tensors, width)
-                width = self.augmentation_.width(width)
-            self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
-            self.plan_, self.message_, self.choices_ = (len(model.linears),), "", ()
-            if model.activation != self.config_.activation:
-                raise ValueError("its activation is not that of its settings")
-            if model.widths[0] != width or model.widths[-1] != len(self.classes_):
-                raise ValueError("its layers do not fit its description")
-        except KeyError as error:
-            raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
+        found = load_model(path)
+        self = cls(**dataclasses.asdict(found.config))
+        if isinstance(self.class_weight, dict):
+            labels = {label_name(label): label for label in found.classes.tolist()}
+            self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
+        self.model_, self.augmentation_, self.classes_ = found.model, found.augmentation, found.classes
+        self.n_features_in_, self.status_, self.config_ = found.features, found.status, self._config()
+        self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
+        self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+    def _seed(self) -> int:
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        if not 0 <= seed < 2**62:
+            raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
+        return int(seed)
 
     def _config(self) -> ModelConfig:
         settings = self.get_params()
@@ -531,7 +482,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
             self.n_features_in_ = data.x.shape[1]
             return problem
-        labels: Any = _probabilities(y)
+        labels: Any = probabilities_of(y)
         if labels is None:
             features, labels = validate_data(self, X, y, dtype=np.float32)
             check_classification_targets(labels)
@@ -550,7 +501,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 data, augment = self._checked(X), self.augmentation_
                 assert augment is not None
                 logits: Tensor = model(*whole_graph(data, augment, device)).cpu()
-                return logits if nodes is None else logits[_node_index(nodes, data.num_nodes)]
+                return logits if nodes is None else logits[node_numbers(nodes, data.num_nodes)]
             return torch.cat([model(rows.to(device)).cpu() for rows in self._feature_chunks(X, nodes)])
         finally:
             model.cpu()
@@ -564,7 +515,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             return
         data = self._checked(X)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        index = torch.arange(data.num_nodes) if nodes is None else _node_index(nodes, data.num_nodes)
+        index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
         chunk = max(1, PREDICT_BYTES // (4 * fitted.width(self.n_features_in_)))
         for part in index.split(chunk):
             yield fitted.features(data, part)
@@ -586,6 +537,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 def _with_parameters(docstring: str) -> str:
     """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
     texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
+    texts["verbose"] = "show what is being done, on standard error [default: in a notebook]"
     texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
     lines = [
         textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
@@ -619,30 +571,3 @@ def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart |
 def _with_edges(X: Any, edge_index: Any, edge_weight: Any) -> Any:
     """A graph where there are edges, else what was given."""
     return as_graph(X, None, edge_index, edge_weight=edge_weight) if edge_index is not None or is_graph(X) else X
-
-
-def _probabilities(y: Any) -> Tensor | None:
-    """Labels of a feature matrix that are probabilities, a column a class; None if they are anything else."""
-    try:
-        array = np.asarray(y)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    if array.ndim != 2 or array.dtype.kind != "f":
-        return None
-    given = as_tensor(array, "y must be numbers")
-    return check_probabilities(given, "y") if is_soft(given) else None
-
-
-def _node_index(nodes: ArrayLike | Tensor, num_nodes: int) -> Tensor:
-    """Node numbers in the order given, from numbers or a boolean mask."""
-    rule = "nodes must be booleans or a list of node indices"
-    given = as_tensor(nodes, rule).cpu()
-    if given.dtype == torch.bool:
-        return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
-    if given.numel() == 0:
-        return torch.empty(0, dtype=torch.int64)
-    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
-        raise InputError(rule)
-    if int(given.min()) < 0 or int(given.max()) >= num_nodes:
-        raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
-    return given.long()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch_geometric.data import Data
 
 from .data.checks import MASKS, as_mask, check_graph
@@ -26,11 +26,12 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     ``learning_curve`` and all else of scikit-learn that deals samples works on nodes, with its own splitters and
     scorers, and what is held out stays unseen.
 
+    Of the nodes of ``fit``, the share ``validation`` of the estimator does not train, but chooses what is left to the
+    data and the epoch that is kept.
+
     Args:
         estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
         graph: The graph, with ``x`` and ``edge_index``.
-        validation: Share of the nodes of ``fit``, of each class alike, that do not train but choose what is left to the
-            data and the epoch that is kept; 0 for none.
 
     Attributes:
         estimator_: The fitted estimator.
@@ -40,19 +41,16 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     estimator_: GAMLPClassifier
     classes_: NDArray[Any]
 
-    def __init__(self, estimator: GAMLPClassifier, graph: Data, *, validation: float = 0.2) -> None:
+    def __init__(self, estimator: GAMLPClassifier, graph: Data) -> None:
         self.estimator = estimator
         self.graph = graph
-        self.validation = validation
 
     def __sklearn_clone__(self) -> NodeClassifier:
         # Like any clone, but for the graph: every fold of every candidate would have a copy of it.
-        return NodeClassifier(clone(self.estimator), self.graph, validation=self.validation)
+        return NodeClassifier(clone(self.estimator), self.graph)
 
     def fit(self, nodes: ArrayLike, y: ArrayLike) -> NodeClassifier:
         """Train on ``nodes``, numbers in any shape with one in a row, with the labels ``y``."""
-        if not 0 <= self.validation < 1:
-            raise InputError(f"validation must be in [0, 1), got {self.validation}")
         check_consistent_length(nodes, y)
         check_classification_targets(y)
         own = _numbers(nodes)
@@ -61,10 +59,6 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
         data.train_mask = as_mask(own, data.num_nodes, "nodes")
         data.y = torch.full((data.num_nodes,), -1)
         data.y[torch.from_numpy(own)] = torch.as_tensor(places)
-        held = _held_out(own, places, self.validation, self.estimator.random_state)
-        if len(held):
-            data.val_mask = as_mask(held, data.num_nodes, "nodes")
-            data.train_mask &= ~data.val_mask
         self.estimator_ = clone(self.estimator).fit(data)
         return self
 
@@ -94,11 +88,3 @@ def _bare(graph: Data) -> Data:
         if name in data:
             del data[name]
     return data
-
-
-def _held_out(nodes: NDArray[Any], classes: NDArray[Any], share: float, seed: Any) -> NDArray[Any]:
-    """That share of the nodes of each class, chosen at random, rounded down: some of each are left."""
-    order = check_random_state(seed).permutation(len(nodes))
-    nodes, classes = nodes[order], classes[order]
-    parts = [nodes[classes == each] for each in np.unique(classes)]
-    return np.concatenate([own[: int(share * len(own))] for own in parts])

@@ -207,6 +207,36 @@ def test_W_exact_survives_dead_units_in_float32(nodes: int, mu: float) -> None:
     torch.testing.assert_close(step.product, p @ step.direction.T, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("mu", [0.0, 0.01])
+def test_W_exact_takes_the_same_step_in_both_forms(mu: float, weighted: bool) -> None:
+    """Also where mu is below the floor of the ridge."""
+    generator = torch.Generator().manual_seed(0)
+    p, r = (10 + torch.randn(9, 20, generator=generator)), torch.randn(9, 6, generator=generator)
+    W, W0 = torch.randn(6, 20, generator=generator), torch.zeros(6, 20)
+    weights = torch.linspace(0.2, 3, 9) if weighted else torch.ones(9)
+    all_here = Rows.of_weights(weights)
+    in_parts = Rows(all_here.number, all_here.weights, OnlyPart())
+    kernel, primal = (gram(p, nu=0.5, mu=mu, rows=rows) for rows in (all_here, in_parts))
+    assert (kernel.kernel, primal.kernel) == (True, False)
+    assert float(kernel.ridge) > max(mu, 0.1)
+    assert float(kernel.ridge) == pytest.approx(float(primal.ridge), rel=1e-6)
+    steps = [
+        W_exact(W, W0, p, r, nu=0.5, mu=mu, rows=rows, factor=factor)
+        for rows, factor in ((all_here, kernel), (in_parts, primal))
+    ]
+    close(steps[0].direction, steps[1].direction, 1e-3)
+
+
+class OnlyPart:
+    """The parts of one process, which has all rows but does not know it."""
+
+    def sum(self, part: Tensor) -> Tensor:
+        return part
+
+    largest = sum
+
+
 def test_W_exact_reuses_a_factor() -> None:
     generator = torch.Generator().manual_seed(1)
     p, W, z = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 7), (3, 7), (4, 3)))

@@ -17,4 +17,7 @@ def test_bad_run_folders(run, graph_file: Path, tmp_path: Path, tiny_graph: Data
     assert_refused(*run("evaluate", "run", "--dataset", narrow), "data has 3 features, the model was trained with 5")
     assert_refused(*run("predict", "run", "--out", "no/such/folder/preds.csv"), "cannot write")
     Path("file").write_text("")
-    assert_refused(*run("train", "--dataset", graph_file, "--out", "file", *SMALL), "file: cannot write the run folder")
+    assert_refused(
+        *run("train", "--dataset", graph_file, "--out", "file", *SMALL),
+        "file: cannot write the run folder: file is no folder",
+    )

@@ -4,16 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.data.edges import are_directed, homophily, join_unlike
-
-
-def testhomophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph) -> None:
-    tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
-    assert homophily(tiny_graph, torch.arange(20)) == (1.0, tiny_graph.edge_index.shape[1])
-    # By hand: of four edges with both ends known, half join equal classes, and half would by chance.
-    tiny_graph.edge_index = torch.tensor([[0, 0, 10, 10, 3], [1, 10, 11, 1, 3]])
-    assert homophily(tiny_graph, torch.arange(20)) == (0.0, 4)
-    assert homophily(tiny_graph, torch.tensor([5])) == (0.0, 0)
+from pdadmm_g.data.edges import are_directed, join_unlike
 
 
 def test_unlike_nodes_are_joined_where_edges_say_so(tiny_graph: Data) -> None:

@@ -29,6 +29,9 @@ CASES = {
     "exact-float32": BASE | {"solver": "exact"},
     "linearized-quantized": BASE | {"solver": "linearized", "quantize": "pq", "bits": 4, "penalty": "stall"},
     "exact-weighted": BASE | {"solver": "exact"},
+    # More inputs than rows: all rows in one process allow for the smaller, the kernel form of the W-step.
+    "exact-wide-float32": BASE | {"solver": "exact", "hidden": 60},
+    "exact-wide-weighted": BASE | {"solver": "exact", "hidden": 60},
 }
 
 

@@ -56,7 +56,8 @@ def test_the_command_reads_it(clf: GAMLPClassifier, tmp_path: Path, graph_file: 
     assert_refused(*run("evaluate", "run"), message)
     assert_refused(*run("predict", "run", "--out", "p.csv"), message)
     code, out, _ = run("evaluate", "run", "--dataset", str(graph_file))
-    assert (code, out.splitlines()[-1]) == (0, "test accuracy: 1.000")
+    assert code == 0
+    assert "test accuracy: 1.000" in out.splitlines()
     assert run("predict", "run", "--dataset", str(graph_file), "--out", "p.csv")[0] == 0
     assert run("report", "run")[0] == 0
     assert run("export", "run", "--format", "safetensors")[0] == 0
@@ -93,7 +94,7 @@ def test_saving_replaces_what_was_saved_and_nothing_else(
 def test_a_model_file_alone_has_no_history(clf: GAMLPClassifier, tmp_path: Path) -> None:
     clf.save(tmp_path / "model.safetensors")
     again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert (again.history_, again.seed_, again.plan_) == ([], None, (3,))
+    assert (again.history_, again.seed_, again.plan_) == ([], None, (len(clf.model_.linears),))
     again.save(tmp_path / "run")
     assert GAMLPClassifier.load(tmp_path / "run").history_ == []
 

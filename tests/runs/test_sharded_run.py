@@ -124,7 +124,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, caps
     shutil.copytree(graph, folder)
 
     def said(*options: str) -> str:
-        assert command("train", "--dataset", folder, "--out", tmp_path / "run", *options) == 2
+        assert command("train", "--dataset", folder, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert not (tmp_path / "run").exists()
         return capsys.readouterr().err.replace(str(folder), "F")
 

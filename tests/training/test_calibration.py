@@ -60,7 +60,7 @@ def test_probabilities_change_and_classes_do_not(method: str, tmp_path: Path) ->
 def test_it_needs_validation_nodes(tiny_graph: Data) -> None:
     del tiny_graph.val_mask
     with pytest.raises(InputError, match="calibrate needs validation nodes: give the graph a val_mask"):
-        GAMLPClassifier(calibrate=True, **SETTINGS).fit(tiny_graph)
+        GAMLPClassifier(calibrate=True, validation=0, **SETTINGS).fit(tiny_graph)
     X, y = load_iris(return_X_y=True)
     with pytest.raises(InputError, match="CalibratedClassifierCV"):
         GAMLPClassifier(calibrate=True, layers=2, epochs=1).fit(X, y)

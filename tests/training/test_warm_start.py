@@ -39,7 +39,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def trained(data: Data) -> GAMLPClassifier:
-    return small(epochs=30).fit(data)
+    return small(epochs=30, growth="all").fit(data)
 
 
 def test_it_starts_from_that_network(data: Data, trained: GAMLPClassifier, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_growth_goes_on_from_its_depth(data: Data) -> None:
     two = small(layers=2).fit(data)
     clf = small(layers=4, stages=(2, 3, 4)).fit(data, init=two)
     assert [record["workers"][0]["layers"] for record in clf.history_[::5]] == [2, 3, 4]
-    three = small(layers=3).fit(data)
+    three = small(layers=3, growth="all").fit(data)
     clf = small(layers=5, stages=(2, 5)).fit(data, init=three)
     assert {record["workers"][0]["layers"] for record in clf.history_} == {5}
     assert clf.model_.widths == (20, 8, 8, 8, 8, 3)

@@ -205,19 +205,27 @@ class Gram(NamedTuple):
 def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Gram:
     """Factorise in whichever of the two forms is smaller; where the rows are not all here, only one can be had.
 
-    The ridge is at least a thousand rounding errors of (a bound on) the largest eigenvalue, so that the solution keeps
-    three digits even for a rank-deficient p (dead units, fewer nodes than features).
+    The ridge is at least a thousand rounding errors of a bound on the largest eigenvalue, so that the solution keeps
+    three digits even for a rank-deficient p (dead units, fewer nodes than features). The bound is the Frobenius norm,
+    which both forms have in common: they must take the same step.
     """
     number, width = p.shape[-2:]
     kernel = number < width and rows.whole
     weights = rows.weights[:, 0] if kernel and rows.weights is not None else None
     matrix = mm(p, p.mT) if kernel else rows.product(p, p, mm)
-    sizes = matrix.abs()
-    largest = (sizes if weights is None else sizes * weights).sum(-1).amax(-1)
-    ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * largest, min=max(mu, 1e-20 * nu))
+    bound = _frobenius_norm(matrix, weights).to(matrix.dtype)
+    ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * bound, min=max(mu, 1e-20 * nu))
     diagonal = ridge[..., None] / nu
     matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights)
     return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
+
+
+def _frobenius_norm(matrix: Tensor, weights: Tensor | None) -> Tensor:
+    r""":math:`\|D^{1/2} M D^{1/2}\|` with :math:`D = \mathrm{diag}(w)`; in double precision no square overflows."""
+    if weights is not None:
+        root = weights.sqrt()
+        matrix = root[:, None] * matrix * root
+    return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1, dtype=torch.float64), dim=-1)
 
 
 def W_exact(

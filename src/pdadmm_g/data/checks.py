@@ -187,6 +187,21 @@ def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
 
 
+def node_numbers(nodes: Any, num_nodes: int) -> Tensor:
+    """Node numbers in the order given, from numbers or a boolean mask."""
+    rule = "nodes must be booleans or a list of node indices"
+    given = as_tensor(nodes, rule).cpu()
+    if given.dtype == torch.bool:
+        return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
+    if given.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
+        raise InputError(rule)
+    if int(given.min()) < 0 or int(given.max()) >= num_nodes:
+        raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
+    return given.long()
+
+
 def as_tensor(values: Any, rule: str) -> Tensor:
     """A dense tensor of whatever was given, or an :class:`InputError` with the rule that it breaks."""
     try:
@@ -277,6 +292,18 @@ def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
 def is_soft(y: Tensor) -> bool:
     """Do these labels look like probabilities: a matrix of fractions with a column for each of several classes?"""
     return y.ndim == 2 and y.shape[1] >= 2 and y.is_floating_point()
+
+
+def probabilities_of(y: Any) -> Tensor | None:
+    """Labels of a feature matrix that are probabilities, a column a class; None if they are anything else."""
+    try:
+        array = np.asarray(y)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array.ndim != 2 or array.dtype.kind != "f":
+        return None
+    given = as_tensor(array, "y must be numbers")
+    return check_probabilities(given, "y") if is_soft(given) else None
 
 
 def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Tensor:

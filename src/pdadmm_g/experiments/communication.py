@@ -40,9 +40,9 @@ def run(
             if row is None or not set(seeds) <= set(row["seeds"]):
                 # No early stopping: every case makes the same number of epochs, so that bytes compare.
                 config = ModelConfig(
-                    hidden=hidden, epochs=epochs, patience=epochs, eval_every=5, tolerance=0, solver="linearized",
-                    weight_decay=0.1, workers=workers, augment="average", hops=8, normalize="centered", unlabelled=0,
-                    **settings,
+                    hidden=hidden, growth="all", epochs=epochs, patience=epochs, eval_every=5, tolerance=0,
+                    solver="linearized", weight_decay=0.1, workers=workers, augment="average", hops=8,
+                    normalize="centered", unlabelled=0, **settings,
                 ).resolved()  # fmt: skip
                 row = results.put({"dataset": name, "method": case, **_figures(name, data_root, config, seeds)})
             yield row

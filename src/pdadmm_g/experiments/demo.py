@@ -26,7 +26,7 @@ def run_demo(out: Path) -> bool:
     for heading in ("network", "test accuracy", "bits per value", "epochs", "seconds"):
         table.add_column(heading, justify="left" if heading == "network" else "right")
     # Labelled nodes alone: ten layers are grown and kept, and what differs between the runs is what the table names.
-    graph = RunConfig(out=str(out / "graph"), unlabelled=0)
+    graph = RunConfig(out=str(out / "graph"), unlabelled=0, stages=(2, 5, 10))
     runs = {
         "pdADMM-G, graph": graph,
         "pdADMM-G-Q, graph": replace(graph, quantize="pq", bits=8, out=str(out / "graph-quantized")),

@@ -26,8 +26,8 @@ STANDINS = {"flickr": ("flickr", 500, 0.9), "ogbn-arxiv": ("ogbn_arxiv", 128, 1.
 #: The raw file with the features.
 FEATURES = {"flickr": "feats.npy", "ogbn-arxiv": "node-feat.csv.gz"}
 SETTINGS: dict[str, Any] = {
-    "layers": 10, "hidden": 100, "solver": "linearized", "epochs": 40, "patience": 40, "eval_every": 20,
-    "weight_decay": 1.0, "row_normalize": False, "normalize": "unit", "threads": 2,
+    "layers": 10, "growth": "all", "hidden": 100, "solver": "linearized", "epochs": 40, "patience": 40,
+    "eval_every": 20, "weight_decay": 1.0, "row_normalize": False, "normalize": "unit", "threads": 2,
 }  # fmt: skip
 INPUTS: dict[str, dict[str, Any]] = {
     "features alone": {"augment": "none"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -105,11 +106,14 @@ class RunFolder:
             self.append(record)
 
     def check_free(self, config: RunConfig, *, overwrite: bool, resume: bool = False) -> None:
-        """Raise unless this run may be written here: not over a finished one, nor over files that are not a run's.
+        """Raise unless this run can and may be written here: not over a finished one, nor over what is not a run's.
 
         A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
         and was interrupted before the first one may start over.
         """
+        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"

@@ -18,6 +18,7 @@ What happens behind it:
 ``records``         the record of an epoch, a line of metrics.jsonl
 ``callback``        whoever is told of the epochs as they end
 ``checkpoint``      what a run goes on from, on disk
+``model_file``      a trained network with all that belongs to it, on disk
 ``layer_tensors``   a layer as the tensors of a checkpoint, and back
 ``rounds``          rounds of a stage in which nodes without labels teach
 ``round_rows``      the rows of such a round, from one process or from several that have nodes of their own

@@ -53,12 +53,7 @@ def prepare_graph(
     """
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
-    if config.needs_graph or config.sees_copies:
-        require_edges(data, f"method {config.method} needs it")
-        if config.directed not in ("auto", "symmetric"):
-            raise InputError(f"directed must be symmetric with method {config.method}, got {config.directed}")
-    elif config.augment != "none":
-        require_edges(data)
+    _check_edges(data, config)
     data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
@@ -96,6 +91,16 @@ def prepare_graph(
         source = source or augment.source(data)
         copies = copies_of(source.to(config.device), augment, config, rows.training)
     return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons)
+
+
+def _check_edges(data: Data, config: ModelConfig) -> None:
+    """Raise unless the graph has the edges that the method needs, and may follow their directions if it is to."""
+    if config.needs_graph or config.sees_copies:
+        require_edges(data, f"method {config.method} needs it")
+        if config.directed not in ("auto", "symmetric"):
+            raise InputError(f"directed must be symmetric with method {config.method}, got {config.directed}")
+    elif config.augment != "none":
+        require_edges(data)
 
 
 def _remarks(data: Data, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:

@@ -1,0 +1,92 @@
+"""A model file: a trained network, the settings that shaped it, and what was learned of its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..config import ModelConfig, settings_where
+from ..data.augmentation import GraphAugment
+from ..data.augmentation_choice import augmentation
+from ..decoding import Check, Count, Flag, Items, Mapping, decoded
+from ..errors import InputError
+from ..model import GAMLP, GCN
+from ..status import Status
+
+StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a model file says beside the network."""
+
+    settings: Mapping
+    graph: Flag
+    n_features_in: Count
+    classes: Items
+    status: StatusName
+
+
+class TrainedModel(NamedTuple):
+    """What a model file holds."""
+
+    model: GAMLP
+    config: ModelConfig
+    #: Fitted; None for a network that takes a matrix as it is.
+    augmentation: GraphAugment | None
+    #: The labels, in the order of the network's outputs.
+    classes: NDArray[Any]
+    #: Columns before augmentation.
+    features: int
+    status: Status
+
+
+def save_model(path: str | Path, trained: TrainedModel) -> None:
+    """Write the file. The same weights give the same file, byte for byte: who computed it and where is not in it."""
+    config, augment = trained.config, trained.augmentation
+    settings = {name: getattr(config, name) for name in settings_where(config, decides="model")}
+    if callable(config.scoring):
+        del settings["scoring"]  # a function has no place in a file, and has done its work
+    about = About(settings, augment is not None, trained.features, trained.classes.tolist(), trained.status.name)
+    trained.model.save(path, vars(about), augment.learned() if augment else None)
+
+
+def load_model(path: str | Path) -> TrainedModel:
+    """Read the file, which somebody else may have written."""
+    model, extra, tensors = GAMLP.load(path)
+    try:
+        return _checked(model, decoded(About, extra), tensors)
+    except KeyError as error:
+        raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
+
+
+def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> TrainedModel:
+    """What is described, if its parts fit each other."""
+    # Files from before edges had directions do not say that they had none.
+    config = ModelConfig.from_settings({"directed": "symmetric"} | about.settings)
+    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        raise ValueError("its weights are not in single precision")
+    classes = np.asarray(about.classes)
+    if classes.ndim != 1 or len(set(about.classes)) != len(classes):
+        raise ValueError("its classes are not a list of different labels")
+    resolved = config.resolved()
+    if "auto" in (resolved.augment, resolved.normalize):
+        raise ValueError("it does not say which augmentation it was trained with")
+    if isinstance(model, GCN) != resolved.needs_graph or (resolved.needs_graph and not about.graph):
+        raise ValueError("its network is not that of its method")
+    augment, width = augmentation(resolved) if about.graph else None, about.n_features_in
+    if augment is not None:
+        augment.restore(tensors, width)
+        width = augment.width(width)
+    if model.activation != resolved.activation:
+        raise ValueError("its activation is not that of its settings")
+    if model.widths[0] != width or model.widths[-1] != len(classes):
+        raise ValueError("its layers do not fit its description")
+    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, Status[about.status])
