@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
@@ -421,6 +420,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if bool((labels < 0).any()):
             first = int(nodes[labels < 0][0])
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
+        from sklearn.metrics import accuracy_score
+
         true = labels_of(data)[nodes.numpy()]
         return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 

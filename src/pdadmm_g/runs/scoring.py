@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
 
 from .. import __version__
 from ..config import RunConfig
@@ -144,6 +143,8 @@ def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> di
 
     None without such nodes, or with so many classes that nobody could read it.
     """
+    from sklearn.metrics import confusion_matrix
+
     for mask in ("test_mask", "val_mask"):
         if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
             true = labels_of(data)[nodes.numpy()]
