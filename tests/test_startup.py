@@ -14,7 +14,13 @@ from pdadmm_g.data.graph import Graph
 #: pandas is hidden, as where it is not installed: where it is, scikit-learn loads it by itself.
 SCRIPT = """
 import sys
-sys.modules["pandas"] = None
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hidden())
 from pdadmm_g.cli import main
 try:
     main(sys.argv[1:])
@@ -29,9 +35,8 @@ SETTINGS = ["--unlabelled", "0", "--epochs", "2", "--layers", "2", "--weight-dec
 def write_tables(folder: Path) -> None:
     rows = [f"{node},{node % 2},{'train' if node < 6 else 'val'},{node % 2},1" for node in range(10)]
     (folder / "nodes.csv").write_text("\n".join(["id,label,split,a,b", *rows]))
-    (folder / "edges.csv").write_text(
-        "\n".join(["source,target", *(f"{node},{(node + 2) % 10}" for node in range(10))])
-    )
+    pairs = [f"{node},{(node + 2) % 10}" for node in range(10)]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *pairs]))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ def load_dataset(
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
+    Its ``x``, ``edge_index``, ``y``, ``train_mask`` and so on are tensors; ``to_pyg()`` makes a ``torch_geometric``
+    ``Data`` of it.
+
     Args:
         name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz``, ``.pt`` or ``.graphml`` file or
             of a table of nodes (``.csv``, ``.tsv``, ``.parquet``, see :mod:`.table_files`).
