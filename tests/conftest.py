@@ -18,7 +18,6 @@ if not torch.cuda.is_available():
 
 import pytest
 from hypothesis import settings
-from torch_geometric.data import Data
 
 from helpers.commands import save
 from helpers.faults import config
@@ -28,6 +27,7 @@ from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
 from pdadmm_g.admm.targets import Targets
 from pdadmm_g.cli import main
+from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Worker
 from pdadmm_g.runs.train_run import train_run
 
@@ -95,21 +95,21 @@ def make_chain() -> Callable[..., Worker]:
 
 
 @pytest.fixture
-def tiny_graph() -> Data:
+def tiny_graph() -> Graph:
     """Two cliques of 10 nodes joined by one edge; features and labels tell them apart."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(20) // 10
     x = torch.randn(20, 5, generator=generator) + 2.0 * y[:, None]
     pairs = [(i, j) for i in range(20) for j in range(20) if i != j and i // 10 == j // 10]
     edge_index = torch.tensor([*pairs, (9, 10), (10, 9)]).T
-    data = Data(x=x, edge_index=edge_index, y=y)
+    data = Graph(x=x, edge_index=edge_index, y=y)
     for mask, digits in (("train_mask", (0, 1, 2)), ("val_mask", (3, 4, 5)), ("test_mask", (6, 7, 8, 9))):
         data[mask] = torch.tensor([node % 10 in digits for node in range(20)])
     return data
 
 
 @pytest.fixture
-def graph_file(tmp_path: Path, tiny_graph: Data) -> Path:
+def graph_file(tmp_path: Path, tiny_graph: Graph) -> Path:
     return save(tmp_path / "graph.npz", tiny_graph)
 
 

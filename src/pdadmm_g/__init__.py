@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
+    from .data.graph import Graph
     from .errors import InputError
     from .estimator import GAMLPClassifier
     from .model import GAMLP
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "GAMLP", "GAMLPClassifier", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph", "load_dataset",
+    "GAMLP", "GAMLPClassifier", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph",
+    "load_dataset",
 ]  # fmt: skip
 
 _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "estimator",
+    "Graph": "data.graph",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",
     "NodeClassifier": "node_classifier",

@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
-from torch_geometric.data import Data
 
 from .config import ModelConfig, Scoring, described, label_name
 from .data.adapters import as_graph, ids_of, is_graph, labels_of
@@ -31,6 +29,7 @@ from .data.checks import (
     probabilities_of,
     require_edges,
 )
+from .data.graph import Graph
 from .data.splits import one_split
 from .engine.team import Team
 from .errors import InputError
@@ -58,10 +57,11 @@ PREDICT_BYTES = 2**30
 class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
 
-    ``fit(graph)`` takes a ``torch_geometric`` ``Data`` with ``x``, ``edge_index``, ``y``, and masks if there are any,
-    or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)`` features, labels and edges, and ``fit(nodes,
-    edge_index=edges)`` two pandas tables, see :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes
-    train, those with a label do; where nothing says which validate, some of these are set aside (``validation``).
+    ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
+    ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
+    features, labels and edges, and ``fit(nodes, edge_index=edges)`` two pandas tables, see
+    :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
+    says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
     Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the
@@ -263,7 +263,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(
         self,
-        X: Data | ArrayLike,
+        X: Graph | ArrayLike,
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None = None,
         *,
@@ -295,7 +295,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             choices = (*problem.reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
             if config.refit and problem.validation is not None and ended:
-                assert isinstance(X, Data)
+                assert isinstance(X, Graph)
                 graph = check_graph(X)
                 with task("training on all labels"):
                     problem, result, why = refit(graph, problem, result, given, seed=seed, sample_weight=sample_weight)
@@ -352,7 +352,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """
         data = _with_edges(X, edge_index, edge_weight)
         each = self.predict_proba(data)
-        ids = ids_of(check_graph(data)) if isinstance(data, Data) else np.arange(len(each))
+        ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))
         columns = {"node": ids, "label": self.classes_[each.argmax(1)], "probability": each.max(1)}
         if probabilities:
             columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
@@ -377,7 +377,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             y = None if X.y is None or "test_mask" in X else hard_labels(check_graph(X)) >= 0
         elif is_graph(X):
             X = as_graph(X)
-        if not isinstance(X, Data):
+        if not isinstance(X, Graph):
             soft = probabilities_of(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
         data, _ = one_split(check_graph(X), self.split)
@@ -396,10 +396,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if bool((labels < 0).any()):
             first = int(nodes[labels < 0][0])
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
+        from sklearn.metrics import accuracy_score
+
         true = labels_of(data)[nodes.numpy()]
         return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 
-    def save(self, path: str | Path, data: Data | None = None) -> None:
+    def save(self, path: str | Path, data: Graph | None = None) -> None:
         """Write the fitted model, from which :meth:`load` restores the estimator.
 
         Args:
@@ -419,7 +421,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, self.status_)
         save_model(path, TrainedModel(*trained))
 
-    def report(self, path: str | Path, data: Data | None = None) -> None:
+    def report(self, path: str | Path, data: Graph | None = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
 
         Args:
@@ -468,7 +470,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     def _problem(
         self,
-        X: Data | ArrayLike,
+        X: Graph | ArrayLike,
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None,
         config: ModelConfig,
@@ -476,7 +478,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         start: WarmStart | None,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_``."""
-        if isinstance(X, Data):
+        if isinstance(X, Graph):
             data = check_graph(X)
             fitted = None if start is None else start.fitted_to(data.x.shape[1])
             problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
@@ -492,7 +494,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
 
     @torch.no_grad()
-    def _logits(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
+    def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
         check_is_fitted(self, "model_")
         device = checked_device(self.device)
         model = self.model_.to(device)
@@ -506,9 +508,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         finally:
             model.cpu()
 
-    def _feature_chunks(self, X: Data | ArrayLike, nodes: ArrayLike | Tensor | None) -> Iterator[Tensor]:
+    def _feature_chunks(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None) -> Iterator[Tensor]:
         """The model's input for ``nodes`` (all by default), a chunk of nodes at a time."""
-        if not isinstance(X, Data) and self.augmentation_ is None:
+        if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
             yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
@@ -520,9 +522,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         for part in index.split(chunk):
             yield fitted.features(data, part)
 
-    def _checked(self, X: Data | ArrayLike) -> Data:
+    def _checked(self, X: Graph | ArrayLike) -> Graph:
         """A graph that the model can be asked about."""
-        if not isinstance(X, Data):
+        if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
         data = check_graph(X)
         if data.x.shape[1] != self.n_features_in_:
@@ -550,7 +552,7 @@ def _with_parameters(docstring: str) -> str:
 GAMLPClassifier.__doc__ = _with_parameters(GAMLPClassifier.__doc__ or "")
 
 
-def _are_labels(y: Any, data: Data) -> bool:
+def _are_labels(y: Any, data: Graph) -> bool:
     """Are they not a choice of nodes, but a label for every node of the graph?"""
     given = as_tensor(y, "mask must be booleans or a list of node indices").cpu()
     return given.dtype != torch.bool and given.shape == data.y.shape and bool((given == data.y).all())

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from torch_geometric.data import Data
 
 from .data.checks import MASKS, as_mask, check_graph
+from .data.graph import Graph
 from .errors import InputError
 from .estimator import GAMLPClassifier
 
@@ -41,7 +41,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     estimator_: GAMLPClassifier
     classes_: NDArray[Any]
 
-    def __init__(self, estimator: GAMLPClassifier, graph: Data) -> None:
+    def __init__(self, estimator: GAMLPClassifier, graph: Graph) -> None:
         self.estimator = estimator
         self.graph = graph
 
@@ -81,7 +81,7 @@ def _numbers(nodes: ArrayLike) -> NDArray[Any]:
     return numbers.reshape(-1).astype(np.int64)
 
 
-def _bare(graph: Data) -> Data:
+def _bare(graph: Graph) -> Graph:
     """The graph without labels and masks."""
     data = copy.copy(graph)
     for name in ("y", *MASKS):

@@ -77,6 +77,7 @@ def with_sparse_features(data: Data) -> Data:
 
 
 GRAPHS = {
+    "a Data": lambda data: data.to_pyg(),
     "arrays in a Data": with_arrays,
     "adj_t": with_transposed_adjacency,
     "scipy features": with_sparse_features,

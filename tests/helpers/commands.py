@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from torch_geometric.data import Data
+
+from pdadmm_g.data.graph import Graph
 
 #: Features and weight decay, so that nothing is searched for.
 FIXED = ["--augment", "average", "--hops", "2", "--normalize", "unit", "--weight-decay", "0.1"]
 SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", *FIXED]
 
 
-def save(path: Path, data: Data, **changes: object) -> Path:
+def save(path: Path, data: Graph, **changes: object) -> Path:
     arrays = {name: np.asarray(value) for name, value in (data.to_dict() | changes).items() if value is not None}
     np.savez(path, **arrays)
     return path

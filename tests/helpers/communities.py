@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch_geometric.data import Data
+
+from pdadmm_g.data.graph import Graph
 
 
 def communities(
@@ -15,7 +16,7 @@ def communities(
     noise: float = 1.5,
     homophily: bool = True,
     seed: int = 0,
-) -> Data:
+) -> Graph:
     """Nodes with noisy features in communities, so many labelled ones in each, and a third of the rest to validate.
 
     Without homophily, edges join nodes of different communities.
@@ -27,7 +28,7 @@ def communities(
     same = ((y[:, None] == y[None]) == homophily).float()
     edges = torch.rand(nodes, nodes, generator=generator).triu(1) > 1 - (0.06 * same + 0.005 * (1 - same))
     edges[torch.arange(nodes), torch.arange(nodes)] = False
-    data = Data(x=x, edge_index=edges.triu(1).nonzero().T, y=y)
+    data = Graph(x=x, edge_index=edges.triu(1).nonzero().T, y=y)
     rest = torch.arange(labels * classes, nodes)[torch.randperm(nodes - labels * classes, generator=generator)]
     for mask, part in (
         ("train_mask", torch.arange(labels * classes)),

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation import GraphAugment, whole_graph
-from pdadmm_g.data.examples import Examples, Graph
+from pdadmm_g.data.examples import Examples, WholeGraph
 from pdadmm_g.data.propagation import renormalized_adjacency
 from pdadmm_g.experiments import cells
 from pdadmm_g.model import GCN, _dropped
@@ -94,7 +94,7 @@ def test_sparse_features_are_the_same_features() -> None:
 
 def test_only_the_first_layer_is_pulled_to_zero() -> None:
     """Without features there is no gradient for the weights: what moves is what weight decay moves."""
-    graph = Graph(torch.zeros(5, 4), renormalized_adjacency(EDGES, 5))
+    graph = WholeGraph(torch.zeros(5, 4), renormalized_adjacency(EDGES, 5))
     training = Examples(torch.tensor([0, 3]), torch.tensor([0, 1]))
     config = ModelConfig(method="gcn", hidden=3, epochs=5, weight_decay=1.0, patience=None)
     torch.manual_seed(7)

@@ -1,6 +1,7 @@
 """Graphs: where they come from, whether they are sound, and the rows that train.
 
 ``datasets``             the benchmarks and the embedded digits, by name
+``graph``                a graph in memory
 ``adapters``             what else people have a graph in: tables, matrices, objects of other libraries
 ``graph_files``          .npz and .pt files of people's own
 ``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML

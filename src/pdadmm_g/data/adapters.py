@@ -1,14 +1,16 @@
-"""What people have a graph in, as one kind of object: a ``torch_geometric`` ``Data``.
+"""What people have a graph in, as one kind of object: a :class:`~pdadmm_g.data.graph.Graph`.
 
-Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and ``Data``
-with arrays inside. Two entries of the result remember what the user calls things: ``ids`` of the nodes, where these are
-not 0, 1, 2, ..., and ``label_names``, where labels are not whole numbers; ``y`` then numbers these.
+Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
+``torch_geometric``'s ``Data``, also with arrays inside. Two entries of the result remember what the user calls things:
+``ids`` of the nodes, where these are not 0, 1, 2, ..., and ``label_names``, where labels are not whole numbers; ``y``
+then numbers these.
 """
 
 from __future__ import annotations
 
 import copy
 import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -16,11 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.data.data import BaseData
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor, hard_labels
+from .graph import Graph
 from .propagation import quiet
 
 Array = NDArray[Any]
@@ -33,10 +34,10 @@ YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "n
 
 def is_graph(X: Any) -> bool:
     """Is it a graph by itself, with its edges?"""
-    return isinstance(X, BaseData) or _is_networkx(X) or _is_dgl(X)
+    return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
 
 
-def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> Data:
+def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> Graph:
     """The graph in whatever people have it in, with the names that they gave to nodes and labels.
 
     Args:
@@ -53,8 +54,10 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
                 raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
-        if isinstance(X, BaseData):
-            return _from_data(X)
+        if isinstance(X, Graph):
+            return _with_tensors(X)
+        if _is_pyg(X):
+            return _from_pyg(X)
         return from_networkx(X) if _is_networkx(X) else _from_dgl(X)
     if is_table(X) or is_table(edge_index):
         nodes = node_columns(X) if is_table(X) else {"x": X}
@@ -65,14 +68,14 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
     return _from_matrix(X, y, edge_index, edge_weight)
 
 
-def labels_of(data: Data) -> Array:
+def labels_of(data: Graph) -> Array:
     """The label of every node as the user calls it; of those without, whatever is first."""
     y = hard_labels(data).numpy()
     names = data.get("label_names")
     return y if names is None else names[y.clip(0)]
 
 
-def ids_of(data: Data) -> Array:
+def ids_of(data: Graph) -> Array:
     """What the user calls the nodes."""
     ids = data.get("ids")
     return np.arange(data.num_nodes) if ids is None else ids
@@ -81,11 +84,23 @@ def ids_of(data: Data) -> Array:
 # ------------------------------------------------------------------------------------------------ graphs as objects
 
 
-def _from_data(X: BaseData) -> Data:
-    """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
+def _is_pyg(X: Any) -> bool:
+    # Whoever has such an object has loaded the library already.
+    library = sys.modules.get("torch_geometric.data.data")
+    return library is not None and isinstance(X, library.BaseData)
+
+
+def _from_pyg(X: Any) -> Graph:
+    from torch_geometric.data import Data
+
     if not isinstance(X, Data):
         raise InputError(f"data: a {type(X).__name__} has several kinds of nodes: take one with data.to_homogeneous()")
-    data = copy.copy(X)
+    return _with_tensors(Graph(**X.to_dict()))
+
+
+def _with_tensors(data: Graph) -> Graph:
+    """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
+    data = copy.copy(data)
     if data.x is not None and not isinstance(data.x, Tensor):
         data.x = as_features(data.x, "data: features 'x'")
     if data.edge_index is None and data.get("adj_t") is not None:
@@ -109,7 +124,7 @@ def _is_networkx(X: Any) -> bool:
     return hasattr(X, "is_directed") and hasattr(X, "adjacency") and hasattr(X, "nodes") and hasattr(X, "edges")
 
 
-def from_networkx(graph: Any, culprit: str = "graph") -> Data:
+def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
     """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
     ids = list(graph.nodes)
     if not ids:
@@ -145,14 +160,14 @@ def _is_dgl(X: Any) -> bool:
     return hasattr(X, "ndata") and hasattr(X, "edata") and hasattr(X, "num_nodes")
 
 
-def _from_dgl(graph: Any) -> Data:
+def _from_dgl(graph: Any) -> Graph:
     """``feat`` (or ``x``), ``label`` (or ``y``) and masks of ``ndata``, ``weight`` (or ``w``) of ``edata``."""
 
     def first(owner: Any, *names: str) -> Any:
         return next((owner[name] for name in names if name in owner), None)
 
     sources, targets = graph.edges()
-    data = Data(
+    data = Graph(
         x=first(graph.ndata, "feat", "x"),
         edge_index=torch.stack([torch.as_tensor(sources), torch.as_tensor(targets)]).long(),
         y=first(graph.ndata, "label", "y"),
@@ -164,15 +179,15 @@ def _from_dgl(graph: Any) -> Data:
     if weight is not None:
         data.edge_weight = weight
     if data.x is None:
-        data.num_nodes = int(graph.num_nodes())
-    return _from_data(data)
+        data["num_nodes"] = int(graph.num_nodes())
+    return _with_tensors(data)
 
 
 # -------------------------------------------------------------------------------------------- matrices and adjacency
 
 
-def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Data:
-    data = Data()
+def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Graph:
+    data = Graph()
     if X is not None:
         data.x = as_features(X, "X")
     pairs, weights = _pairs(edge_index, edge_weight)
@@ -180,7 +195,9 @@ def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Data:
     if weights is not None:
         data.edge_weight = weights
     if X is None:
-        data.num_nodes = edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
+        data["num_nodes"] = (
+            edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
+        )
     if y is not None:
         data.y, names = encoded_labels(y, "y")
         if names is not None:
@@ -279,18 +296,18 @@ def graph_of_columns(
     edge_weight: Any = None,
     culprit: str = "nodes",
     edge_culprit: str = "edges",
-) -> Data:
+) -> Graph:
     """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
 
     Nodes have ``id``, ``label``, ``split`` or masks, and ``x``, each if known; edges have ``source``, ``target`` and
     perhaps ``weight``.
     """
-    data = Data()
+    data = Graph()
     number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
     if "x" in nodes:
         data.x = as_features(nodes["x"], f"{culprit}: features")
     else:
-        data.num_nodes = number
+        data["num_nodes"] = number
     ids = nodes.get("id")
     if ids is not None and not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(number))):
         data.ids = _checked_ids(ids, f"{culprit}: column 'id'")

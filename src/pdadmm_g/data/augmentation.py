@@ -5,18 +5,18 @@ r"""Feature augmentation by multi-hop operators of the graph.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
 from ..errors import InputError
 from .components import feature_rows, principal_directions
 from .copies import Copies, Source
-from .examples import Graph
+from .examples import WholeGraph
+from .graph import Graph
 from .propagation import (
     DENSE,
     Adjacency,
@@ -31,9 +31,12 @@ from .propagation import (
     weighted_adjacency,
 )
 
+#: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
+AnyGraph = TypeVar("AnyGraph", bound=Graph)
 
-class GraphAugment(BaseTransform):
-    r"""Multi-hop features, as a :class:`torch_geometric` transform that replaces ``data.x``.
+
+class GraphAugment:
+    r"""Multi-hop features: called with a graph, it gives the graph with these as ``x``, as ``torch_geometric`` has it.
 
     From "Towards Quantized Model Parallelism for Graph-Augmented MLPs Based on Gradient-Free ADMM Framework".
 
@@ -121,17 +124,18 @@ class GraphAugment(BaseTransform):
         projects = self.components is not None and self.components < features
         return (self.mean is not None or self.normalize != "centered") and (self.basis is not None or not projects)
 
-    def forward(self, data: Data) -> Data:
+    def __call__(self, data: AnyGraph) -> AnyGraph:
+        data = copy.copy(data)
         data.x = self.features(data)
         return data
 
-    def fit(self, data: Data) -> GraphAugment:
+    def fit(self, data: Graph) -> GraphAugment:
         """Learn directions and column means from this graph, if they are needed."""
         if self.normalize == "centered" or self.components is not None:
             self.fit_transform(data, torch.arange(0))
         return self
 
-    def fit_transform(self, data: Data, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
+    def fit_transform(self, data: Graph, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
         """:meth:`fit`, and the augmented rows of ``nodes`` (all by default).
 
         Several augmentations of one graph may share a :meth:`source`.
@@ -145,7 +149,7 @@ class GraphAugment(BaseTransform):
         self._learn(rows[len(nodes) :])
         return self._normalized(rows[: len(nodes)])
 
-    def source(self, data: Data) -> Source:
+    def source(self, data: Graph) -> Source:
         """What is propagated, all in memory: the features in their principal directions, which are learned first."""
         A = self.adjacency(data)
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
@@ -192,7 +196,7 @@ class GraphAugment(BaseTransform):
             if not bool((self.scale > 0).all()):
                 raise ValueError("its column scales are not positive")
 
-    def features(self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+    def features(self, data: Graph, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
 
         They are written into ``out`` where it is given. With memory maps for ``data.x`` and ``out``, blocks of columns
@@ -211,7 +215,7 @@ class GraphAugment(BaseTransform):
         return normalized(rows, self.normalize, self.blocks, mean, scale)
 
     def propagated(
-        self, data: Data, nodes: Tensor | None = None, *, out: Tensor | None = None, source: Source | None = None
+        self, data: Graph, nodes: Tensor | None = None, *, out: Tensor | None = None, source: Source | None = None
     ) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
         return self.propagated_by(self.operator, self.blocks, data, nodes, out=out, source=source)
@@ -220,7 +224,7 @@ class GraphAugment(BaseTransform):
         self,
         operators: Callable[[Any, Tensor], Iterator[Tensor]],
         blocks: int,
-        data: Data,
+        data: Graph,
         nodes: Tensor | None,
         *,
         out: Tensor | None = None,
@@ -249,11 +253,11 @@ class GraphAugment(BaseTransform):
                 out[:, block * width + start : block * width + stop] = operated[rows]
         return out
 
-    def adjacency(self, data: Data) -> Adjacency | None:
+    def adjacency(self, data: Graph) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""
         return self._adjacency(data, self.directed)
 
-    def _adjacency(self, data: Data, directed: Directed) -> Adjacency | None:
+    def _adjacency(self, data: Graph, directed: Directed) -> Adjacency | None:
         if self.mode == "none" or data.edge_index is None:
             return None
         return weighted_adjacency(
@@ -279,7 +283,7 @@ class GraphAugment(BaseTransform):
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
 
 
-def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -> Graph:
+def whole_graph(data: Graph, augment: GraphAugment, device: str | torch.device) -> WholeGraph:
     """All nodes with their features, which ``augment`` makes, and the renormalised adjacency."""
     weights = data.get("edge_weight")
     A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=weights, directed=augment.directed)
@@ -289,11 +293,11 @@ def whole_graph(data: Data, augment: GraphAugment, device: str | torch.device) -
     if torch.device(device).type == "cpu" and int(X.count_nonzero()) < DENSE * X.numel():
         with quiet():
             X = X.to_sparse_csr()
-    return Graph(X.to(device), A.to(device))
+    return WholeGraph(X.to(device), A.to(device))
 
 
 def candidate_features(
-    data: Data, nodes: Tensor, averages: Sequence[int], like: GraphAugment, source: Source | None = None
+    data: Graph, nodes: Tensor, averages: Sequence[int], like: GraphAugment, source: Source | None = None
 ) -> Iterator[tuple[Literal["none", "hops", "average"], int, Tensor]]:
     """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
 

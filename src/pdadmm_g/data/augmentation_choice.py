@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..metrics import Scorer, score
@@ -19,6 +18,7 @@ from .checks import hard_labels
 from .copies import Source
 from .edges import are_directed, join_unlike
 from .examples import at_most
+from .graph import Graph
 from .propagation import Directed, Mode
 
 #: Taken where there is no validation node.
@@ -64,7 +64,7 @@ def augmentation(config: ModelConfig) -> GraphAugment:
 
 
 def choose_augmentation(
-    data: Data, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
+    data: Graph, training: Tensor, validation: Tensor | None, config: ModelConfig, weights: Tensor | None = None
 ) -> Choice:
     """``config`` with augment, hops, normalize and directed filled in: the best by score of logistic regression.
 
@@ -98,10 +98,10 @@ def choose_augmentation(
         for candidate, rows in _candidates(data, torch.cat(parts), config, further, like, source):
             for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
                 candidate = dataclasses.replace(candidate, normalize=normalize)
-                augment = augmentation(candidate)
-                augment.basis = like.basis
+                tried = augmentation(candidate)
+                tried.basis = like.basis
                 parted = [labels[part] for part in parts]
-                found.append((linear_score(augment.fit_rows(rows), parted, weights, config.scoring), candidate))
+                found.append((linear_score(tried.fit_rows(rows), parted, weights, config.scoring), candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
     others = [each[0] for each, candidate in found if candidate is not choice]
@@ -127,7 +127,7 @@ def described(config: ModelConfig) -> str:
     return f"{kind}{ways}, {normalized}"
 
 
-def _directions(data: Data, config: ModelConfig) -> tuple[Directed, ...]:
+def _directions(data: Graph, config: ModelConfig) -> tuple[Directed, ...]:
     """The directions to choose from, the usual one first."""
     if config.directed != "auto":
         return (config.directed,)
@@ -136,7 +136,7 @@ def _directions(data: Data, config: ModelConfig) -> tuple[Directed, ...]:
 
 
 def _candidates(
-    data: Data,
+    data: Graph,
     nodes: Tensor,
     config: ModelConfig,
     further: Sequence[Directed],

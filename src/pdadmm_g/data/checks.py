@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from typing import Any
@@ -11,21 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..errors import InputError
+from .graph import Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def check_graph(data: Data, *, culprit: str = "data") -> Data:
+def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
 
     Features must be finite, edges within range, their weights positive, labels integers or rows of probabilities, masks
     booleans or node indices of the right shape, or with a column a split. Labels may be missing (-1, or a row of NaN)
     only outside the masks. A graph without features gets those of :mod:`.structure`, and an entry ``structural``.
     """
-    data = copy.copy(data)
+    data = Graph(**data.to_dict())  # a copy; a torch_geometric Data is as welcome
     if data.x is None and isinstance(data.edge_index, Tensor) and data.edge_index.numel():
         _give_features(data, culprit)
     x = data.x
@@ -62,7 +61,7 @@ def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:
     return torch.stack([as_mask(column, num_nodes, culprit) for column in columns], dim=1)
 
 
-def _give_features(data: Data, culprit: str) -> None:
+def _give_features(data: Graph, culprit: str) -> None:
     """Make features of the edges, for as many nodes as anything in the graph tells of."""
     from .structure import structural_features
 
@@ -78,7 +77,7 @@ def _give_features(data: Data, culprit: str) -> None:
     data.x, data.structural = structural_features(edges, number), True
 
 
-def _check_weights(data: Data, culprit: str) -> None:
+def _check_weights(data: Graph, culprit: str) -> None:
     """Put weights of edges, if there are any, where they belong; a single column ``edge_attr`` counts as such."""
     number = data.edge_index.shape[1]
     name = "edge_weight" if data.get("edge_weight") is not None else "edge_attr"
@@ -106,7 +105,7 @@ def _check_weights(data: Data, culprit: str) -> None:
     data.edge_weight = weights
 
 
-def hard_labels(data: Data) -> Tensor:
+def hard_labels(data: Graph) -> Tensor:
     """The class of every node, the most probable one where 'y' holds probabilities; -1 for a node without label."""
     if not data.y.is_floating_point():
         return data.y
@@ -119,7 +118,7 @@ def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return np.where(classes[places] == labels, places, -1)
 
 
-def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
+def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels, and nodes to train on."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing")
@@ -131,19 +130,19 @@ def require_training_nodes(data: Data, *, culprit: str = "data") -> None:
         raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
 
 
-def require_labels(data: Data, mask: str, *, culprit: str = "data") -> None:
+def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
     """Raise unless every node of the mask has a label."""
     unlabelled = (data[mask] & (hard_labels(data) < 0)).nonzero()
     if len(unlabelled):
         raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label ({missing_label(data)})")
 
 
-def missing_label(data: Data) -> str:
+def missing_label(data: Graph) -> str:
     """How 'y' says that a node has no label."""
     return "a row of NaN" if data.y.is_floating_point() else "y = -1"
 
 
-def check_training(data: Data, *, culprit: str = "data") -> None:
+def check_training(data: Graph, *, culprit: str = "data") -> None:
     """Raise :class:`InputError` unless ``data``, already through :func:`check_graph`, can be trained on."""
     require_training_nodes(data, culprit=culprit)
     used = torch.zeros_like(data.train_mask)
@@ -161,7 +160,7 @@ def check_training(data: Data, *, culprit: str = "data") -> None:
     _warn_overlap(data)
 
 
-def require_edges(data: Data, remedy: str = "to leave the graph out, use augment='none'") -> None:
+def require_edges(data: Graph, remedy: str = "to leave the graph out, use augment='none'") -> None:
     """A graph that lost its edges must not pass for one without."""
     if data.edge_index is None:
         raise InputError(f"data: 'edge_index' is missing; {remedy}")
@@ -328,7 +327,7 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
 SUM_TOLERANCE = 1e-3
 
 
-def _warn_overlap(data: Data) -> None:
+def _warn_overlap(data: Graph) -> None:
     present = [mask for mask in MASKS if mask in data]
     for index, first in enumerate(present):
         for second in present[index + 1 :]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import importlib.resources
 import io
 import os
 import shutil
@@ -15,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import GRAPH_FILES, NODE_TABLES
 from ..errors import InputError
 from ..files import find_graph
 from .adapters import as_graph
 from .checks import MASKS, as_mask, check_graph
+from .graph import Graph
 from .graph_files import first_line, load_file, only_graphs
 from .shards import is_sharded
 
@@ -32,8 +34,11 @@ def load_dataset(
     cache: str | Path | None = None,
     *,
     edges: str | Path | None = None,
-) -> Data:
+) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
+
+    Its ``x``, ``edge_index``, ``y``, ``train_mask`` and so on are tensors; ``to_pyg()`` makes a ``torch_geometric``
+    ``Data`` of it.
 
     Args:
         name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz``, ``.pt`` or ``.graphml`` file or
@@ -59,7 +64,7 @@ def load_dataset(
     return check_graph(as_graph(data), culprit=text)
 
 
-def _load_path(path: Path, edges: Path | None) -> Data:
+def _load_path(path: Path, edges: Path | None) -> Graph:
     if path.suffix in (".npz", ".pt"):
         return load_file(path)
     from .table_files import read_graphml, read_tables
@@ -67,7 +72,7 @@ def _load_path(path: Path, edges: Path | None) -> Data:
     return read_graphml(path) if path.suffix == ".graphml" else read_tables(path, edges)
 
 
-def digest(data: Data) -> str:
+def digest(data: Graph) -> str:
     """Equal for equal features, edges and their weights, labels and masks."""
     sha = hashlib.sha256()
     for name in ("x", "edge_index", "edge_weight", "y", *MASKS):
@@ -92,14 +97,16 @@ def check_name(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ digits
 
 
-def digits() -> Data:
+def digits() -> Graph:
     """Handwritten digits of scikit-learn with a symmetric 10-nearest-neighbour graph.
 
     1797 images of 8 x 8 pixels, 10 classes; 5 training nodes per class, 500 validation nodes, the rest test.
     """
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
+    # The file that its load_digits reads: sklearn.datasets loads much else.
+    path = importlib.resources.files("sklearn") / "datasets/data/digits.csv.gz"
+    with path.open("rb") as packed, gzip.open(packed) as table:
+        rows = np.loadtxt(table, delimiter=",")
+    images, labels = rows[:, :-1], rows[:, -1]
     # Pixels are small whole numbers and distances exact. Of equally distant images the first is taken: 62 images have
     # such a tie for their tenth neighbour, and a library may break it differently with another number of threads.
     lengths = np.square(images).sum(1)
@@ -107,7 +114,7 @@ def digits() -> Data:
     np.fill_diagonal(squared, np.iinfo(np.int16).max)
     nearest = squared.argsort(axis=1, kind="stable")[:, :10]
     pairs = np.stack([np.repeat(np.arange(len(images)), 10), nearest.ravel()])
-    data = Data(
+    data = Graph(
         x=torch.from_numpy(images).float(),
         edge_index=torch.from_numpy(np.unique(np.hstack([pairs, pairs[::-1]]), axis=1)),
         y=torch.from_numpy(labels).long(),
@@ -115,7 +122,7 @@ def digits() -> Data:
     return _random_split(data, per_class=5, val=500, test=None)
 
 
-def _random_split(data: Data, *, per_class: int, val: int, test: int | None, seed: int = 100) -> Data:
+def _random_split(data: Graph, *, per_class: int, val: int, test: int | None, seed: int = 100) -> Graph:
     """``per_class`` training nodes of each class, then ``test`` and ``val`` nodes of the shuffled remainder.
 
     The paper's protocol: the generator is seeded anew for each class and once for the remainder, which is in the order
@@ -144,14 +151,14 @@ class Benchmark:
     folder: str
     raw_files: tuple[str, ...]
     #: Reads the prepared folder.
-    load: Callable[[Path], Data]
+    load: Callable[[Path], Graph]
     nodes: int
     features: int
     classes: int
 
 
 def _planetoid(name: str, nodes: int, features: int, classes: int) -> Benchmark:
-    def load(folder: Path) -> Data:
+    def load(folder: Path) -> Graph:
         from torch_geometric.datasets import Planetoid
 
         return Planetoid(str(folder.parent), folder.name)[0]
@@ -162,7 +169,7 @@ def _planetoid(name: str, nodes: int, features: int, classes: int) -> Benchmark:
 
 
 def _twenty_per_class(owner: str, name: str, file: str, nodes: int, features: int, classes: int) -> Benchmark:
-    def load(folder: Path) -> Data:
+    def load(folder: Path) -> Graph:
         import torch_geometric.datasets
 
         data = getattr(torch_geometric.datasets, owner)(str(folder.parent), folder.name)[0]
@@ -171,13 +178,13 @@ def _twenty_per_class(owner: str, name: str, file: str, nodes: int, features: in
     return Benchmark(f"{owner.lower()}/{name}", (f"raw/{file}",), load, nodes, features, classes)
 
 
-def _load_flickr(folder: Path) -> Data:
+def _load_flickr(folder: Path) -> Graph:
     from torch_geometric.datasets import Flickr
 
     return Flickr(str(folder))[0]
 
 
-def _load_arxiv(folder: Path) -> Data:
+def _load_arxiv(folder: Path) -> Graph:
     try:
         from ogb.nodeproppred import PygNodePropPredDataset
     except ImportError:
@@ -228,7 +235,7 @@ def cache_folder(cache: str | Path | None = None) -> Path:
     return Path(cache or os.environ.get("PDADMM_G_CACHE") or default)
 
 
-def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Data:
+def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Graph:
     """Load through the owning library, in a cache folder that mirrors the raw files of ``root``.
 
     The libraries write next to the raw files, and ``root`` is read-only to us.

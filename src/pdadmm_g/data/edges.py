@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from torch import Tensor
-from torch_geometric.data import Data
 
 from .facts import homophily
+from .graph import Graph
 
 
-def are_directed(data: Data) -> bool:
+def are_directed(data: Graph) -> bool:
     """Does it matter which way the edges go: is not each there both ways with the same weight, nor each only once?
 
     Edges that all go from a smaller number to a larger, or all the other way, are those of an undirected graph that are
@@ -36,7 +36,7 @@ def are_directed(data: Data) -> bool:
 LEAST_HOMOPHILY, EDGES = 0.3, 20
 
 
-def join_unlike(data: Data, known: Tensor) -> float | None:
+def join_unlike(data: Graph, known: Tensor) -> float | None:
     """The homophily where it is low, None where it is not or nobody can tell."""
     if data.edge_index is None:
         return None

@@ -30,7 +30,7 @@ class Examples(NamedTuple):
         return Examples(*(None if rows is None else rows.to(device) for rows in self))  # type: ignore[arg-type]
 
 
-class Graph(NamedTuple):
+class WholeGraph(NamedTuple):
     """A whole graph, as a network takes it that looks at neighbours itself."""
 
     #: Features of all nodes (nodes, features), sparse where most are zero.

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from .checks import MASKS, hard_labels
+from .graph import Graph
 
 #: Which degrees are told: least, quartiles, most.
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def graph_facts(data: Data) -> dict[str, Any]:
+def graph_facts(data: Graph) -> dict[str, Any]:
     """Sizes, homophily and degrees of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
     Edges are pairs of different nodes that are joined, each counted once, as training sees them.
@@ -43,7 +43,7 @@ def graph_facts(data: Data) -> dict[str, Any]:
     }
 
 
-def _pairs(data: Data) -> tuple[Tensor, Tensor]:
+def _pairs(data: Graph) -> tuple[Tensor, Tensor]:
     """The two ends of each pair of different nodes that are joined."""
     low, high = data.edge_index.cpu().sort(0).values
     codes = (low * data.num_nodes + high)[low != high].unique()
@@ -60,7 +60,7 @@ class Homophily(NamedTuple):
     beyond_chance: float
 
 
-def homophily(data: Data, known: Tensor) -> Homophily:
+def homophily(data: Graph, known: Tensor) -> Homophily:
     """That of the edges between ``known`` nodes, each in the directions in which it is listed."""
     labels = torch.full((data.num_nodes,), -1)
     labels[known] = hard_labels(data)[known]

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor
+from .graph import Graph
 
 
-def load_file(path: Path) -> Data:
+def load_file(path: Path) -> Graph:
     """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks) or a saved ``torch_geometric`` ``Data``.
 
     Nothing in the file is executed: arrays only, no pickled code.
@@ -38,7 +38,7 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path}: no such file")
 
 
-def _load_npz(path: Path) -> Data:
+def _load_npz(path: Path) -> Graph:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -49,7 +49,7 @@ def _load_npz(path: Path) -> Data:
                     raise InputError(f"{path}: holds '{name}' twice")
                 if member in names:
                     arrays[name] = _read_member(archive, member, f"{path}: '{name}'")
-            return Data(**arrays)
+            return Graph(**arrays)
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
@@ -93,26 +93,28 @@ def _read_member(archive: zipfile.ZipFile, member: str, culprit: str) -> Tensor:
 
 
 def only_graphs() -> AbstractContextManager[None]:
-    """While active, ``torch.load`` accepts the record types of a ``Data`` beside tensors, and nothing else."""
-    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    """While active, ``torch.load`` accepts the record types of graphs beside tensors, and nothing else."""
+    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    records = {Data, DataEdgeAttr, DataTensorAttr, GlobalStorage}
+    records = {Graph, Data, DataEdgeAttr, DataTensorAttr, GlobalStorage}
     # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
     return torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals())))
 
 
-def _load_pt(path: Path) -> Data:
+def _load_pt(path: Path) -> Graph:
+    from torch_geometric.data import Data
+
     try:
         with only_graphs():
             data = torch.load(path, map_location="cpu", weights_only=True)
-        if isinstance(data, Data):
-            data = Data.from_dict(data.to_dict())  # fails here, if ever, where the record is incomplete
+        if isinstance(data, Graph | Data):
+            data = Graph(**data.to_dict())  # fails here, if ever, where the record is incomplete
     except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
         memory = isinstance(error, MemoryError) or "allocate" in str(error)
         reason = "it does not fit in memory" if memory else "damaged, or it holds more than tensors"
         raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {reason}") from None
-    if not isinstance(data, Data):
+    if not isinstance(data, Graph):
         raise InputError(f"{path}: holds a {type(data).__name__}, expected a torch_geometric Data")
     return data
 

@@ -7,11 +7,11 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..errors import InputError
 from .checks import MASKS, hard_labels
+from .graph import Graph
 
 #: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
 MOST = 500
@@ -21,8 +21,8 @@ WITHOUT = (
 
 
 def with_masks(
-    data: Data, config: ModelConfig, *, seed: int, counted: Tensor | None = None
-) -> tuple[Data, tuple[str, ...]]:
+    data: Graph, config: ModelConfig, *, seed: int, counted: Tensor | None = None
+) -> tuple[Graph, tuple[str, ...]]:
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 
     Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
@@ -56,7 +56,7 @@ def with_masks(
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
 
 
-def one_split(data: Data, split: int | None) -> tuple[Data, tuple[str, ...]]:
+def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
     """The same graph with one column of each mask, where these have several; its entry ``split`` says which."""
     data = copy.copy(data)
     several = [mask for mask in MASKS if mask in data and data[mask].ndim == 2]

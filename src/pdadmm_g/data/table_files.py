@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from ..config import NODE_TABLES
 from ..errors import InputError
 from .adapters import KNOWN, from_networkx, graph_of_columns, object_array
+from .graph import Graph
 from .graph_files import check_file, first_line
 
 Array = NDArray[Any]
@@ -34,7 +34,7 @@ ROWS = 20_000
 NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
-def read_tables(nodes: Path, edges: Path | None) -> Data:
+def read_tables(nodes: Path, edges: Path | None) -> Graph:
     """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'."""
     columns, matrix = _read(nodes, KNOWN)
     if matrix is not None:
@@ -49,7 +49,7 @@ def read_tables(nodes: Path, edges: Path | None) -> Data:
     return graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges))
 
 
-def read_graphml(path: Path) -> Data:
+def read_graphml(path: Path) -> Graph:
     """The graph of a GraphML file; its attributes are as those of a ``networkx`` graph."""
     import networkx
 

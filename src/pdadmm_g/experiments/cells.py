@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import GRAPH, ModelConfig, settings_where
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.datasets import load_dataset
 from ..data.examples import Examples, aligned
+from ..data.graph import Graph
 from ..hardware import compute_threads
 from ..training.fit import fit
 from ..training.prepare import prepare_graph
@@ -32,7 +32,7 @@ from .results import Results, Row, plain
 
 Settings = dict[str, Any]
 #: A graph with the masks of the split of that number.
-Split = Callable[[Data, int], Data]
+Split = Callable[[Graph, int], Graph]
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _is_same_for_all_splits(config: ModelConfig) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Data:
+def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Graph:
     """A graph with the augmented features of all its nodes, which ten splits need alike."""
     data = _load(dataset, data_root)
     config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved()).config

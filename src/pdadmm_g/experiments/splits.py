@@ -6,9 +6,9 @@ import copy
 from collections.abc import Sequence
 
 import numpy as np
-from torch_geometric.data import Data
 
 from ..data.checks import MASKS, as_mask, hard_labels
+from ..data.graph import Graph
 from .cells import Cell, Settings
 from .paired import render_differences
 from .results import Row
@@ -21,7 +21,7 @@ TRAINING, VALIDATION = 20, 500
 METHODS: dict[str, tuple[Settings, ...]] = {DEFAULT: ({},)} | PEERS
 
 
-def random_split(data: Data, number: int) -> Data:
+def random_split(data: Graph, number: int) -> Graph:
     """The graph with the masks of the split of that number: 20 nodes a class train, 500 validate, the rest test.
 
     Nodes without label are in no mask.

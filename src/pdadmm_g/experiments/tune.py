@@ -9,12 +9,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from torch_geometric.data import Data
-
 from ..config import RunConfig
 from ..data.adapters import labels_of
 from ..data.checks import class_places
 from ..data.datasets import load_dataset
+from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
@@ -68,7 +67,7 @@ def search(
     return best
 
 
-def _score(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> float:
+def _score(classifier: GAMLPClassifier, data: Graph, config: RunConfig) -> float:
     """What ``scoring`` makes of the validation nodes; the lowest there is where it is not defined on them."""
     if config.scoring == "accuracy":
         return classifier.score(data, data.val_mask)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from torch_geometric.data import Data
-
+from ..data.graph import Graph
 from ..estimator import GAMLPClassifier
 from ..files import check_folder, write_atomically
 from ..runs.fitted import save_run
@@ -14,7 +13,7 @@ from .collect import read_run
 from .page import render
 
 
-def write_report(classifier: GAMLPClassifier, path: str | Path, data: Data | None = None) -> None:
+def write_report(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
     """Write the page of its training, under the name of the file; with the scores on ``data`` where they are given."""
     path = Path(path)
     check_folder(path)

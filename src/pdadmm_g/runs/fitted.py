@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch_geometric.data import Data
-
 from ..config import RunConfig
 from ..data.checks import MASKS, check_graph
+from ..data.graph import Graph
 from ..estimator import Classifier, GAMLPClassifier
 from .folder import RunFolder
 from .scoring import summarize, summary_of
 
 
-def save_run(classifier: GAMLPClassifier, path: str | Path, data: Data | None = None) -> None:
+def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
     """Write what ``pdadmm-g train`` would have written, with the accuracies on ``data`` where they are given.
 
     It replaces a finished run, as a file of that name would be replaced.

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix
-from torch_geometric.data import Data
 
 from .. import __version__
 from ..config import RunConfig
 from ..data.adapters import labels_of
 from ..data.checks import MASKS, class_places, hard_labels
 from ..data.facts import graph_facts
+from ..data.graph import Graph
 from ..estimator import GAMLPClassifier
 from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
@@ -38,7 +37,7 @@ class Judgement(NamedTuple):
     reliability: dict[str, Any] | None
 
 
-def summarize(classifier: GAMLPClassifier, data: Data, config: RunConfig) -> dict[str, Any]:
+def summarize(classifier: GAMLPClassifier, data: Graph, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json."""
     accuracies, *others = judge(classifier, data)
     known = dict(zip(Judgement._fields[1:], others, strict=True))
@@ -112,7 +111,7 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
+def judge(classifier: GAMLPClassifier, data: Graph) -> Judgement:
     """The model on the masks of a graph; nodes without labels are not asked."""
     labels = hard_labels(data)
     parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
@@ -139,11 +138,13 @@ def judge(classifier: GAMLPClassifier, data: Data) -> Judgement:
     )
 
 
-def confusion(data: Data, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
+def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
     """How often each class (rows) was taken for each class (columns) on the test nodes, or else on validation.
 
     None without such nodes, or with so many classes that nobody could read it.
     """
+    from sklearn.metrics import confusion_matrix
+
     for mask in ("test_mask", "val_mask"):
         if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
             true = labels_of(data)[nodes.numpy()]

@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch_geometric.data import Data
 
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import load_dataset
+from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
@@ -84,7 +84,7 @@ def train_run(
     return summary
 
 
-def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bool) -> tuple[Data, Checkpointing]:
+def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bool) -> tuple[Graph, Checkpointing]:
     """The data of a run that may be written to this folder, and what it goes on from."""
     folder.check_free(config, overwrite=overwrite, resume=resume)
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None

@@ -155,7 +155,8 @@ def _self_test() -> Iterator[Check]:
 def _made_graph() -> Any:
     """Two groups of 20 nodes, each a ring, told apart by their features."""
     import torch
-    from torch_geometric.data import Data
+
+    from ..data.graph import Graph
 
     y = torch.arange(40) // 20
     x = torch.rand(40, 6, generator=torch.Generator().manual_seed(0))
@@ -163,4 +164,4 @@ def _made_graph() -> Any:
     x[:, 1] += 1 - y
     ring = torch.arange(40)
     edges = torch.stack([ring, 20 * y + (ring + 1) % 20])
-    return Data(x=x, edge_index=edges, y=y, train_mask=torch.ones(40, dtype=torch.bool))
+    return Graph(x=x, edge_index=edges, y=y, train_mask=torch.ones(40, dtype=torch.bool))

@@ -46,7 +46,7 @@ from .penalties import ConstantPenalty
 from .records import Record, as_line, is_record
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from ..data.graph import Graph
 
 META, HISTORY, LESSON = "meta.json", "history.jsonl", "lesson.safetensors"
 #: Tensors of a layer that have one row for each training row.
@@ -351,7 +351,7 @@ class Checkpointing:
         self._bytes: int = self.resume.meta.history_bytes if self.resume else 0
 
     @classmethod
-    def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, data: Data) -> Checkpointing:
+    def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, data: Graph) -> Checkpointing:
         """That of a run on ``data``; raises if the checkpoint to go on from is of others."""
         from ..data.datasets import digest  # not for workers, which start faster without graphs
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import METHODS, ModelConfig
-from ..data.examples import Examples, Graph
+from ..data.examples import Examples, WholeGraph
 from ..model import GCN
 from .callback import OnEpoch
 from .gradient import Learner, mean_risk, stages_of, train_at_once
@@ -22,7 +22,7 @@ def train_gcn(
     num_classes: int,
     config: ModelConfig,
     *,
-    graph: Graph,
+    graph: WholeGraph,
     seed: int,
     on_epoch: OnEpoch | None = None,
 ) -> TrainingResult:
@@ -42,7 +42,7 @@ def train_gcn(
 class GraphLearner(Learner):
     """A network in training that takes the whole graph, and gives logits to nodes by their numbers."""
 
-    def __init__(self, model: GCN, dropout: float, graph: Graph) -> None:
+    def __init__(self, model: GCN, dropout: float, graph: WholeGraph) -> None:
         super().__init__(model, dropout)
         self.graph = graph
 

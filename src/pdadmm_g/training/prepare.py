@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment, whole_graph
@@ -27,6 +26,7 @@ from ..data.checks import (
 )
 from ..data.edges import are_directed
 from ..data.examples import Examples
+from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
@@ -36,7 +36,7 @@ from .unlabelled_choice import Rows, choose_unlabelled, copies_of
 
 
 def prepare_graph(
-    data: Data,
+    data: Graph,
     config: ModelConfig,
     *,
     seed: int,
@@ -93,7 +93,7 @@ def prepare_graph(
     return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons)
 
 
-def _check_edges(data: Data, config: ModelConfig) -> None:
+def _check_edges(data: Graph, config: ModelConfig) -> None:
     """Raise unless the graph has the edges that the method needs, and may follow their directions if it is to."""
     if config.needs_graph or config.sees_copies:
         require_edges(data, f"method {config.method} needs it")
@@ -103,7 +103,7 @@ def _check_edges(data: Data, config: ModelConfig) -> None:
         require_edges(data)
 
 
-def _remarks(data: Data, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
+def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
     """What was made of a graph that is not as most are, a sentence each."""
     if data.get("structural"):
         yield "there are no features: degrees and random projections of the graph take their place"
@@ -117,7 +117,7 @@ def _remarks(data: Data, given: ModelConfig, chosen: ModelConfig) -> Iterator[st
         yield f"edges have directions: features go along them {way}, {why}"
 
 
-def _features_on(data: Data, device: str) -> Data:
+def _features_on(data: Graph, device: str) -> Graph:
     """The graph with its features on a GPU, where they are augmented much faster, if they fit there several times."""
     if torch.device(device).type != "cuda":
         return data
@@ -129,8 +129,8 @@ def _features_on(data: Data, device: str) -> Data:
 
 
 def split_rows(
-    data: Data, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
-) -> tuple[Data, Weighed, tuple[str, ...]]:
+    data: Graph, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
+) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing")
@@ -149,8 +149,8 @@ def split_rows(
 
 
 def training_rows(
-    data: Data, config: ModelConfig, sample_weight: Any = None, *, culprit: str = "data"
-) -> tuple[Data, Weighed]:
+    data: Graph, config: ModelConfig, sample_weight: Any = None, *, culprit: str = "data"
+) -> tuple[Graph, Weighed]:
     """The graph with the training nodes that weigh something, and what these should become."""
     require_training_nodes(data, culprit=culprit)
     nodes, weights = data.train_mask.nonzero().view(-1), None
@@ -169,7 +169,7 @@ def training_rows(
     return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows
 
 
-def _trained_on(data: Data, nodes: Tensor) -> Data:
+def _trained_on(data: Graph, nodes: Tensor) -> Graph:
     """The same graph with these training nodes."""
     data = copy.copy(data)
     data.train_mask = as_mask(nodes, data.num_nodes, "train_mask")

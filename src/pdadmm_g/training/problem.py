@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.examples import Examples, Graph
+from ..data.examples import Examples, WholeGraph
 from ..engine.team import Team
 from ..hardware import compute_threads
 from ..model import GAMLP, GCN
@@ -37,7 +37,7 @@ class Problem:
     #: Rows to score the network on, where they were asked for.
     test: Examples | None = None
     #: The graph that the rows are nodes of, where the network takes all of it.
-    graph: Graph | None = None
+    graph: WholeGraph | None = None
     #: Where random copies come from, for a method that sees these, or where nodes without labels teach.
     copies: NodeCopies | None = None
     #: What was chosen by the data, a sentence each.

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.checks import hard_labels
+from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..data.weights import row_weights
 from .fit import fit
@@ -23,7 +23,7 @@ from .train import TrainingResult
 
 
 def refit(
-    data: Data, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
+    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 
@@ -48,7 +48,7 @@ def refit(
     return dataclasses.replace(whole, config=kept), again, why
 
 
-def _all_labels(data: Data, given: ModelConfig, seed: int, sample_weight: Any) -> tuple[Data, int, Tensor | None]:
+def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) -> tuple[Graph, int, Tensor | None]:
     """The graph with all its training and validation nodes as training nodes, their number, and what nodes weigh."""
     before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
     after, _ = with_masks(data, given, seed=seed)

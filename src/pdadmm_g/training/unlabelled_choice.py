@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
@@ -20,6 +19,7 @@ from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, describ
 from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
 from ..data.examples import Examples
+from ..data.graph import Graph
 from ..data.propagation import quiet
 from ..errors import InputError
 from ..hardware import compute_threads, usable_cores
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
     classes: NDArray[Any]
 
 
-def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
+def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
     """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where they teach."""
     if config.by_gradient:
         return Choice(config)
@@ -81,7 +81,7 @@ def choose_unlabelled(data: Data, rows: Rows, config: ModelConfig, *, seed: int)
     return choice if choice.config.unlabelled else Choice(without, reasons=choice.reasons)
 
 
-def _reason_against(data: Data, rows: Rows, config: ModelConfig) -> str:
+def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
     """Why nodes without labels cannot be expected to help, without trying; empty if they may."""
     if rows.validation is None:
         return "there are no validation nodes to tell whether they help"
@@ -112,7 +112,7 @@ class Entry(NamedTuple):
 class Race:
     """Short runs: first features and weight decay, then with the best of these what is left."""
 
-    def __init__(self, data: Data, rows: Rows, config: ModelConfig, seed: int) -> None:
+    def __init__(self, data: Graph, rows: Rows, config: ModelConfig, seed: int) -> None:
         self.data, self.rows, self.config, self.seed = data, rows, config, seed
         like = augmentation(dataclasses.replace(config, augment="average", hops=1, normalize="unit"))
         self.source = like.source(data)

@@ -1,0 +1,51 @@
+"""What a run loads: a small graph trains in less time than some libraries take to be imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import save
+from pdadmm_g.data.graph import Graph
+
+#: pandas is hidden, as where it is not installed: where it is, scikit-learn loads it by itself.
+SCRIPT = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hidden())
+from pdadmm_g.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = ("torch_geometric", "torch._dynamo", "sympy", "triton", "matplotlib", "networkx", "pyarrow", "sklearn.datasets")
+print("loaded:", *(name for name in heavy if name in sys.modules))
+"""
+SETTINGS = ["--unlabelled", "0", "--epochs", "2", "--layers", "2", "--weight-decay", "0.1", "--augment", "average"]
+
+
+def write_tables(folder: Path) -> None:
+    rows = [f"{node},{node % 2},{'train' if node < 6 else 'val'},{node % 2},1" for node in range(10)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,split,a,b", *rows]))
+    pairs = [f"{node},{(node + 2) % 10}" for node in range(10)]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *pairs]))
+
+
+@pytest.mark.parametrize(
+    "data", [["digits"], ["graph.npz"], ["nodes.csv", "--edges", "edges.csv"]], ids=["digits", "npz", "tables"]
+)
+def test_training_loads_no_library_that_it_does_not_need(data: list[str], tiny_graph: Graph, tmp_path: Path) -> None:
+    save(tmp_path / "graph.npz", tiny_graph)
+    write_tables(tmp_path)
+    arguments = ["train", "--dataset", *data, *SETTINGS, "--normalize", "centered", "--out", "run"]
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["loaded:"]), ended.stderr
