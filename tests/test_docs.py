@@ -45,7 +45,7 @@ def registries() -> Iterator[None]:
 
 
 def write_tables() -> None:
-    """nodes.csv and edges.csv, small: two kinds of nodes that are linked among themselves, a third of them not labelled."""
+    """nodes.csv and edges.csv, small: two kinds of nodes, linked among themselves, a third not labelled."""
     rng = np.random.default_rng(0)
     nodes = range(60)
     rows = [
