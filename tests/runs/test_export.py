@@ -170,9 +170,7 @@ def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_packages_are_named(
-    tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_are_named(tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: real(name) if "onnx" not in name else missing(name))
 
