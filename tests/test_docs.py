@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pdadmm_g import model
@@ -27,8 +28,9 @@ published = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(published)
 #: Those with examples; what the other pages say of several workers is tested in tests/engine.
 PAGES = [
-    "README.md", "docs/index.md", "docs/guides/own-data.md", "docs/guides/quantization.md", "docs/guides/tuning.md",
-    "docs/guides/judging.md", "docs/guides/extending.md", "docs/guides/going-on.md",
+    "README.md", "docs/index.md", "docs/tutorials/tables-to-labels.md", "docs/guides/own-data.md",
+    "docs/guides/quantization.md", "docs/guides/tuning.md", "docs/guides/judging.md", "docs/guides/extending.md",
+    "docs/guides/going-on.md",
 ]  # fmt: skip
 
 
@@ -42,11 +44,25 @@ def registries() -> Iterator[None]:
         registry.update(content)
 
 
+def write_tables() -> None:
+    """nodes.csv and edges.csv, small: two kinds of nodes, linked among themselves, a third not labelled."""
+    rng = np.random.default_rng(0)
+    nodes = range(60)
+    rows = [
+        f"n{node},{'' if node >= 40 else 'odd' if node % 2 else 'even'},{node % 2 + 0.3 * rng.standard_normal()},1"
+        for node in nodes
+    ]
+    links = [f"n{one},n{other}" for one in nodes for other in range(one) if one % 2 == other % 2]
+    Path("nodes.csv").write_text("\n".join(["id,label,size,age", *rows, ""]))
+    Path("edges.csv").write_text("\n".join(["source,target", *links, ""]))
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python and shell blocks, in their order, in one empty folder."""
+    """Python and shell blocks, in their order, in a folder with the tables that a reader has and nothing else."""
     monkeypatch.chdir(tmp_path)
+    write_tables()
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     assert blocks
     namespace: dict[str, object] = {"__name__": "__main__"}
@@ -120,3 +136,15 @@ def test_the_readme_has_the_figures_of_the_table() -> None:
     text = (ROOT / "README.md").read_text()
     for title, values in lines.items():
         assert f"| {title} | " + " | ".join(f"{value:.3f}" for value in values) + " |" in text
+
+
+def test_the_readme_has_the_means_of_the_random_splits() -> None:
+    means: dict[str, list[float]] = {}
+    for row in published.rows_of("random-splits"):
+        means.setdefault(row["method"], []).append(row["mean"])
+    averages = {name: sum(values) / len(values) for name, values in means.items()}
+    order = sorted(averages, key=lambda name: -averages[name])
+    titles = ["`GAMLPClassifier()`" if name == DEFAULT else name for name in order]
+    table = ["| " + " | ".join(titles) + " |", "|---" * len(order) + "|"]
+    table.append("| " + " | ".join(f"{averages[name]:.3f}" for name in order) + " |")
+    assert "\n".join(table) in (ROOT / "README.md").read_text()

@@ -100,5 +100,5 @@ def test_figures_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert report(write_run(tmp_path / "run"), "--png", tmp_path / "figures") == 2
-    assert "pip install 'pdadmm-g[figures]'" in capsys.readouterr().err
+    assert "pip install matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "run/report.html").exists()

@@ -123,6 +123,7 @@ def test_the_command_runs_every_method_on_every_split(reproduce, monkeypatch: py
         f"| {DEFAULT}", *(f"| {peer}" for peer in PEERS), *(f"| {DEFAULT} minus {peer}, points" for peer in PEERS),
     ]  # fmt: skip
     assert lines[-1].endswith("| +9.50 ± 0.50 | +9.50 ± 0.50 |")
+    assert Path("results/random-splits-quick/figure.png").stat().st_size > 1000
     before = len(made)
     assert reproduce("random-splits", "--quick", "--seeds", "1,2")[0] == 0
     assert {seed for _, _, seed in made[before:]} == {2}

@@ -73,14 +73,18 @@ def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:
         ("pdadmm-g", {"patience": None}, None),
         ("pdadmm-g", {"scores": True}, 6),  # what 'scoring' names comes before accuracy
         ("pdadmm-g", {"rounds": True}, 3),
+        ("pdadmm-g", {"growth": "gain"}, 3),
+        ("pdadmm-g", {"growth": "all"}, 5),
     ],
 )
 def test_the_kept_epoch(method: str, changes: dict[str, Any], kept: int | None, tmp_path: Path) -> None:
     accuracies = [0.5, 0.6, 0.8, 0.7, 0.78, 0.7]
-    if changes.get("rounds"):
+    if "rounds" in changes or "growth" in changes:
         accuracies[4] = 0.804  # more, but not enough for a depth to be kept
-    patience = "patience: null\n" if "patience" in changes else ""
-    path = write_run(tmp_path / "run", epochs=0, config=f"method: {method}\nstages: [2, 5]\nlayers: 5\n{patience}")
+    settings = f"method: {method}\nstages: [2, 5]\nlayers: 5\n"
+    settings += "patience: null\n" if "patience" in changes else ""
+    settings += f"growth: {changes['growth']}\n" if "growth" in changes else ""
+    path = write_run(tmp_path / "run", epochs=0, config=settings)
     lines = []
     for epoch, accuracy in enumerate(accuracies, start=1):
         own: dict[str, Any] = {"val_accuracy": accuracy, "val_loss": 1.0}

@@ -97,7 +97,8 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["click"].state == "ok"
     assert found["no-such-package"].state == "FAILED"
     assert found["nor-this-one"].state == "missing"
-    assert found["nor-this-one"].remedy == "pip install 'pdadmm-g[extra-name]'"
+    assert found["no-such-package"].remedy == "pip install 'no-such-package>=1'"
+    assert found["nor-this-one"].remedy == "pip install 'nor-this-one>=2'"
     assert "ruff" not in found
 
 

@@ -44,7 +44,7 @@ def cli() -> None:
     pdadmm-g export runs/cora-0 --format onnx         the model for other programs
     pdadmm-g shard graph/ --shards 8 --out graph-8    a large graph in parts
     pdadmm-g reproduce table-100 --quick              the paper's experiments
-    pdadmm-g doctor                                   is everything here that is needed?
+    pdadmm-g doctor                                   check this installation
     pdadmm-g COMMAND --help                           every option, its default and examples
 
     Exit codes: 0 success; 2 wrong input, one line says what; 3 numerical failure, the best model was kept, or a failed

@@ -1,4 +1,4 @@
-"""The command that looks whether everything is there."""
+"""The command that checks the installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .exit_codes import EXIT_FAILURE
 from .output import Output, output_options
 
 
-@click.command(short_help="Is everything here that is needed?")
+@click.command(short_help="Check this installation.")
 @output_options
 def doctor(output: Output) -> int:
     """Show versions, devices, backends and folders, then train on two workers for a few seconds.

@@ -28,7 +28,7 @@ def export(run: str, kind: str, out: str | None, int8: bool, output: Output) -> 
     place; docs/guides/export.md says how to use it.
 
     \b
-    pdadmm-g export runs/cora-0 --format onnx                    writes cora-0.onnx (needs 'pdadmm-g[onnx]')
+    pdadmm-g export runs/cora-0 --format onnx                    writes cora-0.onnx (needs onnx, onnxruntime)
     pdadmm-g export runs/cora-0 --format onnx --int8 --out small.onnx
     pdadmm-g export runs/cora-0 --format torch-export            writes cora-0.pt2
     pdadmm-g export runs/cora-0 --format safetensors             writes cora-0.safetensors

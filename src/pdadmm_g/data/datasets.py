@@ -188,7 +188,7 @@ def _load_arxiv(folder: Path) -> Graph:
     try:
         from ogb.nodeproppred import PygNodePropPredDataset
     except ImportError:
-        raise InputError("ogbn-arxiv needs the 'ogb' package: pip install 'pdadmm-g[ogb]'") from None
+        raise InputError("ogbn-arxiv needs the 'ogb' package: pip install ogb") from None
     with only_graphs():  # ogb reads its processed file with torch.load's strict default
         dataset = PygNodePropPredDataset("ogbn-arxiv", root=str(folder.parent))
     data = dataset[0]

@@ -40,7 +40,7 @@ class _Rows:
         try:
             import pyarrow.parquet as pq
         except ImportError:
-            raise InputError(f"{folder}: Parquet tables need pyarrow: pip install 'pdadmm-g[parquet]'") from None
+            raise InputError(f"{folder}: Parquet tables need pyarrow: pip install pyarrow") from None
         if not files:
             raise InputError(f"{folder}: there are no tables {what}*.parquet")
         self.files, self._opened = files, []

@@ -142,7 +142,7 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise InputError(f"{path}: Parquet tables need pyarrow: pip install 'pdadmm-g[parquet]'") from None
+        raise InputError(f"{path}: Parquet tables need pyarrow: pip install pyarrow") from None
     from .parquet import floats
 
     try:

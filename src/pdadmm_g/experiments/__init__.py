@@ -118,7 +118,7 @@ def _random_splits(request: Request) -> Experiment:
 
     numbers = request.seeds or splits.SPLITS[: 2 if request.quick else None]
     cells = splits.cells(request.choose_datasets(("cora",), COMPLETE), numbers)
-    return Experiment(len(cells), run_cells(cells, **request.cells), splits.render)
+    return Experiment(len(cells), run_cells(cells, **request.cells), splits.render, splits.figure)
 
 
 def _ablation(request: Request) -> Experiment:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .cells import Cell, Settings
-from .paired import differences, render_differences
+from .paired import draw_differences, render_differences
 from .results import Row
-from .tables import columns
 
 LABELLED, ALL = "labelled nodes only", "all"
 #: What is not set is chosen as always. All but the default's own choice are told to ask the other nodes or not to.
@@ -35,23 +34,6 @@ def render(rows: Sequence[Row]) -> str:
 
 
 def figure(rows: Sequence[Row], path: Path) -> None:
-    """Gains in points: a group of bars for each graph, with standard errors."""
-    from .figures import new_figure, save_figure
-
-    datasets = columns(rows)
-    canvas, [[axis]] = new_figure(1, 1, height=3.4)
-    width = 0.8 / len(GAINS)
-    for index, variant in enumerate(GAINS):
-        known = [
-            (place + (index - (len(GAINS) - 1) / 2) * width, gain.mean, gain.error or 0.0)
-            for place, gain in enumerate(differences(rows, variant, LABELLED, datasets))
-            if gain is not None
-        ]
-        if known:
-            places, means, errors = zip(*known, strict=True)
-            axis.bar(places, means, width, yerr=errors, capsize=2, label=variant, color=f"C{index}")
-            axis.legend(frameon=False, fontsize=8)
-    axis.axhline(0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(datasets)), [dataset.removesuffix(".npz") for dataset in datasets], fontsize=8)
-    axis.set_ylabel("points over labelled nodes only")
-    save_figure(canvas, path)
+    """Gains in points on each graph."""
+    pairs = {variant: (variant, LABELLED) for variant in GAINS}
+    draw_differences(rows, pairs, path, "points over labelled nodes only")

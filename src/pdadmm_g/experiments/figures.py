@@ -13,7 +13,7 @@ def new_figure(rows: int, columns: int, *, height: float = 4.0) -> tuple[Any, An
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("figures need matplotlib: pip install 'pdadmm-g[figures]'") from None
+        raise InputError("figures need matplotlib: pip install matplotlib") from None
     canvas = Figure(figsize=(9.0, height), layout="constrained")
     axes = canvas.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:

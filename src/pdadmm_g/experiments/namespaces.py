@@ -176,7 +176,7 @@ def _translated() -> Iterator[None]:
     try:
         from pyroute2 import NetlinkError
     except ImportError:
-        raise InputError("links of a given speed need pyroute2: pip install 'pdadmm-g[network]'") from None
+        raise InputError("links of a given speed need pyroute2: pip install pyroute2") from None
     try:
         yield
     except (NetlinkError, OSError, AttributeError) as error:

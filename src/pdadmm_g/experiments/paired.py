@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from .results import Row
@@ -69,3 +70,26 @@ def render_differences(rows: Sequence[Row], methods: Sequence[str], pairs: Seque
             entries = ["-" if item is None else str(item) for item in (*each, average(each))]
             lines.append([f"{method} minus {other}, points", *entries])
     return markdown(["", *(dataset.removesuffix(".npz") for dataset in datasets), AVERAGE], lines)
+
+
+def draw_differences(rows: Sequence[Row], pairs: Mapping[str, tuple[str, str]], path: Path, title: str) -> None:
+    """A group of bars for each graph, one for each pair under its name, with standard errors; in points."""
+    from .figures import new_figure, save_figure
+
+    datasets = columns(rows)
+    canvas, [[axis]] = new_figure(1, 1, height=3.4)
+    width = 0.8 / len(pairs)
+    for index, (name, (method, other)) in enumerate(pairs.items()):
+        known = [
+            (place + (index - (len(pairs) - 1) / 2) * width, gain.mean, gain.error or 0.0)
+            for place, gain in enumerate(differences(rows, method, other, datasets))
+            if gain is not None
+        ]
+        if known:
+            places, means, errors = zip(*known, strict=True)
+            axis.bar(places, means, width, yerr=errors, capsize=2, label=name, color=f"C{index}")
+            axis.legend(frameon=False, fontsize=8)
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set_xticks(range(len(datasets)), [dataset.removesuffix(".npz") for dataset in datasets], fontsize=8)
+    axis.set_ylabel(title)
+    save_figure(canvas, path)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from ..data.checks import MASKS, as_mask, hard_labels
 from ..data.graph import Graph
 from .cells import Cell, Settings
-from .paired import render_differences
+from .paired import draw_differences, render_differences
 from .results import Row
 from .tables import DEFAULT, PEERS
 
@@ -53,3 +54,9 @@ def cells(datasets: Sequence[str], splits: tuple[int, ...]) -> list[Cell]:
 def render(rows: Sequence[Row]) -> str:
     """Markdown: mean and spread over the splits, then how far the default is ahead of each peer on the same splits."""
     return render_differences(rows, list(METHODS), [(DEFAULT, peer) for peer in PEERS])
+
+
+def figure(rows: Sequence[Row], path: Path) -> None:
+    """How far the default is ahead of each peer on each graph, in points."""
+    pairs = {f"ahead of {peer}": (DEFAULT, peer) for peer in PEERS}
+    draw_differences(rows, pairs, path, "points that the default is ahead")

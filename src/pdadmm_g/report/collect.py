@@ -401,8 +401,9 @@ def _kept(config: dict[str, Any], records: list[Record]) -> int | None:
         if not own:
             continue
         (score, loss), record = max(own, key=lambda pair: pair[0])
-        # A depth beyond the first must be worth it where nodes without labels teach.
-        margin = GAIN if stage > 1 and _count(record.get("round")) else 0.0
+        # A depth beyond the first must be worth it, in runs before 'growth' only where nodes without labels taught.
+        costly = config["growth"] == "gain" if config.get("growth") else _count(record.get("round"))
+        margin = GAIN if stage > 1 and costly else 0.0
         if (method is not None and method.optimizer) or (score - margin, loss) > best:
             best, kept = (score, loss), record["epoch"]
     return kept

@@ -196,7 +196,7 @@ def _optional(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise InputError(f"format onnx needs the '{name}' package: pip install 'pdadmm-g[onnx]'") from None
+        raise InputError(f"format onnx needs the '{name}' package: pip install onnx onnxruntime") from None
 
 
 _ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {

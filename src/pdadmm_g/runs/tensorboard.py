@@ -31,7 +31,7 @@ def require_tensorboard() -> None:
     try:
         import tensorboard  # type: ignore[import-untyped,unused-ignore]  # noqa: F401
     except ImportError:
-        raise InputError("tensorboard is not installed: pip install 'pdadmm-g[tensorboard]'") from None
+        raise InputError("tensorboard is not installed: pip install tensorboard") from None
 
 
 class ScalarLog:

@@ -1,6 +1,6 @@
-"""The software tried itself: on this machine, and under blows.
+"""The software tried itself: on this machine, and under faults.
 
-``doctor``  is everything here that training needs?
+``doctor``  a check of this installation
 ``soak``    random runs, killed and resumed at random
 ``fuzz``    broken files, settings, graphs and command lines
 """

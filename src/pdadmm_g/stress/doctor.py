@@ -1,4 +1,4 @@
-"""Is everything here that training needs? Versions, devices, folders, and a small training on two workers.
+"""A check of this installation: versions, devices, folders, and a small training on two workers.
 
 Nothing is imported before its check, so that a broken installation ends in a line and not in a traceback.
 """
@@ -57,13 +57,14 @@ def _packages() -> Iterator[Check]:
         if name in seen or (extra and extra[1] == "dev"):
             continue
         seen.add(name)
+        wanted = requirement.partition(";")[0].strip()
         try:
             yield Check(name, "ok", importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             if extra:
-                yield Check(name, "missing", f"optional ({extra[1]})", f"pip install 'pdadmm-g[{extra[1]}]'")
+                yield Check(name, "missing", f"optional ({extra[1]})", f"pip install '{wanted}'")
             else:
-                yield Check(name, "FAILED", "not installed", "pip install pdadmm-g")
+                yield Check(name, "FAILED", "not installed", f"pip install '{wanted}'")
 
 
 def _cpu() -> Iterator[Check]:

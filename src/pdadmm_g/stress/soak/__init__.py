@@ -3,7 +3,7 @@
 Every run is drawn from its own seed. Its processes carry a mark in their environment, by which they are found again
 whoever their parent is now: nothing may be left of them once a run has ended, however it ended.
 
-``cases``      the runs and blows that are drawn
+``cases``      the runs and faults that are drawn
 ``processes``  the processes of a run, found by their mark
 ``trial``      one run, carried out and watched
 ``campaign``   many of them, and what came of them
