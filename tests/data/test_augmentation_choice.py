@@ -108,7 +108,7 @@ def test_rows_of_a_gpu_are_scored_on_the_cpu() -> None:
 
     X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     labels = [torch.arange(12) % 2, torch.arange(8) % 2]
-    on_gpu, on_cpu = (augmentation_choice._linear_score(rows, labels) for rows in (X.as_subclass(OnGpu), X))
+    on_gpu, on_cpu = (augmentation_choice.linear_score(rows, labels) for rows in (X.as_subclass(OnGpu), X))
     assert on_gpu == on_cpu
 
 
@@ -161,7 +161,7 @@ def test_a_given_direction_is_taken() -> None:
 def test_blocks_apart_are_tried_where_edges_join_unlike_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     monkeypatch.setattr(
-        augmentation_choice, "_linear_score", lambda X, *_: tried.append(X.shape[1]) or (float(X.shape[1] == 24), 0.0)
+        augmentation_choice, "linear_score", lambda X, *_: tried.append(X.shape[1]) or (float(X.shape[1] == 24), 0.0)
     )
     # Own features and two hops of 8 columns: as wide as nothing else here.
     assert chosen(unlike(), directed="symmetric").augment == "apart"
