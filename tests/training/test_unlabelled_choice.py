@@ -173,5 +173,7 @@ def test_nodes_that_come_later_are_predicted_too() -> None:
     """The test nodes are not there yet when the model is trained."""
     data = communities(noise=2.0)
     known = (~data.test_mask).nonzero().view(-1)
-    classifier = GAMLPClassifier(**SMALL | {"epochs": 30}, unlabelled=50, random_state=0).fit(data.to_pyg().subgraph(known))
+    classifier = GAMLPClassifier(**SMALL | {"epochs": 30}, unlabelled=50, random_state=0).fit(
+        data.to_pyg().subgraph(known)
+    )
     assert classifier.score(data) > 0.6

@@ -92,11 +92,13 @@ def choose_augmentation(
     like = augmentation(dataclasses.replace(config, augment="hops", hops=1, normalize="none"))
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
+    nodes, kinds = torch.cat(parts), NORMALIZATIONS if config.normalize == "auto" else (config.normalize,)
+    candidates = _candidates(data, nodes, config, further)
     found: list[tuple[tuple[float, float], ModelConfig]] = []
-    with task("choosing features") as step:
+    with task("choosing features", len(candidates) * len(kinds)) as step:
         source = like.source(data) if config.components is not None else None
-        for candidate, rows in _candidates(data, torch.cat(parts), config, further, like, source):
-            for normalize in NORMALIZATIONS if config.normalize == "auto" else (config.normalize,):
+        for candidate, rows in zip(candidates, _rows(data, nodes, candidates, like, source), strict=True):
+            for normalize in kinds:
                 candidate = dataclasses.replace(candidate, normalize=normalize)
                 tried = augmentation(candidate)
                 tried.basis = like.basis
@@ -135,38 +137,44 @@ def _directions(data: Graph, config: ModelConfig) -> tuple[Directed, ...]:
     return ("symmetric", "both") if open_to_both and are_directed(data) else ("symmetric",)
 
 
-def _candidates(
-    data: Graph,
-    nodes: Tensor,
-    config: ModelConfig,
-    further: Sequence[Directed],
-    like: GraphAugment,
-    source: Source | None,
-) -> Iterator[tuple[ModelConfig, Tensor]]:
-    """The augmentations to choose from, each with its rows for ``nodes`` before they are normalised.
+def _candidates(data: Graph, nodes: Tensor, config: ModelConfig, further: Sequence[Directed]) -> list[ModelConfig]:
+    """The augmentations to choose from, before they are normalised.
 
-    ``further`` directions are tried beside that of ``config``.
+    Those that :func:`candidate_features` makes of one matrix come first. ``further`` directions are tried beside that
+    of ``config``.
     """
     directions: list[Directed] = [config.directed if config.directed != "auto" else "symmetric", *further]
-    modes: list[tuple[Mode, int | None]]
     if config.augment != "auto":
-        modes = [(config.augment, config.hops)]
-    else:
-        averages = (config.hops,) if config.hops else HOPS
-        modes = [("hops", config.hops or 4), *(("average", k) for k in averages)]
-        if directions[0] != "both":
-            for kind, number, rows in candidate_features(data, nodes, averages, like, source):
-                yield dataclasses.replace(config, augment=kind, hops=number), rows
-    tried = [(mode, hops, way) for way in directions for mode, hops in modes]
-    if config.augment == "auto":
-        tried = [each for each in tried if each[2] == "both"]  # of one matrix all are above, from one propagation
-        if join_unlike(data, nodes) is not None:
-            tried += [("apart", config.hops or 3, way) for way in directions]
-    for mode, hops, way in tried:
-        candidate = dataclasses.replace(config, augment=mode, hops=hops, directed=way)
+        return [dataclasses.replace(config, directed=way) for way in directions]
+    averages: list[tuple[Mode, int]] = [("average", k) for k in _averages(config)]
+    tried: list[tuple[Mode, int, Directed]] = []
+    if directions[0] != "both":
+        tried = [(mode, hops, directions[0]) for mode, hops in [("none", 1), *averages, ("hops", 4)]]
+    if "both" in directions:
+        tried += [(mode, hops, "both") for mode, hops in [("hops", config.hops or 4), *averages]]
+    if join_unlike(data, nodes) is not None:
+        tried += [("apart", config.hops or 3, way) for way in directions]
+    return [dataclasses.replace(config, augment=mode, hops=hops, directed=way) for mode, hops, way in tried]
+
+
+def _averages(config: ModelConfig) -> tuple[int, ...]:
+    return (config.hops,) if config.hops else HOPS
+
+
+def _rows(
+    data: Graph, nodes: Tensor, candidates: Sequence[ModelConfig], like: GraphAugment, source: Source | None
+) -> Iterator[Tensor]:
+    """The rows of ``nodes`` under each candidate, before they are normalised."""
+    shared = 0
+    if candidates[0].augment == "none" and len(candidates) > 1:
+        averages = [each.hops or 1 for each in candidates if each.augment == "average" and each.directed != "both"]
+        for _, _, rows in candidate_features(data, nodes, averages, like, source):
+            shared += 1
+            yield rows
+    for candidate in candidates[shared:]:
         augment = augmentation(dataclasses.replace(candidate, normalize="none"))
         augment.basis = like.basis
-        yield candidate, augment.propagated(data, nodes)
+        yield augment.propagated(data, nodes)
 
 
 def linear_score(
