@@ -280,7 +280,7 @@ class ModelConfig:
     eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
     unlabelled: int | None = option(
         None, "most nodes without labels that teach in a round; 0 for none "
-        "[default: 2000 where they help on the validation nodes; 0 on a sharded folder]", UNLABELLED, rules=FROM_ZERO,
+        "[default: 1000 where they help on the validation nodes; 0 on a sharded folder]", UNLABELLED, rules=FROM_ZERO,
         by_data=True, method="pdadmm-g",
     )  # fmt: skip
     rounds: int = option(

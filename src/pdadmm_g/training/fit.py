@@ -14,6 +14,7 @@ from .gradient import stages_of, train_by_gradient
 from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
+from .records import judged
 from .train import TrainingResult, train
 
 
@@ -58,15 +59,15 @@ def kept(result: TrainingResult, config: ModelConfig) -> str:
     """Which network was kept, a sentence: that of the best epoch on validation up to its depth, or the last one."""
     depth = len(result.model.linears)
     scored = [
-        record
+        (score, record["epoch"])
         for record in result.history
-        if record["val_accuracy"] is not None and stages_of(config)[record["stage"] - 1] <= depth
+        if (score := judged(record)) and stages_of(config)[record["stage"] - 1] <= depth
     ]
     layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
     if config.patience is None or not scored:
         return f"{layers}, the last epoch"
-    best = max(scored, key=lambda record: (record["val_accuracy"], -record["val_loss"]))
-    return f"{layers}, epoch {best['epoch']} of {len(result.history)} (validation {best['val_accuracy']:.3f})"
+    (best, _), epoch = max(scored, key=lambda each: each[0])
+    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {best:.3f})"
 
 
 def check_shards(config: ModelConfig, rows: int) -> None:
