@@ -42,7 +42,7 @@ def test_a_run_as_record(tmp_path: Path) -> None:
     assert run["series"]["objective"]["value"][:2] == [100.0, 50.0]
     assert run["clock"]["seconds"][-1] == pytest.approx(0.4)
     assert run["timeline"]["workers"][1]["bytes_p"] == [50.0] * 40
-    assert run["changed"] == ["layers", "stages"]
+    assert run["changed"] == ["layers"]
     assert (run["status"], run["failed"]) == ("EARLY_STOPPED", False)
 
 

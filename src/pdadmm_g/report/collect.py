@@ -35,6 +35,8 @@ DATA_FACTS = (
     "mean_degree", "isolated",
 )  # fmt: skip
 SETTLED = ("augment", "hops", "weight_decay")
+#: On which the defaults of other settings depend.
+DECISIVE = ("method", "layers", "quantize")
 #: Most parts of the wall time, and most characters of the name of one.
 MAX_TIMES, LONGEST_TASK = 12, 40
 #: Digits of a whole number; a float has no place for many more.
@@ -221,13 +223,15 @@ def _text(value: Any) -> str:
 
 
 def _changed(config: dict[str, Any]) -> list[str]:
-    """The settings that are not at their default."""
+    """The settings that are not at their default, nor at what it comes to with the method and depth of the run."""
     fields = RunConfig.__dataclass_fields__
-    return [
-        key
-        for key, value in config.items()
-        if key in fields and fields[key].default != (tuple(value) if isinstance(value, list) else value)
-    ]
+    try:
+        given = RunConfig.from_settings({key: config[key] for key in DECISIVE if key in config})
+        usual = {key: value for key, value in vars(given.resolved()).items() if key not in DECISIVE}
+    except InputError:
+        usual = {}
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    return [key for key, value in plain.items() if key in fields and value not in (fields[key].default, usual.get(key))]
 
 
 def _choices(value: Any) -> list[str]:
