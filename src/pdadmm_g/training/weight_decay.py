@@ -17,7 +17,7 @@ WEIGHT_DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0)
 #: More rows of a kind than this are not looked at.
 MOST_ROWS = 1000
 #: A short run: its epochs, and from one evaluation to the next.
-EPOCHS, EVAL_EVERY = 40, 5
+EPOCHS, EVAL_EVERY = 100, 5
 
 
 def choose_weight_decay(
