@@ -144,7 +144,7 @@ def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: 
         seen.append((len(labels[0]), None if weights is None else weights.tolist()))
         raise InputError("enough")
 
-    monkeypatch.setattr(augmentation_choice, "_linear_score", spy)
+    monkeypatch.setattr(augmentation_choice, "linear_score", spy)
     for weights in ([1, 2, 0, 1, 1, 2], None):
         with pytest.raises(InputError, match="enough"):
             GAMLPClassifier(layers=2, unlabelled=0).fit(tiny_graph, sample_weight=weights)
@@ -156,11 +156,11 @@ def test_a_weight_of_two_in_a_linear_model_is_two_rows() -> None:
     X, validation = torch.randn(12, 4, generator=generator), torch.randn(9, 4, generator=generator)
     y, y_val = torch.arange(12) % 3, torch.arange(9) % 3
     times = 1 + torch.arange(12) % 2
-    weighted = augmentation_choice._linear_score(torch.cat([X, validation]), [y, y_val], times)
+    weighted = augmentation_choice.linear_score(torch.cat([X, validation]), [y, y_val], times)
     twice = X.repeat_interleave(times, 0), y.repeat_interleave(times)
-    repeated = augmentation_choice._linear_score(torch.cat([twice[0], validation]), [twice[1], y_val])
+    repeated = augmentation_choice.linear_score(torch.cat([twice[0], validation]), [twice[1], y_val])
     assert weighted == pytest.approx(repeated)
-    assert weighted != pytest.approx(augmentation_choice._linear_score(torch.cat([X, validation]), [y, y_val]))
+    assert weighted != pytest.approx(augmentation_choice.linear_score(torch.cat([X, validation]), [y, y_val]))
 
 
 def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:

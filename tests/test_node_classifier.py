@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_valid
 from torch_geometric.data import Data
 
 from helpers.communities import communities
-from pdadmm_g import GAMLPClassifier, InputError, NodeClassifier
+from pdadmm_g import GAMLPClassifier, InputError, NodeClassifier, as_graph
 
 DATA = communities()
 NODES = np.arange(0, DATA.num_nodes, 2)
@@ -34,6 +34,14 @@ def test_searches_and_cross_validation_of_scikit_learn() -> None:
     assert search.best_estimator_.estimator_.epochs == 5
     assert set(search.predict(np.arange(1, DATA.num_nodes, 2))) <= set(NAMES)
     assert cross_val_predict(model, NODES, NAMES[NODES], cv=2).shape == NODES.shape
+
+
+def test_a_graph_whose_labels_are_text() -> None:
+    """Labels that come with the graph, and their names, are not those of a fold."""
+    graph = as_graph(DATA.x.numpy(), NAMES, DATA.edge_index.numpy())
+    model = NodeClassifier(small(), graph)
+    assert cross_validate(model, NODES, NAMES[NODES], cv=2)["test_score"].mean() > 0.6
+    assert set(model.fit(NODES, NAMES[NODES]).predict(NODES)) <= set(NAMES)
 
 
 def test_what_is_held_out_is_not_seen() -> None:

@@ -65,7 +65,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, nodes: ArrayLike) -> NDArray[Any]:
         """The most probable label of each node."""
         check_is_fitted(self)
-        return self.classes_[self.estimator_.predict(self.graph, _numbers(nodes))]
+        return self.classes_[self.estimator_.predict(_bare(self.graph), _numbers(nodes))]
 
     def predict_proba(self, nodes: ArrayLike) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``."""
@@ -82,9 +82,9 @@ def _numbers(nodes: ArrayLike) -> NDArray[Any]:
 
 
 def _bare(graph: Graph) -> Graph:
-    """The graph without labels and masks."""
+    """The graph without labels, their names and masks."""
     data = copy.copy(graph)
-    for name in ("y", *MASKS):
+    for name in ("y", "label_names", *MASKS):
         if name in data:
             del data[name]
     return data

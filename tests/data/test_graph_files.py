@@ -84,7 +84,8 @@ def test_unreadable_files_do_not_quote_other_libraries(tmp_path: Path) -> None:
 
 
 def test_incomplete_record_in_a_pt_file(tmp_path: Path, tiny_graph: Data) -> None:
-    del tiny_graph.__dict__["_store"]
-    torch.save(tiny_graph, tmp_path / "g.pt")
+    data = tiny_graph.to_pyg()
+    del data.__dict__["_store"]
+    torch.save(data, tmp_path / "g.pt")
     with pytest.raises(InputError, match="g.pt: cannot read as a saved torch_geometric Data"):
         load_dataset(tmp_path / "g.pt")

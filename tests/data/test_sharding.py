@@ -171,6 +171,7 @@ def test_bad_input_names_file_and_place(tmp_path: Path) -> None:
 )
 def test_what_shards_cannot_keep_is_refused(entry: dict[str, object], message: str) -> None:
     data = communities()
-    data.update(entry)
+    for name, value in entry.items():
+        data[name] = value
     with pytest.raises(InputError, match=message):
         DataTable(data, "mark")

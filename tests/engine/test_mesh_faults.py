@@ -97,7 +97,7 @@ def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(record) -> None:
         epochs.append(record["epoch"])
         if record["epoch"] == 7:
-            threading.Timer(2.0, wake).start()
+            threading.Timer(6.0, wake).start()
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as waiting:

@@ -72,7 +72,7 @@ def test_every_mesh_trains_the_model_of_one_process(
     assert summary["choices"] == [
         "features: average of 3 hops, centered: the default for a sharded folder, where none are tried",
         "nodes without labels do not teach: whether they help is not tried on a sharded folder; "
-        "set unlabelled, to 2000 for instance, if they should",
+        "set unlabelled, to 1000 for instance, if they should",
     ]
     assert len(summary["processes"]) == int(shards) * int(workers)
 

@@ -53,7 +53,7 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     def again(*_: object, **__: object) -> None:
         raise AssertionError("chosen again")
 
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice._linear_score", again)
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.linear_score", again)
     monkeypatch.setattr("pdadmm_g.training.weight_decay.train", again)
     train_run(config(tmp_path / "run", **undecided), resume=True)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]

@@ -39,7 +39,7 @@ def scored(monkeypatch, *, alone: float, taught: float | None = None) -> list[Mo
     ("data", "settings", "why"),
     [
         (communities(noise=4.0, homophily=False), {}, "hardly more often than chance"),
-        (communities(24), {}, "38% of all nodes have labels"),
+        (communities(24), {}, "38% of all nodes train"),
         (communities(), {"augment": "hops"}, "not averages over hops but hops"),
     ],
     ids=["heterophily", "plenty of labels", "hop blocks"],

@@ -93,7 +93,7 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
         return f"edges do not count both ways alike but {config.directed}"
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
-        return f"{share:.0%} of all nodes have labels"
+        return f"{share:.0%} of all nodes train"
     same = join_unlike(data, torch.cat([rows.training, rows.validation]))
     if same is not None:
         return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
