@@ -118,7 +118,7 @@ def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     assert "12\nedges" in find(chrome, "#facts .data").text
     assert (count(chrome, "#reliability circle"), count(chrome, "#times rect")) == (2, 2)
     settings = find(chrome, "#configuration")
-    assert "stages 2, 5" in settings.text
+    assert "layers 5" in settings.text
     assert "rho" not in settings.text
     find(chrome, "#configuration button").click()
     assert "rho 5.0" in settings.text
