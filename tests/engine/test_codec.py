@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdadmm_g.admm.levels import PAPER_LEVELS, FloatGrid, Levels
-from pdadmm_g.engine.codec import FloatCodec, IndexCodec, codec_for, pack, unpack
+from pdadmm_g.engine.codec import FloatCodec, IndexCodec, apply_changes, changes, codec_for, pack, unpack
 
 devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -49,6 +49,50 @@ def test_values_on_levels_come_back_bit_for_bit(
     buffer = codec.encode(projected)
     assert buffer.shape == codec.inbox().shape
     assert torch.equal(codec.decode(buffer), projected)
+
+
+@pytest.mark.parametrize("device", devices)
+@given(
+    bits=st.integers(1, 16), count=st.integers(1, 300), share=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    seed=st.integers(0, 10**6),
+)  # fmt: skip
+def test_changes_round_trip(device: str, bits: int, count: int, share: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    last, new = (torch.randint(2**bits, (count,), generator=generator).to(device) for _ in range(2))
+    index = torch.where(torch.rand(count, generator=generator).to(device) < share, new, last)
+    message = changes(index, index != last, bits)
+    apply_changes(last, message, bits)
+    assert torch.equal(last, index)
+
+
+def test_the_layout_of_changes() -> None:
+    """Of 80 entries the second and the last have changed: groups 0 and 9, entries 1 and 7 of them, at 4 bits each."""
+    index, changed = torch.zeros(80, dtype=torch.uint8), torch.zeros(80, dtype=torch.bool)
+    index[1], index[79] = 0x5, 0xC
+    changed[1] = changed[79] = True
+    assert changes(index, changed, 4).tolist() == [0b1, 0b10, 0b10, 0b10000000, 0xC5]
+
+
+@pytest.mark.parametrize("device", devices)
+@given(bits=st.integers(1, 16), seed=st.integers(0, 10**6))
+def test_message_after_message_comes_back_bit_for_bit(device: str, bits: int, seed: int) -> None:
+    """All entries, a few that changed, many, none, and all."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(40, 10, generator=generator).to(device)
+    levels = Levels.calibrated(x, bits)
+    sender, receiver = (codec_for(x.shape, x, levels) for _ in range(2))
+    sizes = []
+    for share in (1.0, 0.02, 0.5, 0.0, 1.0):
+        y = 2 * torch.randn(40, 10, generator=generator).to(device)
+        x = levels.project(torch.where(torch.rand(40, 10, generator=generator).to(device) < share, y, x))
+        message = sender.encode(x)
+        sizes.append(len(message))
+        assert torch.equal(receiver.decode(message), x)
+    whole = sender.nbytes
+    assert sizes[0] == whole
+    assert all(size <= whole for size in sizes)
+    # Nothing has changed: a bit for each group of eight.
+    assert sizes[3] == 7
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=70, unique=True), st.integers(0, 1000))

@@ -1,6 +1,7 @@
-"""What p and q look like on the wire: one interface, the exact size known before anything is sent.
+"""What p and q look like on the wire.
 
-A message is its payload and nothing else, no header: ceil(entries x bits / 8) bytes.
+Unquantized they travel whole, a payload of known size and nothing else. Quantized, most entries keep their level from
+one epoch to the next, so that after the first message only those travel that have changed. Nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from ..admm.levels import FloatGrid, Levels
 
 
 class Codec(ABC):
-    """Between tensors of one shape and flat byte buffers, on whatever device the tensors are."""
+    """Between tensors of one shape and flat byte buffers, on whatever device the tensors are.
+
+    One end of a connection encodes message after message, the other decodes them in that order.
+    """
+
+    #: Does the size of a message depend on what is in it?
+    varies = False
 
     def __init__(self, shape: torch.Size | tuple[int, ...], like: Tensor) -> None:
         self.shape = torch.Size(shape)
@@ -24,19 +31,19 @@ class Codec(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Size of a message."""
+        """Size of a message, the most where it varies."""
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:
-        """The bytes of ``x``, a fresh flat uint8 tensor of ``nbytes`` entries."""
+        """The bytes of ``x``, a fresh flat uint8 tensor."""
 
     @abstractmethod
     def decode(self, buffer: Tensor) -> Tensor:
         """The tensor that ``buffer`` holds; bit for bit what was encoded, if the codec's value set contains it."""
 
-    def inbox(self) -> Tensor:
-        """An empty buffer for one message."""
-        return torch.empty(self.nbytes, dtype=torch.uint8, device=self.device)
+    def inbox(self, size: int | None = None) -> Tensor:
+        """An empty buffer for one message, of the most that it can have unless a size is given."""
+        return torch.empty(self.nbytes if size is None else size, dtype=torch.uint8, device=self.device)
 
 
 class FloatCodec(Codec):
@@ -58,21 +65,38 @@ class FloatCodec(Codec):
 
 
 class IndexCodec(Codec):
-    """Level indices, packed to ceil(log2 |levels|) bits each, the first entry in the lowest bits."""
+    """Level indices of ceil(log2 |levels|) bits each: all in the first message, then those that have changed."""
+
+    varies = True
 
     def __init__(self, shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels) -> None:
         super().__init__(shape, like)
         self.levels = levels
+        #: The indices of the last message.
+        self._last: Tensor | None = None
 
     @property
     def nbytes(self) -> int:
         return -(-self.shape.numel() * self.levels.bits // 8)
 
     def encode(self, x: Tensor) -> Tensor:
-        return pack(self.levels.index(x).view(-1), self.levels.bits)
+        last, self._last = self._last, self.levels.index(x).view(-1)
+        if last is not None:
+            changed = self._last != last
+            # More take longer to pack than all of them, and save little.
+            if int(changed.count_nonzero()) <= len(changed) // 8:
+                message = changes(self._last, changed, self.levels.bits)
+                if len(message) < self.nbytes:
+                    return message
+        return pack(self._last, self.levels.bits)
 
     def decode(self, buffer: Tensor) -> Tensor:
-        return self.levels.at(unpack(buffer, self.levels.bits, self.shape.numel())).view(self.shape)
+        if len(buffer) == self.nbytes:
+            self._last = unpack(buffer, self.levels.bits, self.shape.numel())
+        else:
+            assert self._last is not None
+            apply_changes(self._last, buffer, self.levels.bits)
+        return self.levels.at(self._last).view(self.shape)
 
 
 def codec_for(shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | FloatGrid | None) -> Codec:
@@ -80,6 +104,28 @@ def codec_for(shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels 
     if isinstance(levels, Levels):
         return IndexCodec(shape, like, levels)
     return FloatCodec(shape, like, None if levels is None else levels.grid)
+
+
+def changes(index: Tensor, changed: Tensor, bits: int) -> Tensor:
+    """The indices that have ``changed``, as bytes.
+
+    Which groups of eight entries have some, a bit each; which entries of these groups, likewise; and these entries.
+    """
+    index, changed = (torch.nn.functional.pad(x, (0, -len(x) % 8)) for x in (index, changed))
+    some = changed.view(torch.int64) != 0  # eight at a time
+    entries = changed.view(-1, 8)[some]
+    return torch.cat([pack(some, 1), pack(entries.view(-1), 1), pack(index.view(-1, 8)[some][entries], bits)])
+
+
+def apply_changes(index: Tensor, message: Tensor, bits: int) -> None:
+    """The inverse of :func:`changes`, in place."""
+    count = -(-len(index) // 8)
+    marks, rest = message.tensor_split([-(-count // 8)])
+    groups = unpack(marks, 1, count).nonzero()
+    marks, rest = rest.tensor_split([len(groups)])
+    entries = unpack(marks, 1, 8 * len(groups)).view(-1, 8).bool()
+    places = (8 * groups + torch.arange(8, device=index.device))[entries]
+    index[places] = unpack(rest, bits, len(places)).to(index.dtype)
 
 
 def pack(index: Tensor, bits: int) -> Tensor:

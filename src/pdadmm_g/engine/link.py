@@ -1,9 +1,13 @@
-"""One end of the boundary between two workers: sends one variable of it, receives the other."""
+"""One end of the boundary between two workers: sends one variable of it, receives the other.
+
+A message whose size varies has it in front, in a message of its own.
+"""
 
 from __future__ import annotations
 
 import time
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -35,8 +39,8 @@ class Link:
         self._inbox: Tensor | None = None
         self._arrival: dist.Work | None = None
         # The transport reads the buffer until the work is done: it must stay alive that long.
-        self._outbox: Tensor | None = None
-        self._departure: dist.Work | None = None
+        self._outbox: list[Tensor] = []
+        self._departures: list[dist.Work | None] = []
 
     @property
     def expecting(self) -> bool:
@@ -44,15 +48,17 @@ class Link:
         return self._inbox is not None
 
     def expect(self) -> None:
-        """Post the receive of the neighbour's next message."""
+        """Post the receive of the neighbour's next message, or of its size."""
         assert self._inbox is None
-        self._inbox = to_travel(self.incoming.inbox())
-        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer, group=self.by[1]), self._inbox)
+        self._post(_size_of(self.incoming) if self.incoming.varies else self.incoming.inbox())
 
     def receive(self) -> Tensor:
         """Wait for the message that is expected, and unpack it."""
         assert self._inbox is not None
         self._wait(self._arrival)
+        if self.incoming.varies:
+            self._post(self.incoming.inbox(int(self._inbox)))
+            self._wait(self._arrival)
         start = time.perf_counter()
         value = self.incoming.decode(self._inbox.to(self.incoming.device))
         self.traffic.pack_seconds += time.perf_counter() - start
@@ -61,12 +67,16 @@ class Link:
 
     def send(self, x: Tensor) -> None:
         """Pack ``x`` and hand it to the transport."""
-        self._wait(self._departure)
+        self.finish()
         start = time.perf_counter()
-        self._outbox = to_travel(self.outgoing.encode(x))
+        message = self.outgoing.encode(x)
+        parts = [_size_of(self.outgoing, len(message)), message] if self.outgoing.varies else [message]
+        self._outbox = [to_travel(part) for part in parts]
         self.traffic.pack_seconds += time.perf_counter() - start
-        self.traffic.bytes_sent += self._outbox.numel()
-        self._departure = self._guard(lambda outbox: dist.isend(outbox, self.peer, group=self.by[0]), self._outbox)
+        self.traffic.bytes_sent += sum(part.nbytes for part in parts)
+        self.traffic.values_sent += x.numel()
+        for part in self._outbox:
+            self._departures.append(self._guard(lambda out: dist.isend(out, self.peer, group=self.by[0]), part))
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call."""
@@ -75,8 +85,13 @@ class Link:
 
     def finish(self) -> None:
         """Wait until the last message is out."""
-        self._wait(self._departure)
-        self._departure = None
+        for departure in self._departures:
+            self._wait(departure)
+        self._departures = []
+
+    def _post(self, inbox: Tensor) -> None:
+        self._inbox = to_travel(inbox)
+        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer, group=self.by[1]), self._inbox)
 
     def _wait(self, work: dist.Work | None) -> None:
         if work is not None:
@@ -92,3 +107,8 @@ class Link:
             return post(buffer)
         except RuntimeError as error:
             raise PeerLostError(self.peer) from error
+
+
+def _size_of(codec: Codec, size: int = 0) -> Tensor:
+    """A message that says how long the next one is."""
+    return torch.tensor([size], device=codec.device)

@@ -34,6 +34,8 @@ class Traffic:
     """What the talk with others has cost since this was last asked."""
 
     bytes_sent: int = 0
+    #: Entries of p and q, however few bytes they took.
+    values_sent: int = 0
     wait_seconds: float = 0.0
     pack_seconds: float = 0.0
 

@@ -19,7 +19,6 @@ from ..data.graph import Graph
 from ..estimator import GAMLPClassifier
 from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
-from ..training.stage import wire_bits
 
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
@@ -88,14 +87,12 @@ def work_seconds(classifier: GAMLPClassifier) -> float:
 
 def unquantized_bytes(classifier: GAMLPClassifier) -> int:
     """What would have been sent with p and q in single precision."""
-    bits = dict(zip(("bytes_p", "bytes_q"), wire_bits(classifier.config_), strict=True))
-    more = sum(
-        worker[name] * (32 / bits[name] - 1)
-        for record in classifier.history_
-        for worker in record["workers"]
-        for name in bits
-    )
-    return round(more) + sum(record["bytes_sent"] for record in classifier.history_)
+    sent = sum(record["bytes_sent"] for record in classifier.history_)
+    for worker in (worker for record in classifier.history_ for worker in record["workers"]):
+        quantized = worker["bytes_p"] + worker["bytes_q"]
+        # Epochs of a run that an earlier version began do not say how many values they sent.
+        sent += 4 * worker["values_sent"] - quantized if "values_sent" in worker else 0
+    return sent
 
 
 def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:

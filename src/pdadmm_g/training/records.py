@@ -72,6 +72,8 @@ class WorkerRow(NamedTuple):
     bytes_p: float
     bytes_q: float
     bytes_sums: float
+    #: Entries of p and q that were sent, by all shards together.
+    values: float
     #: Zero unless the worker has the last layer.
     risk: float
 
@@ -112,6 +114,7 @@ def admm_record(
                 "bytes_p": int(worker.bytes_p),
                 "bytes_q": int(worker.bytes_q),
                 "bytes_sums": int(worker.bytes_sums),
+                "values_sent": int(worker.values),
             }
             for count, worker in zip(counts, workers, strict=True)
         ],

@@ -274,9 +274,10 @@ class Stage:
         waited = sum(part.wait_seconds for part in traffic)
         packed = sum(part.pack_seconds for part in traffic)
         risk = float(self.worker.risk()) if self.is_last else 0.0
-        sent = torch.tensor([part.bytes_sent for part in traffic])  # to the left, to the right, and for sums
-        to_left, to_right, for_sums = self.team.rows.sum(sent).tolist()
-        own = WorkerRow(seconds, waited, packed, to_left, to_right, for_sums, risk)
+        # To the left, to the right, and for sums; and all values that went left or right.
+        sent = torch.tensor([part.bytes_sent for part in traffic] + [sum(part.values_sent for part in traffic)])
+        to_left, to_right, for_sums, values = self.team.rows.sum(sent).tolist()
+        own = WorkerRow(seconds, waited, packed, to_left, to_right, for_sums, values, risk)
         rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
         if self.layers:
             zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
@@ -317,6 +318,7 @@ class Stage:
 
         Activations pass down the chain; the last worker tells everyone the result.
         """
+        self.worker.settle()  # they go the way of q, of which only the size is waited for
         sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
         outputs = []
         if self.layers:
@@ -450,14 +452,6 @@ def quantization(config: ModelConfig) -> Quantization:
     wire = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.wire]
     p, q = config.quantize != "none", config.quantize == "pq"
     return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
-
-
-def wire_bits(config: ModelConfig) -> tuple[int, int]:
-    """What an entry of p, and one of q, takes between two workers."""
-    known = quantization(config)
-    plain = 32 if known.wire is None else 8 * known.wire.itemsize
-    few = known.bits if known.levels is None else max(1, (len(known.levels) - 1).bit_length())
-    return few if known.p else plain, few if known.q else plain
 
 
 def _warn_coarse_levels(
