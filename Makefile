@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install install-dev demo test lint types docs package bench clean
+.PHONY: install install-dev demo test lint types docs package versions bench clean
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -37,6 +37,10 @@ docs: install-dev
 # Wheel and source archive, each installed in a fresh environment and tried in an empty folder. Minutes, because of torch.
 package: install-dev
 	bash .ci/package $(BIN)/python
+
+# The core of the suite on the oldest versions of everything that pyproject.toml allows. Gigabytes, because of torch.
+versions:
+	bash .ci/versions oldest $(PYTHON)
 
 bench: install
 	$(BIN)/pdadmm-g bench
