@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +29,7 @@ from .data.checks import (
     probabilities_of,
     require_edges,
 )
+from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split
 from .engine.team import Team
@@ -78,6 +79,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         classes_: The labels, in the order of the model's outputs.
+        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
+            columns may stand in another order.
         augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
@@ -94,6 +97,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     augmentation_: GraphAugment | None
     n_features_in_: int
+    feature_names_in_: NDArray[Any]
     seconds_: float
     plan_: tuple[int, ...]
     config_: ModelConfig
@@ -283,6 +287,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if start is not None:
             config = start.decided(config)
         with run_tasks() as tasks:
+            if isinstance(X, Graph):
+                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
             problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
@@ -296,9 +302,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
             if config.refit and problem.validation is not None and ended:
                 assert isinstance(X, Graph)
-                graph = check_graph(X)
                 with task("training on all labels"):
-                    problem, result, why = refit(graph, problem, result, given, seed=seed, sample_weight=sample_weight)
+                    problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
                 choices += (why,)
             elif config.calibrate:
                 choices += (calibrate(result.model, problem),)
@@ -418,8 +423,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             return
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
-        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, self.status_)
-        save_model(path, TrainedModel(*trained))
+        names = getattr(self, "feature_names_in_", None)
+        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, names)
+        save_model(path, TrainedModel(*trained, self.status_))
 
     def report(self, path: str | Path, data: Graph | None = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
@@ -446,7 +452,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             labels = {label_name(label): label for label in found.classes.tolist()}
             self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
         self.model_, self.augmentation_, self.classes_ = found.model, found.augmentation, found.classes
-        self.n_features_in_, self.status_, self.config_ = found.features, found.status, self._config()
+        self._set_features(found.features, found.feature_names)
+        self.status_, self.config_ = found.status, self._config()
         self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
@@ -477,12 +484,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seed: int,
         start: WarmStart | None,
     ) -> Problem:
-        """What is to be trained. Sets ``n_features_in_``."""
+        """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
-            data = check_graph(X)
-            fitted = None if start is None else start.fitted_to(data.x.shape[1])
-            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
-            self.n_features_in_ = data.x.shape[1]
+            fitted = None if start is None else start.fitted_to(X.x.shape[1])
+            problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
+            self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
         labels: Any = probabilities_of(y)
         if labels is None:
@@ -492,6 +498,14 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             features = validate_data(self, X, dtype=np.float32)
             check_consistent_length(features, labels)
         return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+
+    def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
+        """As scikit-learn's ``validate_data`` does of a matrix: there are names, or there is no such attribute."""
+        self.n_features_in_ = number
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
@@ -526,7 +540,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """A graph that the model can be asked about."""
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
-        data = check_graph(X)
+        data = arranged(check_graph(X), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.config_.needs_graph:
@@ -567,7 +581,8 @@ def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart |
     if not isinstance(init, GAMLPClassifier):
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
     check_is_fitted(init, "model_")
-    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_)
+    names = getattr(init, "feature_names_in_", None)
+    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_, names)
 
 
 def _with_edges(X: Any, edge_index: Any, edge_weight: Any) -> Any:

@@ -1,9 +1,9 @@
 """What people have a graph in, as one kind of object: a :class:`~pdadmm_g.data.graph.Graph`.
 
 Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
-``torch_geometric``'s ``Data``, also with arrays inside. Two entries of the result remember what the user calls things:
-``ids`` of the nodes, where these are not 0, 1, 2, ..., and ``label_names``, where labels are not whole numbers; ``y``
-then numbers these.
+``torch_geometric``'s ``Data``, also with arrays inside. Three entries of the result remember what the user calls
+things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``, where labels are not whole numbers, and
+``y`` numbers these; and ``feature_names``, where the columns of ``x`` have names.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
             raise InputError(f"{culprit}: node {lacking[0]!r} has no {lacking[1]!r}, which is a feature of others")
         rows = [own["x"] for own in attributes] if "x" in names else [[own[f] for f in features] for own in attributes]
         nodes["x"] = as_matrix(rows, f"{culprit}: features")
+        if "x" not in names:
+            nodes["feature_names"] = features
     place = {node: number for number, node in enumerate(ids)}
     ends = [(place[a], place[b], own.get("weight")) for a, b, own in graph.edges(data=True)]
     weighted = [w for _, _, w in ends if w is not None]
@@ -281,6 +283,7 @@ def node_columns(table: Any) -> dict[str, Any]:
                 kind = f"must be numbers, not {table[name].dtype}"
                 raise InputError(f"nodes: column {name!r} {kind}: a feature, unless its name is {', '.join(KNOWN)}")
         columns["x"] = table[features].to_numpy(dtype=np.float32)
+        columns["feature_names"] = features
     return columns
 
 
@@ -299,13 +302,16 @@ def graph_of_columns(
 ) -> Graph:
     """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
 
-    Nodes have ``id``, ``label``, ``split`` or masks, and ``x``, each if known; edges have ``source``, ``target`` and
-    perhaps ``weight``.
+    Nodes have ``id``, ``label``, ``split`` or masks, ``x`` and ``feature_names``, each if known; edges have ``source``,
+    ``target`` and perhaps ``weight``.
     """
     data = Graph()
     number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
     if "x" in nodes:
         data.x = as_features(nodes["x"], f"{culprit}: features")
+        names = nodes.get("feature_names", ())
+        if names and all(isinstance(name, str) for name in names):  # numbers of columns say no more than their places
+            data.feature_names = tuple(names)
     else:
         data["num_nodes"] = number
     ids = nodes.get("id")

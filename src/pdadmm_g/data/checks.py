@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
+from .feature_names import are_names
 from .graph import Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -30,6 +31,7 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
+    _check_names(data, culprit)
     _check_finite(x, culprit)
     num_nodes = x.shape[0]
     if "num_nodes" in data:
@@ -46,6 +48,16 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
         if mask in data:
             data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
     return data
+
+
+def _check_names(data: Graph, culprit: str) -> None:
+    names = data.get("feature_names")
+    if names is None:
+        return
+    if not are_names(names, data.x.shape[1]):
+        rule = f"must be {data.x.shape[1]} different names, one for each column of 'x'"
+        raise InputError(f"{culprit}: feature_names {rule}: mend or delete it")
+    data.feature_names = tuple(names)
 
 
 def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from .graph import Graph
 from .graph_files import check_file, first_line
 
 Array = NDArray[Any]
-#: Columns of text by name, and those that are numbers side by side.
-Columns = tuple[dict[str, Any], Array | None]
-
 #: What separates the columns of a table by its ending; None where it is no text.
 SEPARATORS = dict(zip(NODE_TABLES, (",", "\t", None), strict=True))
 #: Rows that are turned into numbers at a time.
@@ -34,18 +31,31 @@ ROWS = 20_000
 NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
+class Columns(NamedTuple):
+    """What was read of a table."""
+
+    #: Columns by name, as they stand.
+    text: dict[str, Any]
+    #: Those that are numbers, side by side, and their names where they have any; None if there are none.
+    matrix: Array | None
+    names: list[str]
+    #: The names of all columns, also of those that were not read.
+    header: list[str]
+
+
 def read_tables(nodes: Path, edges: Path | None) -> Graph:
     """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'."""
-    columns, matrix = _read(nodes, KNOWN)
+    columns, matrix, names, _ = _read(nodes, KNOWN)
     if matrix is not None:
-        columns["x"] = matrix
+        columns |= {"x": matrix, "feature_names": names}
     if "label" in columns:
         columns["label"] = _whole_numbers(columns["label"])
     ends = None
     if edges is not None:
-        ends, weight = _read(edges, ("source", "target"), ("weight",))
+        read, weight, _, header = _read(edges, ("source", "target"), ("weight",))
         if weight is not None:
-            ends["weight"] = weight[:, 0]
+            read["weight"] = weight[:, 0]
+        ends = {name: read.get(name) for name in header}
     return graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges))
 
 
@@ -70,8 +80,8 @@ def _read(path: Path, text: Sequence[str], numbers: Sequence[str] | None = None)
         raise InputError(f"{path}: must end in {', '.join(SEPARATORS)}: a table of nodes or edges")
     separator = SEPARATORS[path.suffix]
     read = _read_parquet(path, text, numbers) if separator is None else _read_text(path, separator, text, numbers)
-    known, matrix = read
-    if numbers is None and not any(len(column) for column in (*known.values(), () if matrix is None else matrix)):
+    columns = (*read.text.values(), () if read.matrix is None else read.matrix)
+    if numbers is None and not any(len(column) for column in columns):
         raise InputError(f"{path}: there is no row")
     return read
 
@@ -99,7 +109,8 @@ def _read_text(path: Path, separator: str, text: Sequence[str], numbers: Sequenc
     except csv.Error as error:
         raise InputError(f"{path}: line {rows.line_num}: {error}") from None
     matrix = np.concatenate(blocks) if wanted and blocks else None
-    return {name: np.array(values, dtype=object) for name, values in own.items()}, matrix
+    known = {name: np.array(values, dtype=object) for name, values in own.items()}
+    return Columns(known, matrix, wanted, header)
 
 
 def _blocks(rows: Iterator[list[str]], header: list[str], path: Path) -> Iterator[tuple[int, list[list[str]]]]:
@@ -154,6 +165,8 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
     wanted = [name for name in names if (name in numbers if numbers is not None else name not in text)]
     columns = [floats(table.column(name), f"{path}: column {name!r}") for name in wanted]
     matrix = None
-    if columns:
-        matrix = columns[0] if columns[0].ndim == 2 and len(columns) == 1 else np.stack(columns, axis=1)
-    return {name: object_array(values) for name, values in own.items()}, matrix
+    if columns and columns[0].ndim == 2 and len(columns) == 1:
+        matrix, wanted = columns[0], []  # lists, whose entries have no names
+    elif columns:
+        matrix = np.stack(columns, axis=1)
+    return Columns({name: object_array(values) for name, values in own.items()}, matrix, wanted, names)
