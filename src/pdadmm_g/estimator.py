@@ -294,11 +294,12 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             if start is not None:
                 start.check(problem)
             problem = problem.decided(seed, team)
+            reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Listener(on_epoch)
             model = None if start is None else start.model
             with task("training"):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
-            choices = (*problem.reasons, kept(result, problem.config))
+            choices = (*reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
             if config.refit and problem.validation is not None and ended:
                 assert isinstance(X, Graph)

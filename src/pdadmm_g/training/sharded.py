@@ -120,6 +120,7 @@ def fit_sharded(
     config = checkpointing.decided(config.resolved()) if checkpointing else config.resolved()
     whole, part = open_part(dataset, team)
     config, reasons = agreed(team, lambda: with_defaults(config, whole))
+    reasons = checkpointing.explained(reasons) if checkpointing else reasons
     with compute_threads(config.threads):
         rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
         soft = str(whole.arrays.get("y")).startswith("float")
