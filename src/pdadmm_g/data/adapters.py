@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import numbers
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .checks import MASKS, as_tensor, hard_labels
+from .checks import MASKS, as_tensor, bad_weight, hard_labels
 from .graph import Graph
 from .propagation import quiet
 
 Array = NDArray[Any]
 #: Columns of a node table, and attributes of a node, that are no features.
 KNOWN = ("id", "label", "split", *MASKS)
+#: What is said of one that is no number.
+FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "none")
@@ -151,7 +153,12 @@ def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
     if weighted and len(weighted) < len(ends):
         raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
     pairs = np.array([(a, b) for a, b, _ in ends], dtype=np.int64).reshape(-1, 2).T
-    weights = np.array(weighted, dtype=object) if weighted else None
+    weights = None
+    if weighted:
+        weights = _as_floats(weighted, f"{culprit}: 'weight' of edges")
+        _check_weights(
+            weights, f"{culprit}: 'weight'", lambda edge: f"edge {tuple(ids[end] for end in ends[edge][:2])}"
+        )
     if not graph.is_directed():
         pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights])
@@ -280,8 +287,7 @@ def node_columns(table: Any) -> dict[str, Any]:
     elif features:
         for name in features:
             if table[name].dtype.kind not in "biuf":
-                kind = f"must be numbers, not {table[name].dtype}"
-                raise InputError(f"nodes: column {name!r} {kind}: a feature, unless its name is {', '.join(KNOWN)}")
+                raise InputError(f"nodes: column {name!r} must be numbers, not {table[name].dtype}; {FEATURES}")
         columns["x"] = table[features].to_numpy(dtype=np.float32)
         columns["feature_names"] = features
     return columns
@@ -342,10 +348,22 @@ def _as_floats(values: Any, culprit: str) -> Any:
         raise InputError(f"{culprit} must be numbers") from None
 
 
+def _check_weights(weights: Array, culprit: str, called: Callable[[int], str]) -> None:
+    """Raise unless all are positive and finite; an error names the edge as it is ``called``."""
+    place = bad_weight(as_tensor(weights, culprit))
+    if place is not None:
+        raise InputError(f"{culprit} must be positive and finite, but {called(place)} has {weights[place]:g}")
+
+
+def row_name(row: int) -> str:
+    """What a row of a table is called, and how rows are counted."""
+    return f"row {row} (the first is 0)"
+
+
 def _checked_ids(ids: Array, culprit: str) -> Array:
     missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
     if missing is not None:
-        raise InputError(f"{culprit} has none in row {missing}")
+        raise InputError(f"{culprit} has none in {row_name(missing)}")
     known: set[Any] = set()
     for value in ids.tolist():
         if value in known:
@@ -373,9 +391,14 @@ def _ends_by_id(
         rows = np.fromiter((place.get(value, -1) for value in values), dtype=np.int64, count=len(values))
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
-            raise InputError(f"{culprit}: row {unknown[0]} names node {values[unknown[0]]!r}, which no node is called")
+            where = f"{culprit}: {row_name(int(unknown[0]))}"
+            raise InputError(f"{where} names node {values[unknown[0]]!r}, which no node is called")
         found.append(rows)
-    return np.stack(found), edges.get("weight")
+    weights = edges.get("weight")
+    if weights is not None:
+        weights = _as_floats(weights, f"{culprit}: column 'weight'")
+        _check_weights(weights, f"{culprit}: column 'weight'", row_name)
+    return np.stack(found), weights
 
 
 def _masks(nodes: Mapping[str, Any], culprit: str) -> dict[str, NDArray[np.bool_]]:

@@ -105,16 +105,21 @@ def _check_weights(data: Graph, culprit: str) -> None:
             f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
         )
     weights = weights.double()
-    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
-    if len(bad):
+    place = bad_weight(weights)
+    if place is not None:
         remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
-        place = int(bad[0])
         raise InputError(
             f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
         )
     if name == "edge_attr":
         del data["edge_attr"]
     data.edge_weight = weights
+
+
+def bad_weight(weights: Tensor) -> int | None:
+    """The place of the first weight that is not positive and finite, if there is one."""
+    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
+    return int(bad[0]) if len(bad) else None
 
 
 def hard_labels(data: Graph) -> Tensor:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES
 from ..errors import InputError
-from .adapters import KNOWN, from_networkx, graph_of_columns, object_array
+from .adapters import FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
 from .graph import Graph
 from .graph_files import check_file, first_line
 
@@ -96,12 +96,13 @@ def _read_text(path: Path, separator: str, text: Sequence[str], numbers: Sequenc
             if len(places) < len(header) or not header:
                 raise InputError(f"{path}: the first row must name the columns, each once")
             wanted = [name for name in header if (name in numbers if numbers is not None else name not in text)]
+            remedy = f"; {FEATURES}" if numbers is None else ""
             own: dict[str, list[str]] = {name: [] for name in text if name in places}
             blocks = []
             for first, block in _blocks(rows, header, path):
                 for name, values in own.items():
                     values += [row[places[name]] for row in block]
-                blocks.append(_matrix(block, first, {name: places[name] for name in wanted}, path))
+                blocks.append(_matrix(block, first, {name: places[name] for name in wanted}, path, remedy))
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -119,12 +120,12 @@ def _blocks(rows: Iterator[list[str]], header: list[str], path: Path) -> Iterato
     while block := list(islice(rows, ROWS)):
         for number, row in enumerate(block, start=first):
             if len(row) != len(header):
-                raise InputError(f"{path}: row {number} has {len(row)} columns, the first line names {len(header)}")
+                raise InputError(f"{path}: {row_name(number)} has {len(row)} columns, the header {len(header)}")
         yield first, block
         first += len(block)
 
 
-def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Path) -> Array:
+def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Path, remedy: str) -> Array:
     """The columns at these places as numbers."""
     order = list(places.values())
     try:
@@ -135,8 +136,8 @@ def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Pa
                 try:
                     float(row[place])
                 except ValueError:
-                    rule = f"column {name!r} must be numbers, but row {number} has {row[place]!r}"
-                    raise InputError(f"{path}: {rule}; no features are {', '.join(KNOWN)}") from None
+                    rule = f"column {name!r} must be numbers, but {row_name(number)} has {row[place]!r}"
+                    raise InputError(f"{path}: {rule}{remedy}") from None
         raise
 
 
@@ -163,7 +164,8 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
     names = table.column_names
     own = {name: table.column(name).to_pylist() for name in text if name in names}
     wanted = [name for name in names if (name in numbers if numbers is not None else name not in text)]
-    columns = [floats(table.column(name), f"{path}: column {name!r}") for name in wanted]
+    remedy = f"; {FEATURES}" if numbers is None else ""
+    columns = [floats(table.column(name), f"{path}: column {name!r}", remedy) for name in wanted]
     matrix = None
     if columns and columns[0].ndim == 2 and len(columns) == 1:
         matrix, wanted = columns[0], []  # lists, whose entries have no names
