@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 
 from .config import ModelConfig, Scoring, described, label_name
-from .data.adapters import as_graph, ids_of, is_graph, labels_of
+from .data.adapters import as_graph, edges_apart, ids_of, is_graph, is_table, labels_of
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
     as_mask,
@@ -28,10 +28,11 @@ from .data.checks import (
     node_numbers,
     probabilities_of,
     require_edges,
+    require_y,
 )
 from .data.feature_names import arranged
 from .data.graph import Graph
-from .data.splits import one_split
+from .data.splits import one_split, unseen_nodes
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -60,7 +61,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
     ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
-    features, labels and edges, and ``fit(nodes, edge_index=edges)`` two pandas tables, see
+    features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
     :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
     says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
@@ -250,7 +251,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        if edge_index is not None or is_graph(X):
+        y, edge_index = edges_apart(y, edge_index)
+        if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
             X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
         elif edge_weight is not None:
             raise InputError("edge_weight is given without edges: pass edge_index too")
@@ -333,9 +335,10 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
 
         The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels
-        nor masks.
+        nor masks. A table of edges may stand in the place of ``nodes``.
         """
-        best = self._logits(_with_edges(X, edge_index, edge_weight), nodes).argmax(1).numpy()
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        best = self._logits(self._given(X, edge_index, edge_weight), nodes).argmax(1).numpy()
         return self.classes_[best]
 
     def predict_proba(
@@ -347,16 +350,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         edge_weight: Any = None,
     ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
-        return torch.softmax(self._logits(_with_edges(X, edge_index, edge_weight), nodes), dim=1).numpy()
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        return torch.softmax(self._logits(self._given(X, edge_index, edge_weight), nodes), dim=1).numpy()
 
     def predictions(
-        self, X: Any, *, edge_index: Any = None, edge_weight: Any = None, probabilities: bool = False
+        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
 
         With ``probabilities``, also a column ``probability_LABEL`` for each class.
         """
-        data = _with_edges(X, edge_index, edge_weight)
+        data = self._given(X, edge_index, edge_weight)
         each = self.predict_proba(data)
         ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))
         columns = {"node": ids, "label": self.classes_[each.argmax(1)], "probability": each.max(1)}
@@ -375,26 +379,25 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     ) -> float:
         """Accuracy. For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score.
 
-        By default these are its test nodes.
-        Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored.
+        By default these are its test nodes; where nothing says which these are, the labelled nodes that neither train
+        nor validate by its masks. Where edges are given beside features, ``y`` are the labels, and nodes without one
+        are not scored; without masks, all others are, whoever trained.
         """
-        if edge_index is not None:
+        y, edge_index = edges_apart(y, edge_index)
+        labels_given = edge_index is not None and y is not None
+        if labels_given:
             X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
-            y = None if X.y is None or "test_mask" in X else hard_labels(check_graph(X)) >= 0
-        elif is_graph(X):
-            X = as_graph(X)
+        elif y is None or is_graph(X):
+            X = self._given(X, edge_index, edge_weight)
         if not isinstance(X, Graph):
             soft = probabilities_of(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
         data, _ = one_split(check_graph(X), self.split)
-        if data.y is None:
-            raise InputError("data: labels 'y' are missing")
-        if y is None and "test_mask" not in data:
-            raise InputError("data: 'test_mask' is missing: name the nodes to score")
+        require_y(data)
         if y is not None and _are_labels(y, data):
             remedy = "write score(data) for the test nodes, score(data, data.val_mask) for others"
             raise InputError(f"y are the labels of the graph, which it has already: {remedy}")
-        mask = as_mask(data.test_mask if y is None else y, data.num_nodes, "mask")
+        mask = unseen_nodes(data, labels_given=labels_given) if y is None else as_mask(y, data.num_nodes, "mask")
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
             raise InputError("mask is empty: no node to score")
@@ -500,6 +503,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             check_consistent_length(features, labels)
         return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
 
+    def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
+        """A graph where there are edges, or a table for a model of a graph; else what was given."""
+        alone = is_table(X) and getattr(self, "augmentation_", None) is not None
+        if edge_index is not None or is_graph(X) or alone:
+            return as_graph(X, None, edge_index, edge_weight=edge_weight)
+        return X
+
     def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
         """As scikit-learn's ``validate_data`` does of a matrix: there are names, or there is no such attribute."""
         self.n_features_in_ = number
@@ -584,8 +594,3 @@ def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart |
     check_is_fitted(init, "model_")
     names = getattr(init, "feature_names_in_", None)
     return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_, names)
-
-
-def _with_edges(X: Any, edge_index: Any, edge_weight: Any) -> Any:
-    """A graph where there are edges, else what was given."""
-    return as_graph(X, None, edge_index, edge_weight=edge_weight) if edge_index is not None or is_graph(X) else X

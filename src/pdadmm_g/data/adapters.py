@@ -49,9 +49,10 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
             probabilities.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
-            ``target``, by the ids of nodes, and perhaps ``weight``.
+            ``target``, by the ids of nodes, and perhaps ``weight``. Such a table may stand in the place of ``y``.
         edge_weight: A positive number an edge, where ``edge_index`` has none.
     """
+    y, edge_index = edges_apart(y, edge_index)
     if is_graph(X):
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
@@ -68,6 +69,20 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
         edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
         return graph_of_columns(nodes, edges, edge_weight=edge_weight)
     return _from_matrix(X, y, edge_index, edge_weight)
+
+
+def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
+    """What was given in second place, and the edges: a table of edges is meant as such in either place."""
+    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    return (None, second) if edge_index is None and is_edges else (second, edge_index)
+
+
+def graph_alone(data: Any, name: str) -> Graph:
+    """The graph in the argument of that ``name``, which takes nothing beside it."""
+    if not is_graph(data):
+        remedy = "as_graph(nodes, edges) makes one of tables, as_graph(X, y, edge_index) one of arrays"
+        raise InputError(f"{name} must be a graph, not a {type(data).__name__}: {remedy}")
+    return as_graph(data)
 
 
 def labels_of(data: Graph) -> Array:

@@ -135,10 +135,15 @@ def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return np.where(classes[places] == labels, places, -1)
 
 
+def require_y(data: Graph, *, culprit: str = "data") -> None:
+    """Raise unless there are labels."""
+    if data.y is None:
+        raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'")
+
+
 def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels, and nodes to train on."""
-    if data.y is None:
-        raise InputError(f"{culprit}: labels 'y' are missing")
+    require_y(data, culprit=culprit)
     if "train_mask" not in data:
         raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
     if not bool((hard_labels(data) >= 0).any()):
@@ -177,7 +182,9 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
     _warn_overlap(data)
 
 
-def require_edges(data: Graph, remedy: str = "to leave the graph out, use augment='none'") -> None:
+def require_edges(
+    data: Graph, remedy: str = "give edges, fit(nodes, edges), or leave the graph out with augment='none'"
+) -> None:
     """A graph that lost its edges must not pass for one without."""
     if data.edge_index is None:
         raise InputError(f"data: 'edge_index' is missing; {remedy}")

@@ -56,6 +56,24 @@ def with_masks(
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
 
 
+def unseen_nodes(data: Graph, *, labels_given: bool) -> Tensor:
+    """The nodes to score a model on, a mask: test nodes, or else labelled ones outside training and validation.
+
+    Where labels were given to score by, only nodes that have one; and all of these, where nothing says who trains.
+    """
+    labelled = hard_labels(data) >= 0
+    unseen = labelled if labels_given else torch.zeros_like(labelled)
+    if "test_mask" in data:
+        unseen = data.test_mask & labelled if labels_given else data.test_mask
+    elif "train_mask" in data:
+        unseen = labelled & ~data.train_mask
+        unseen = unseen & ~data.val_mask if "val_mask" in data else unseen
+    if "test_mask" not in data and not bool(unseen.any()):
+        remedy = "score(data, mask), or give labels: score(nodes, y, edge_index=edges)"
+        raise InputError(f"data: 'test_mask' is missing (in a table: 'split'); name the nodes to score, {remedy}")
+    return unseen
+
+
 def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
     """The same graph with one column of each mask, where these have several; its entry ``split`` says which."""
     data = copy.copy(data)

@@ -23,6 +23,7 @@ from ..data.checks import (
     require_edges,
     require_labels,
     require_training_nodes,
+    require_y,
 )
 from ..data.edges import are_directed
 from ..data.examples import Examples
@@ -132,8 +133,7 @@ def split_rows(
     data: Graph, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
-    if data.y is None:
-        raise InputError(f"{culprit}: labels 'y' are missing")
+    require_y(data, culprit=culprit)
     counted = None
     if sample_weight is not None:
         # By the nodes that train as the user sees it, before some of them are set aside.
