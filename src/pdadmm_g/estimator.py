@@ -25,6 +25,7 @@ from .data.checks import (
     check_graph,
     hard_labels,
     missing_label,
+    node_name,
     node_numbers,
     probabilities_of,
     require_edges,
@@ -403,7 +404,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             raise InputError("mask is empty: no node to score")
         labels = hard_labels(data)[nodes]
         if bool((labels < 0).any()):
-            first = int(nodes[labels < 0][0])
+            first = node_name(data, int(nodes[labels < 0][0]))
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
         from sklearn.metrics import accuracy_score
 

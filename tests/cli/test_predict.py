@@ -94,4 +94,18 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
     code, _, err = run("train", "--nodes", "nodes.csv", *SMALL)
     assert code == 2
-    assert "'edge_index' is missing" in err
+    assert "nodes.csv: there are no edges: name their table with --edges, or leave the graph out with --aug" in err
+    code, _, err = run("train", "--nodes", "nodes.csv", "--method", "gcn", "--layers", "2")
+    assert code == 2
+    assert err.endswith("nodes.csv: there are no edges: name their table with --edges\n")
+    Path("edges.csv").write_text("source,target\n0,1\n")
+    assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0
+    for command in (("predict", "run", "--out", "-"), ("evaluate", "run")):
+        refused = run(*command, "--nodes", "nodes.csv")
+        assert_refused(*refused, "nodes.csv: there are no edges: name their table with --edges")
+    alone = ("--augment", "none", "--out", "alone", "--layers", "2", "--epochs", "3", "--weight-decay", "0.1")
+    assert run("train", "--nodes", "nodes.csv", *alone)[0] == 0
+    assert run("predict", "alone", "--nodes", "nodes.csv", "--out", "-")[0] == 0
+    Path("nodes.csv").write_text("a\n1\n2\n3\n4\n")
+    refused = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    assert_refused(*refused, "nodes.csv: labels 'y' are missing; in a table they are the column 'label'")

@@ -117,7 +117,14 @@ REFUSED = {
         "column 'a' must be numbers, but row 1 (the first is 0) has",
     ),
     "unknown end": ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
-    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source"),
+    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
+    "columns of its own": (
+        "id,a\nx,1\n",
+        "from,to,weight\nx,x,1\n",
+        "column 'source' is missing; there are from, to, weight",
+    ),
+    "NaN": ("id,a,b\nx,1,nan\n", "source,target\nx,x\n", "NaN or infinity, first in row 0, column 'b'"),
+    "too large": ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
     "split": ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
     "weight": (
         "a\n1\n2\n",

@@ -89,6 +89,12 @@ def _in_tasks(
             raise
         click.echo(f"error: {error}", err=True)
         _end(EXIT_INPUT)
+    except KeyboardInterrupt:
+        if team is not None or any("training" in name for name in tasks.seconds):
+            raise
+        why = "interrupted before the first epoch: nothing was saved"
+        click.echo(f"{why}; start again with the same command", err=True)
+        return EXIT_INTERRUPTED
     except (WorkerLostError, PeerLostError) as error:
         message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
         click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
@@ -138,7 +144,8 @@ def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) ->
     before = RunFolder(out).run_to_resume()
     if before is None:
         if must:
-            raise InputError(f"{out}: holds no run to resume; name its folder with --out")
+            remedy = "or, if it was interrupted before its first epoch, start it again without --resume"
+            raise InputError(f"{out}: holds no run to resume; name its folder with --out, {remedy}")
         return None
     known = dict(vars(before))
     if processes is not None and (before.workers == "auto" or before.processes != processes):

@@ -3,7 +3,8 @@
 Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
 ``torch_geometric``'s ``Data``, also with arrays inside. Three entries of the result remember what the user calls
 things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``, where labels are not whole numbers, and
-``y`` numbers these; and ``feature_names``, where the columns of ``x`` have names.
+``y`` numbers these; and ``feature_names``, where the columns of ``x`` have names. ``unused_edge_columns`` are those of
+a table of edges that nothing is made of.
 """
 
 from __future__ import annotations
@@ -341,6 +342,7 @@ def graph_of_columns(
     if isinstance(edges, Mapping):
         pairs, edge_weight = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
         data.edge_index = torch.from_numpy(pairs)
+        data.unused_edge_columns = tuple(name for name in edges if name not in ("source", "target", "weight")) or None
     elif edges is not None:
         data.edge_index, edge_weight = _pairs(edges, edge_weight)
     if edge_weight is not None:

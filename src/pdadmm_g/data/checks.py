@@ -32,7 +32,7 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
     _check_names(data, culprit)
-    _check_finite(x, culprit)
+    _check_finite(x, culprit, data.get("feature_names"))
     num_nodes = x.shape[0]
     if "num_nodes" in data:
         if not isinstance(data["num_nodes"], int) or data["num_nodes"] != num_nodes:
@@ -156,12 +156,25 @@ def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
     """Raise unless every node of the mask has a label."""
     unlabelled = (data[mask] & (hard_labels(data) < 0)).nonzero()
     if len(unlabelled):
-        raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label ({missing_label(data)})")
+        node = node_name(data, int(unlabelled[0]))
+        raise InputError(f"{culprit}: node {node} of {mask} has no label ({missing_label(data)})")
 
 
 def missing_label(data: Graph) -> str:
     """How 'y' says that a node has no label."""
+    if data.get("label_names") is not None:
+        return "it is empty"
     return "a row of NaN" if data.y.is_floating_point() else "y = -1"
+
+
+def node_name(data: Graph, node: int) -> Any:
+    """What the user calls a node."""
+    return node if data.get("ids") is None else data.ids[node]
+
+
+def class_name(data: Graph, code: int) -> Any:
+    """What the user calls a class."""
+    return code if data.get("label_names") is None else data.label_names[code]
 
 
 def check_training(data: Graph, *, culprit: str = "data") -> None:
@@ -176,9 +189,10 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
     present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
     absent = set(hard_labels(data)[used].unique().tolist()) - present
     if absent:
-        raise InputError(f"{culprit}: class {min(absent)} has no training node")
+        raise InputError(f"{culprit}: class {class_name(data, min(absent))} has no training node")
     if len(present) == 1:
-        raise InputError(f"{culprit}: all training nodes are of class {min(present)}: there is nothing to tell apart")
+        only = class_name(data, min(present))
+        raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")
     _warn_overlap(data)
 
 
@@ -247,7 +261,7 @@ def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _check_finite(x: Tensor, culprit: str) -> None:
+def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None) -> None:
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
     if not x.is_floating_point():
@@ -261,12 +275,19 @@ def _check_finite(x: Tensor, culprit: str) -> None:
     else:
         coo = x.detach().to_sparse_coo().coalesce().cpu()
         rows, values = coo.indices()[0], coo.values().abs()
+
+    def place(row: int) -> str:
+        if names is None:
+            return f"row {row}"
+        bad = ~(x[row].detach().to_dense().abs() <= LARGEST)
+        return f"row {row}, column {names[int(bad.nonzero()[0])]!r}"
+
     bad = rows[~torch.isfinite(values)]
     if len(bad):
-        raise InputError(f"{culprit}: features contain NaN or infinity, first in row {int(bad.min())}")
+        raise InputError(f"{culprit}: features contain NaN or infinity, first in {place(int(bad.min()))}")
     large = rows[values > LARGEST]
     if len(large):
-        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {int(large.min())}: rescale them")
+        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in {place(int(large.min()))}: rescale them")
 
 
 #: Larger features would overflow in single precision.
