@@ -18,7 +18,7 @@ from ..tasks import Tasks
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
-from .text import percent
+from .text import NO_TEST, percent
 
 if TYPE_CHECKING:
     from ..engine.watchdog import WatchedTeam
@@ -217,6 +217,8 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
     )
+    if summary["test_accuracy"] is None:
+        output.say(NO_TEST)
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     for line in _about_workers(summary):
         output.say(line)
