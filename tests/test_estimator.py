@@ -194,7 +194,10 @@ def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:
         clf.score(tiny_graph, tiny_graph.y)  # zeros and ones, which else would be a mask
     with pytest.raises(InputError, match="labels 'y' are missing"):
         clf.score(Data(x=tiny_graph.x, edge_index=tiny_graph.edge_index), [0])
+    expected = clf.score(tiny_graph)
     del tiny_graph.test_mask
+    assert clf.score(tiny_graph) == expected  # the labelled nodes outside the other masks
+    del tiny_graph.train_mask
     with pytest.raises(InputError, match="'test_mask' is missing"):
         clf.score(tiny_graph)
 

@@ -217,6 +217,24 @@ def test_class_weights_survive_a_file(tmp_path: Path, rows, class_weight: object
 
 
 @pytest.mark.timeout(100)
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data, tmp_path: Path, refit: bool) -> None:
+    """Where validation nodes are set aside, they are of the classes that are told apart, also in a run's figures."""
+    for mask in ("train_mask", "val_mask", "test_mask"):
+        del tiny_graph[mask]
+    tiny_graph.y = torch.tensor([4, 6, 9])[torch.arange(20) % 3]
+    clf = graph_model(class_weight={6: 0}, refit=refit).fit(tiny_graph)
+    assert clf.classes_.tolist() == [4, 9]
+    assert any("2 of the 13 nodes with a label for training" in choice for choice in clf.choices_)
+    assert any("trained again on all 13 labels" in choice for choice in clf.choices_) == refit
+    assert clf.history_[-1]["val_accuracy"] is not None
+    path = save(tmp_path / "graph.npz", tiny_graph)
+    fixed = {"layers": 2, "epochs": 3, "weight_decay": 0.1, "unlabelled": 0, "augment": "hops", "hops": 2}
+    config = RunConfig.load(None, fixed | {"dataset": str(path), "out": str(tmp_path / "run"), "class_weight": {6: 0}})
+    summary = train_run(config)
+    assert summary["confusion"]["classes"] == [4, 9]
+
+
 def test_class_weights_in_a_run_of_two_workers_and_its_checkpoints(tmp_path: Path, graph_file: Path) -> None:
     (tmp_path / "run.yaml").write_text("class_weight: {0: 3, 1: 0.5}\n")
     fixed = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import Tensor
 
 from .config import ModelConfig, Scoring, described, label_name
-from .data.adapters import as_graph, ids_of, is_graph, labels_of
+from .data.adapters import as_graph, edges_apart, ids_of, is_graph, is_table, labels_of
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
     as_mask,
@@ -25,12 +25,15 @@ from .data.checks import (
     check_graph,
     hard_labels,
     missing_label,
+    node_name,
     node_numbers,
     probabilities_of,
     require_edges,
+    require_y,
 )
+from .data.feature_names import arranged
 from .data.graph import Graph
-from .data.splits import one_split
+from .data.splits import one_split, unseen_nodes
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -59,7 +62,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
     ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
-    features, labels and edges, and ``fit(nodes, edge_index=edges)`` two pandas tables, see
+    features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
     :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
     says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
@@ -78,6 +81,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         classes_: The labels, in the order of the model's outputs.
+        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
+            columns may stand in another order.
         augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
@@ -94,6 +99,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     augmentation_: GraphAugment | None
     n_features_in_: int
+    feature_names_in_: NDArray[Any]
     seconds_: float
     plan_: tuple[int, ...]
     config_: ModelConfig
@@ -246,7 +252,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        if edge_index is not None or is_graph(X):
+        y, edge_index = edges_apart(y, edge_index)
+        if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
             X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
         elif edge_weight is not None:
             raise InputError("edge_weight is given without edges: pass edge_index too")
@@ -283,22 +290,24 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if start is not None:
             config = start.decided(config)
         with run_tasks() as tasks:
+            if isinstance(X, Graph):
+                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
             problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
                 start.check(problem)
             problem = problem.decided(seed, team)
+            reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Listener(on_epoch)
             model = None if start is None else start.model
             with task("training"):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
-            choices = (*problem.reasons, kept(result, problem.config))
+            choices = (*reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
             if config.refit and problem.validation is not None and ended:
                 assert isinstance(X, Graph)
-                graph = check_graph(X)
                 with task("training on all labels"):
-                    problem, result, why = refit(graph, problem, result, given, seed=seed, sample_weight=sample_weight)
+                    problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
                 choices += (why,)
             elif config.calibrate:
                 choices += (calibrate(result.model, problem),)
@@ -327,9 +336,10 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
 
         The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels
-        nor masks.
+        nor masks. A table of edges may stand in the place of ``nodes``.
         """
-        best = self._logits(_with_edges(X, edge_index, edge_weight), nodes).argmax(1).numpy()
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        best = self._logits(self._given(X, edge_index, edge_weight), nodes).argmax(1).numpy()
         return self.classes_[best]
 
     def predict_proba(
@@ -341,16 +351,17 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         edge_weight: Any = None,
     ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
-        return torch.softmax(self._logits(_with_edges(X, edge_index, edge_weight), nodes), dim=1).numpy()
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        return torch.softmax(self._logits(self._given(X, edge_index, edge_weight), nodes), dim=1).numpy()
 
     def predictions(
-        self, X: Any, *, edge_index: Any = None, edge_weight: Any = None, probabilities: bool = False
+        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
 
         With ``probabilities``, also a column ``probability_LABEL`` for each class.
         """
-        data = _with_edges(X, edge_index, edge_weight)
+        data = self._given(X, edge_index, edge_weight)
         each = self.predict_proba(data)
         ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))
         columns = {"node": ids, "label": self.classes_[each.argmax(1)], "probability": each.max(1)}
@@ -369,32 +380,31 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     ) -> float:
         """Accuracy. For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score.
 
-        By default these are its test nodes.
-        Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored.
+        By default these are its test nodes; where nothing says which these are, the labelled nodes that neither train
+        nor validate by its masks. Where edges are given beside features, ``y`` are the labels, and nodes without one
+        are not scored; without masks, all others are, whoever trained.
         """
-        if edge_index is not None:
+        y, edge_index = edges_apart(y, edge_index)
+        labels_given = edge_index is not None and y is not None
+        if labels_given:
             X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
-            y = None if X.y is None or "test_mask" in X else hard_labels(check_graph(X)) >= 0
-        elif is_graph(X):
-            X = as_graph(X)
+        elif y is None or is_graph(X):
+            X = self._given(X, edge_index, edge_weight)
         if not isinstance(X, Graph):
             soft = probabilities_of(y)
             return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
         data, _ = one_split(check_graph(X), self.split)
-        if data.y is None:
-            raise InputError("data: labels 'y' are missing")
-        if y is None and "test_mask" not in data:
-            raise InputError("data: 'test_mask' is missing: name the nodes to score")
+        require_y(data)
         if y is not None and _are_labels(y, data):
             remedy = "write score(data) for the test nodes, score(data, data.val_mask) for others"
             raise InputError(f"y are the labels of the graph, which it has already: {remedy}")
-        mask = as_mask(data.test_mask if y is None else y, data.num_nodes, "mask")
+        mask = unseen_nodes(data, labels_given=labels_given) if y is None else as_mask(y, data.num_nodes, "mask")
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
             raise InputError("mask is empty: no node to score")
         labels = hard_labels(data)[nodes]
         if bool((labels < 0).any()):
-            first = int(nodes[labels < 0][0])
+            first = node_name(data, int(nodes[labels < 0][0]))
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
         from sklearn.metrics import accuracy_score
 
@@ -418,8 +428,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             return
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
-        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, self.status_)
-        save_model(path, TrainedModel(*trained))
+        names = getattr(self, "feature_names_in_", None)
+        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, names)
+        save_model(path, TrainedModel(*trained, self.status_))
 
     def report(self, path: str | Path, data: Graph | None = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
@@ -446,7 +457,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             labels = {label_name(label): label for label in found.classes.tolist()}
             self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
         self.model_, self.augmentation_, self.classes_ = found.model, found.augmentation, found.classes
-        self.n_features_in_, self.status_, self.config_ = found.features, found.status, self._config()
+        self._set_features(found.features, found.feature_names)
+        self.status_, self.config_ = found.status, self._config()
         self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
@@ -477,12 +489,11 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         seed: int,
         start: WarmStart | None,
     ) -> Problem:
-        """What is to be trained. Sets ``n_features_in_``."""
+        """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
-            data = check_graph(X)
-            fitted = None if start is None else start.fitted_to(data.x.shape[1])
-            problem = prepare_graph(data, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
-            self.n_features_in_ = data.x.shape[1]
+            fitted = None if start is None else start.fitted_to(X.x.shape[1])
+            problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
+            self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
         labels: Any = probabilities_of(y)
         if labels is None:
@@ -492,6 +503,21 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             features = validate_data(self, X, dtype=np.float32)
             check_consistent_length(features, labels)
         return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+
+    def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
+        """A graph where there are edges, or a table for a model of a graph; else what was given."""
+        alone = is_table(X) and getattr(self, "augmentation_", None) is not None
+        if edge_index is not None or is_graph(X) or alone:
+            return as_graph(X, None, edge_index, edge_weight=edge_weight)
+        return X
+
+    def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
+        """As scikit-learn's ``validate_data`` does of a matrix: there are names, or there is no such attribute."""
+        self.n_features_in_ = number
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
@@ -526,7 +552,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         """A graph that the model can be asked about."""
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
-        data = check_graph(X)
+        data = arranged(check_graph(X), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.config_.needs_graph:
@@ -567,9 +593,5 @@ def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart |
     if not isinstance(init, GAMLPClassifier):
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
     check_is_fitted(init, "model_")
-    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_)
-
-
-def _with_edges(X: Any, edge_index: Any, edge_weight: Any) -> Any:
-    """A graph where there are edges, else what was given."""
-    return as_graph(X, None, edge_index, edge_weight=edge_weight) if edge_index is not None or is_graph(X) else X
+    names = getattr(init, "feature_names_in_", None)
+    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_, names)

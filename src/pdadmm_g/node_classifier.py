@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from .data.adapters import graph_alone
 from .data.checks import MASKS, as_mask, check_graph
 from .data.graph import Graph
 from .errors import InputError
@@ -31,7 +31,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
-        graph: The graph, with ``x`` and ``edge_index``.
+        graph: The graph; :func:`~pdadmm_g.data.adapters.as_graph` makes one of tables.
 
     Attributes:
         estimator_: The fitted estimator.
@@ -70,7 +70,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, nodes: ArrayLike) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``."""
         check_is_fitted(self)
-        return self.estimator_.predict_proba(self.graph, _numbers(nodes))
+        return self.estimator_.predict_proba(_bare(self.graph), _numbers(nodes))
 
 
 def _numbers(nodes: ArrayLike) -> NDArray[Any]:
@@ -83,7 +83,7 @@ def _numbers(nodes: ArrayLike) -> NDArray[Any]:
 
 def _bare(graph: Graph) -> Graph:
     """The graph without labels, their names and masks."""
-    data = copy.copy(graph)
+    data = graph_alone(graph, "graph")  # a copy
     for name in ("y", "label_names", *MASKS):
         if name in data:
             del data[name]

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch_geometric.data import Data
 
@@ -23,8 +24,22 @@ def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"] == found["metrics"]
     bare = tiny_graph.clone()
     del bare.train_mask, bare.val_mask, bare.test_mask
-    found = json.loads(run("evaluate", "run", "--dataset", save(tmp_path / "bare.npz", bare), "--json")[1])
+    _, out, _ = run("evaluate", "run", "--dataset", save(tmp_path / "bare.npz", bare))
+    assert "no node is marked as train, validation or test: these are figures of all 20 nodes with a label\n" in out
+    found = json.loads(run("evaluate", "run", "--dataset", "bare.npz", "--json")[1])
     assert (found["test_accuracy"], found["accuracy"], found["roc_auc_ovr"]) == (None, 1.0, 1.0)
+
+
+def test_a_dash_is_explained_where_it_is_printed(run, tiny_graph: Data, tmp_path: Path) -> None:
+    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
+    remark = "no test nodes: mark some that neither train nor validate, in a column 'split' or test_mask\n"
+    assert remark not in run("train", "--dataset", "graph.npz", *options)[1]
+    assert remark not in run("evaluate", "run")[1]
+    save(tmp_path / "graph.npz", tiny_graph, test_mask=np.empty(0, dtype=np.int64))
+    for command in (("train", "--dataset", "graph.npz", "--overwrite", *options), ("evaluate", "run")):
+        code, out, err = run(*command)
+        assert code == 0, err
+        assert remark in out
 
 
 @pytest.mark.filterwarnings("default::UserWarning")

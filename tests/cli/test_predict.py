@@ -68,6 +68,25 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
     assert [line.split(",")[0] for line in Path("other.csv").read_text().splitlines()][1:] == [row[0] for row in rows]
 
 
+def test_columns_of_a_table_go_by_their_names(run, tiny_graph: Data) -> None:
+    write_tables(tiny_graph)
+    run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)
+    run("predict", "run", "--out", "expected.csv")
+    _, figures, _ = run("evaluate", "run", "--nodes", "nodes.csv", "--edges", "edges.csv")
+    with Path("nodes.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    with Path("other.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([row[::-1] for row in rows])
+    other = ("--nodes", "other.csv", "--edges", "edges.csv")
+    assert run("predict", "run", *other, "--out", "preds.csv")[0] == 0
+    assert Path("preds.csv").read_text() == Path("expected.csv").read_text()
+    assert run("evaluate", "run", *other)[1] == figures
+    Path("other.csv").write_text(Path("nodes.csv").read_text().replace("id,a,b", "id,age,b"))
+    message = "data: feature 'a' is missing, the model was trained with it; feature 'age' is unknown to it"
+    assert_refused(*run("predict", "run", *other, "--out", "preds.csv"), message)
+    assert_refused(*run("evaluate", "run", *other), message)
+
+
 def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     code, _, err = run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL)
     assert code == 2
@@ -75,4 +94,18 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
     code, _, err = run("train", "--nodes", "nodes.csv", *SMALL)
     assert code == 2
-    assert "'edge_index' is missing" in err
+    assert "nodes.csv: there are no edges: name their table with --edges, or leave the graph out with --aug" in err
+    code, _, err = run("train", "--nodes", "nodes.csv", "--method", "gcn", "--layers", "2")
+    assert code == 2
+    assert err.endswith("nodes.csv: there are no edges: name their table with --edges\n")
+    Path("edges.csv").write_text("source,target\n0,1\n")
+    assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0
+    for command in (("predict", "run", "--out", "-"), ("evaluate", "run")):
+        refused = run(*command, "--nodes", "nodes.csv")
+        assert_refused(*refused, "nodes.csv: there are no edges: name their table with --edges")
+    alone = ("--augment", "none", "--out", "alone", "--layers", "2", "--epochs", "3", "--weight-decay", "0.1")
+    assert run("train", "--nodes", "nodes.csv", *alone)[0] == 0
+    assert run("predict", "alone", "--nodes", "nodes.csv", "--out", "-")[0] == 0
+    Path("nodes.csv").write_text("a\n1\n2\n3\n4\n")
+    refused = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    assert_refused(*refused, "nodes.csv: labels 'y' are missing; in a table they are the column 'label'")

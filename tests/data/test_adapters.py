@@ -189,7 +189,15 @@ REFUSED = {
     "no square": (lambda g: as_graph(g.x, None, scipy.sparse.eye_array(3, 4)), "an adjacency must be square"),
     "unknown id": (
         lambda g: as_graph(node_table(g), edge_index=pd.DataFrame({"source": ["node 1"], "target": ["nobody"]})),
-        "edges: row 0 names node 'nobody', which no node is called",
+        r"edges: row 0 \(the first is 0\) names node 'nobody', which no node is called",
+    ),
+    "no weight": (
+        lambda g: as_graph(node_table(g), edge_index=edge_table(g).assign(weight=[1.0] * 181 + [float("nan")])),
+        r"edges: column 'weight' must be positive and finite, but row 181 \(the first is 0\) has nan",
+    ),
+    "weight in a graph": (
+        lambda g: as_graph(networkx.Graph([("p", "q", {"weight": 1}), ("q", "r", {"weight": 0})])),
+        r"graph: 'weight' must be positive and finite, but edge \('q', 'r'\) has 0",
     ),
     "id twice": (
         lambda g: as_graph(node_table(g).assign(id="one"), edge_index=edge_table(g)), "names node 'one' twice",

@@ -102,7 +102,7 @@ def test_rows_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert data.x.tolist() == [[n, -n] for n in range(10)]
     assert data.edge_index.tolist() == [list(range(9)), list(range(1, 10))]
     (tmp_path / "nodes.csv").write_text("a,b\n" + "".join(f"{n},{'?' if n == 7 else n}\n" for n in range(10)))
-    with pytest.raises(InputError, match=r"column 'b' must be numbers, but row 7 has '\?'"):
+    with pytest.raises(InputError, match=r"column 'b' must be numbers, but row 7 \(the first is 0\) has '\?'"):
         load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
 
 
@@ -110,12 +110,35 @@ REFUSED = {
     "no row": ("id,a\n", "source,target\n", "there is no row"),
     "nothing": ("", "source,target\n", "the first row must name the columns"),
     "column twice": ("a,a\n1,2\n", "source,target\n", "the first row must name the columns, each once"),
-    "short row": ("a,b\n1,2\n3\n", "source,target\n", "row 1 has 1 columns, the first line names 2"),
-    "text": ("id,a\nx,1\ny,red\n", "source,target\nx,y\n", "column 'a' must be numbers, but row 1 has 'red'"),
-    "unknown end": ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 names node 'z'"),
-    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source"),
+    "short row": ("a,b\n1,2\n3\n", "source,target\n", "row 1 (the first is 0) has 1 columns, the header 2"),
+    "text": (
+        "id,a\nx,1\ny,red\n",
+        "source,target\nx,y\n",
+        "column 'a' must be numbers, but row 1 (the first is 0) has",
+    ),
+    "unknown end": ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
+    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
+    "columns of its own": (
+        "id,a\nx,1\n",
+        "from,to,weight\nx,x,1\n",
+        "column 'source' is missing; there are from, to, weight",
+    ),
+    "NaN": ("id,a,b\nx,1,nan\n", "source,target\nx,x\n", "NaN or infinity, first in row 0, column 'b'"),
+    "too large": ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
     "split": ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
-    "weight": ("a\n1\n2\n", "source,target,weight\n0,1,0\n", "edge_weight must be positive and finite"),
+    "weight": (
+        "a\n1\n2\n",
+        "source,target,weight\n0,1,1\n1,0,0\n",
+        "edges.csv: column 'weight' must be positive and finite, but row 1 (the first is 0) has 0",
+    ),
+    "negative weight": ("a\n1\n2\n", "source,target,weight\n0,1,-2.5\n", "but row 0 (the first is 0) has -2.5"),
+    "no weight": (
+        "a\n1\n2\n",
+        "source,target,weight\n0,1,\n",
+        "edges.csv: column 'weight' must be numbers, but row 0 (the first is 0) has ''",
+    ),
+    "infinite weight": ("a\n1\n2\n", "source,target,weight\n0,1,inf\n", "edges.csv: column 'weight' must be"),
+    "huge weight": ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", "edges.csv: column 'weight' must be"),
     "quote": ('a\n"1\n', "source,target\n", "unexpected end of data"),
 }
 

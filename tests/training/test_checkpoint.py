@@ -47,7 +47,7 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
-    train_run(config(tmp_path / "whole", **undecided))
+    whole = train_run(config(tmp_path / "whole", **undecided))
     interrupted_run(tmp_path / "run", **undecided)
 
     def again(*_: object, **__: object) -> None:
@@ -55,7 +55,9 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.linear_score", again)
     monkeypatch.setattr("pdadmm_g.training.weight_decay.train", again)
-    train_run(config(tmp_path / "run", **undecided), resume=True)
+    resumed = train_run(config(tmp_path / "run", **undecided), resume=True)
+    assert any(choice.startswith("features: ") for choice in whole["choices"])
+    assert resumed["choices"] == whole["choices"]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert models[0] == models[1]
 
@@ -246,7 +248,7 @@ def test_a_checkpoint_of_before_nodes_without_labels_could_teach_goes_on(stopped
     train_run(whole)
     meta_file = checkpoint.latest(Path(stopped.out) / "checkpoints").folder / "meta.json"
     meta = json.loads(meta_file.read_text())
-    del meta["round"]
+    del meta["round"], meta["reasons"]
     since = ("unlabelled", "rounds", "copies", "drop", "drop_entries", "sharpness", "trust", "components")
     meta["settings"] = {name: value for name, value in meta["settings"].items() if name not in since}
     meta["settings"]["teleport"] = 0.05

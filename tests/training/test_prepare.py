@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError
+from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.training.fit import fit
@@ -92,3 +93,32 @@ def test_what_is_not_used_is_said(tiny_graph: Data) -> None:
     reasons = " ".join(prepare_graph(check_graph(tiny_graph), config, seed=0).reasons)
     assert "edge_attr has several columns and is not used" in reasons
     assert "edges have directions: features go along them both ways alike, directed='both' keeps" in reasons
+
+
+def test_columns_of_edges_that_are_not_used_are_named(tiny_graph: Data) -> None:
+    nodes = pd.DataFrame(tiny_graph.x.numpy(), columns=list("abcde")).assign(label=tiny_graph.y.numpy())
+    edges = pd.DataFrame(tiny_graph.edge_index.T.numpy(), columns=["source", "target"]).assign(weight=1.0)
+    config = ModelConfig(augment="average", normalize="unit", unlabelled=0, validation=0, hops=2).resolved()
+
+    def remarks(table: pd.DataFrame) -> str:
+        return " ".join(prepare_graph(check_graph(as_graph(nodes, table)), config, seed=0).reasons)
+
+    assert "of the edges" not in remarks(edges)
+    said = remarks(edges.assign(kind="road", year=1990))
+    assert "columns 'kind', 'year' of the edges are not used: 'weight' is the place for a number an edge" in said
+
+
+def test_errors_speak_of_labels_and_nodes_as_the_user_does(tiny_graph: Data) -> None:
+    nodes = pd.DataFrame(tiny_graph.x.numpy(), columns=list("abcde")).assign(id=[f"n{i}" for i in range(20)])
+    nodes["label"] = ["ant"] * 10 + ["bee"] * 10
+    nodes["split"] = ["train"] * 10 + ["val"] * 10
+    edges = pd.DataFrame({"source": ["n0"], "target": ["n1"]})
+    config = ModelConfig(augment="none", unlabelled=0).resolved()
+    with pytest.raises(InputError, match="data: class bee has no training node"):
+        prepare_graph(check_graph(as_graph(nodes, edges)), config, seed=0)
+    nodes["label"] = "bee"
+    with pytest.raises(InputError, match="all training nodes are of class bee: there is nothing to tell apart"):
+        prepare_graph(check_graph(as_graph(nodes, edges)), config, seed=0)
+    nodes["label"] = ["ant", "bee"] * 9 + ["ant", None]
+    with pytest.raises(InputError, match=r"node n19 of val_mask has no label \(it is empty\)"):
+        prepare_graph(check_graph(as_graph(nodes, edges)), config, seed=0)

@@ -11,7 +11,7 @@ import click
 from ..errors import InputError
 from .finished_run import as_team, data_options, load_run, sharded_dataset
 from .output import Output, output_options
-from .text import percent
+from .text import NO_TEST, percent
 
 #: The kinds of nodes, and what they are called.
 PARTS = {"train": "train", "val": "validation", "test": "test"}
@@ -51,10 +51,14 @@ def evaluate(
     if not any(mask in data and bool(data[mask].any()) for mask in MASKS):
         data.test_mask = labels >= 0
         figures = judge(classifier, data).metrics.get("test", {})
+        everyone = f"these are figures of all {int(data.test_mask.sum())} nodes with a label"
+        output.say(f"no node is marked as train, validation or test: {everyone}")
         _show(dict.fromkeys(f"{name}_accuracy" for name in PARTS) | figures, {}, output)
         return
     found = judge(classifier, data)
     _show(found.accuracies, found.metrics, output)
+    if found.accuracies["test_accuracy"] is None:
+        output.say(NO_TEST)
 
 
 def _warn_unseen(labels: list[Any]) -> None:

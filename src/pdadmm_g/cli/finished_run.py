@@ -86,14 +86,17 @@ def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
 
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
     """The classifier of a run folder and the data set to use it on, its own with the masks that it trained by."""
-    from ..data.datasets import load_dataset
+    from ..data.datasets import load_dataset, require_edge_table
     from ..data.splits import with_masks
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)
     classifier = folder.classifier()
     if dataset is not None:
-        return classifier, load_dataset(dataset, data_root, edges=edges)
+        data = load_dataset(dataset, data_root, edges=edges)
+        if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
+            require_edge_table(data, dataset)
+        return classifier, data
     config = folder.known()
     data = load_dataset(config.dataset, data_root or config.data_root, edges=edges or config.edges)
     return classifier, with_masks(data, config, seed=config.seed)[0]

@@ -18,7 +18,7 @@ from ..tasks import Tasks
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
-from .text import percent
+from .text import NO_TEST, percent
 
 if TYPE_CHECKING:
     from ..engine.watchdog import WatchedTeam
@@ -89,6 +89,12 @@ def _in_tasks(
             raise
         click.echo(f"error: {error}", err=True)
         _end(EXIT_INPUT)
+    except KeyboardInterrupt:
+        if team is not None or any("training" in name for name in tasks.seconds):
+            raise
+        why = "interrupted before the first epoch: nothing was saved"
+        click.echo(f"{why}; start again with the same command", err=True)
+        return EXIT_INTERRUPTED
     except (WorkerLostError, PeerLostError) as error:
         message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
         click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
@@ -138,7 +144,8 @@ def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) ->
     before = RunFolder(out).run_to_resume()
     if before is None:
         if must:
-            raise InputError(f"{out}: holds no run to resume; name its folder with --out")
+            remedy = "or, if it was interrupted before its first epoch, start it again without --resume"
+            raise InputError(f"{out}: holds no run to resume; name its folder with --out, {remedy}")
         return None
     known = dict(vars(before))
     if processes is not None and (before.workers == "auto" or before.processes != processes):
@@ -210,6 +217,8 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
         f"test {percent(summary['test_accuracy'])}"
     )
+    if summary["test_accuracy"] is None:
+        output.say(NO_TEST)
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     for line in _about_workers(summary):
         output.say(line)

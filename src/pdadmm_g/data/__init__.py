@@ -5,6 +5,7 @@
 ``adapters``             what else people have a graph in: tables, matrices, objects of other libraries
 ``graph_files``          .npz and .pt files of people's own
 ``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML
+``feature_names``        columns of features by their names
 ``checks``               what a graph must be to train or predict on it
 ``facts``                what there is to know of a graph before training
 ``splits``               which nodes train and validate, where that is not said

@@ -1,9 +1,10 @@
 """What people have a graph in, as one kind of object: a :class:`~pdadmm_g.data.graph.Graph`.
 
 Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
-``torch_geometric``'s ``Data``, also with arrays inside. Two entries of the result remember what the user calls things:
-``ids`` of the nodes, where these are not 0, 1, 2, ..., and ``label_names``, where labels are not whole numbers; ``y``
-then numbers these.
+``torch_geometric``'s ``Data``, also with arrays inside. Three entries of the result remember what the user calls
+things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``, where labels are not whole numbers, and
+``y`` numbers these; and ``feature_names``, where the columns of ``x`` have names. ``unused_edge_columns`` are those of
+a table of edges that nothing is made of.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import copy
 import numbers
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .checks import MASKS, as_tensor, hard_labels
+from .checks import MASKS, as_tensor, bad_weight, hard_labels
 from .graph import Graph
 from .propagation import quiet
 
 Array = NDArray[Any]
 #: Columns of a node table, and attributes of a node, that are no features.
 KNOWN = ("id", "label", "split", *MASKS)
+#: What is said of one that is no number.
+FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "none")
@@ -47,9 +50,10 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
             probabilities.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
-            ``target``, by the ids of nodes, and perhaps ``weight``.
+            ``target``, by the ids of nodes, and perhaps ``weight``. Such a table may stand in the place of ``y``.
         edge_weight: A positive number an edge, where ``edge_index`` has none.
     """
+    y, edge_index = edges_apart(y, edge_index)
     if is_graph(X):
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
@@ -66,6 +70,20 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
         edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
         return graph_of_columns(nodes, edges, edge_weight=edge_weight)
     return _from_matrix(X, y, edge_index, edge_weight)
+
+
+def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
+    """What was given in second place, and the edges: a table of edges is meant as such in either place."""
+    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    return (None, second) if edge_index is None and is_edges else (second, edge_index)
+
+
+def graph_alone(data: Any, name: str) -> Graph:
+    """The graph in the argument of that ``name``, which takes nothing beside it."""
+    if not is_graph(data):
+        remedy = "as_graph(nodes, edges) makes one of tables, as_graph(X, y, edge_index) one of arrays"
+        raise InputError(f"{name} must be a graph, not a {type(data).__name__}: {remedy}")
+    return as_graph(data)
 
 
 def labels_of(data: Graph) -> Array:
@@ -143,13 +161,20 @@ def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
             raise InputError(f"{culprit}: node {lacking[0]!r} has no {lacking[1]!r}, which is a feature of others")
         rows = [own["x"] for own in attributes] if "x" in names else [[own[f] for f in features] for own in attributes]
         nodes["x"] = as_matrix(rows, f"{culprit}: features")
+        if "x" not in names:
+            nodes["feature_names"] = features
     place = {node: number for number, node in enumerate(ids)}
     ends = [(place[a], place[b], own.get("weight")) for a, b, own in graph.edges(data=True)]
     weighted = [w for _, _, w in ends if w is not None]
     if weighted and len(weighted) < len(ends):
         raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
     pairs = np.array([(a, b) for a, b, _ in ends], dtype=np.int64).reshape(-1, 2).T
-    weights = np.array(weighted, dtype=object) if weighted else None
+    weights = None
+    if weighted:
+        weights = _as_floats(weighted, f"{culprit}: 'weight' of edges")
+        _check_weights(
+            weights, f"{culprit}: 'weight'", lambda edge: f"edge {tuple(ids[end] for end in ends[edge][:2])}"
+        )
     if not graph.is_directed():
         pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights])
@@ -278,9 +303,9 @@ def node_columns(table: Any) -> dict[str, Any]:
     elif features:
         for name in features:
             if table[name].dtype.kind not in "biuf":
-                kind = f"must be numbers, not {table[name].dtype}"
-                raise InputError(f"nodes: column {name!r} {kind}: a feature, unless its name is {', '.join(KNOWN)}")
+                raise InputError(f"nodes: column {name!r} must be numbers, not {table[name].dtype}; {FEATURES}")
         columns["x"] = table[features].to_numpy(dtype=np.float32)
+        columns["feature_names"] = features
     return columns
 
 
@@ -299,13 +324,16 @@ def graph_of_columns(
 ) -> Graph:
     """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
 
-    Nodes have ``id``, ``label``, ``split`` or masks, and ``x``, each if known; edges have ``source``, ``target`` and
-    perhaps ``weight``.
+    Nodes have ``id``, ``label``, ``split`` or masks, ``x`` and ``feature_names``, each if known; edges have ``source``,
+    ``target`` and perhaps ``weight``.
     """
     data = Graph()
     number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
     if "x" in nodes:
         data.x = as_features(nodes["x"], f"{culprit}: features")
+        names = nodes.get("feature_names", ())
+        if names and all(isinstance(name, str) for name in names):  # numbers of columns say no more than their places
+            data.feature_names = tuple(names)
     else:
         data["num_nodes"] = number
     ids = nodes.get("id")
@@ -314,6 +342,7 @@ def graph_of_columns(
     if isinstance(edges, Mapping):
         pairs, edge_weight = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
         data.edge_index = torch.from_numpy(pairs)
+        data.unused_edge_columns = tuple(name for name in edges if name not in ("source", "target", "weight")) or None
     elif edges is not None:
         data.edge_index, edge_weight = _pairs(edges, edge_weight)
     if edge_weight is not None:
@@ -336,10 +365,22 @@ def _as_floats(values: Any, culprit: str) -> Any:
         raise InputError(f"{culprit} must be numbers") from None
 
 
+def _check_weights(weights: Array, culprit: str, called: Callable[[int], str]) -> None:
+    """Raise unless all are positive and finite; an error names the edge as it is ``called``."""
+    place = bad_weight(as_tensor(weights, culprit))
+    if place is not None:
+        raise InputError(f"{culprit} must be positive and finite, but {called(place)} has {weights[place]:g}")
+
+
+def row_name(row: int) -> str:
+    """What a row of a table is called, and how rows are counted."""
+    return f"row {row} (the first is 0)"
+
+
 def _checked_ids(ids: Array, culprit: str) -> Array:
     missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
     if missing is not None:
-        raise InputError(f"{culprit} has none in row {missing}")
+        raise InputError(f"{culprit} has none in {row_name(missing)}")
     known: set[Any] = set()
     for value in ids.tolist():
         if value in known:
@@ -367,9 +408,14 @@ def _ends_by_id(
         rows = np.fromiter((place.get(value, -1) for value in values), dtype=np.int64, count=len(values))
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
-            raise InputError(f"{culprit}: row {unknown[0]} names node {values[unknown[0]]!r}, which no node is called")
+            where = f"{culprit}: {row_name(int(unknown[0]))}"
+            raise InputError(f"{where} names node {values[unknown[0]]!r}, which no node is called")
         found.append(rows)
-    return np.stack(found), edges.get("weight")
+    weights = edges.get("weight")
+    if weights is not None:
+        weights = _as_floats(weights, f"{culprit}: column 'weight'")
+        _check_weights(weights, f"{culprit}: column 'weight'", row_name)
+    return np.stack(found), weights
 
 
 def _masks(nodes: Mapping[str, Any], culprit: str) -> dict[str, NDArray[np.bool_]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
+from .feature_names import are_names
 from .graph import Graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -30,7 +31,8 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{culprit}: features 'x' must be a matrix with at least one row and one column")
-    _check_finite(x, culprit)
+    _check_names(data, culprit)
+    _check_finite(x, culprit, data.get("feature_names"))
     num_nodes = x.shape[0]
     if "num_nodes" in data:
         if not isinstance(data["num_nodes"], int) or data["num_nodes"] != num_nodes:
@@ -46,6 +48,16 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
         if mask in data:
             data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
     return data
+
+
+def _check_names(data: Graph, culprit: str) -> None:
+    names = data.get("feature_names")
+    if names is None:
+        return
+    if not are_names(names, data.x.shape[1]):
+        rule = f"must be {data.x.shape[1]} different names, one for each column of 'x'"
+        raise InputError(f"{culprit}: feature_names {rule}: mend or delete it")
+    data.feature_names = tuple(names)
 
 
 def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:
@@ -93,16 +105,21 @@ def _check_weights(data: Graph, culprit: str) -> None:
             f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
         )
     weights = weights.double()
-    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
-    if len(bad):
+    place = bad_weight(weights)
+    if place is not None:
         remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
-        place = int(bad[0])
         raise InputError(
             f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
         )
     if name == "edge_attr":
         del data["edge_attr"]
     data.edge_weight = weights
+
+
+def bad_weight(weights: Tensor) -> int | None:
+    """The place of the first weight that is not positive and finite, if there is one."""
+    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
+    return int(bad[0]) if len(bad) else None
 
 
 def hard_labels(data: Graph) -> Tensor:
@@ -118,10 +135,15 @@ def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return np.where(classes[places] == labels, places, -1)
 
 
+def require_y(data: Graph, *, culprit: str = "data") -> None:
+    """Raise unless there are labels."""
+    if data.y is None:
+        raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'")
+
+
 def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels, and nodes to train on."""
-    if data.y is None:
-        raise InputError(f"{culprit}: labels 'y' are missing")
+    require_y(data, culprit=culprit)
     if "train_mask" not in data:
         raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
     if not bool((hard_labels(data) >= 0).any()):
@@ -134,12 +156,25 @@ def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
     """Raise unless every node of the mask has a label."""
     unlabelled = (data[mask] & (hard_labels(data) < 0)).nonzero()
     if len(unlabelled):
-        raise InputError(f"{culprit}: node {int(unlabelled[0])} of {mask} has no label ({missing_label(data)})")
+        node = node_name(data, int(unlabelled[0]))
+        raise InputError(f"{culprit}: node {node} of {mask} has no label ({missing_label(data)})")
 
 
 def missing_label(data: Graph) -> str:
     """How 'y' says that a node has no label."""
+    if data.get("label_names") is not None:
+        return "it is empty"
     return "a row of NaN" if data.y.is_floating_point() else "y = -1"
+
+
+def node_name(data: Graph, node: int) -> Any:
+    """What the user calls a node."""
+    return node if data.get("ids") is None else data.ids[node]
+
+
+def class_name(data: Graph, code: int) -> Any:
+    """What the user calls a class."""
+    return code if data.get("label_names") is None else data.label_names[code]
 
 
 def check_training(data: Graph, *, culprit: str = "data") -> None:
@@ -154,13 +189,16 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
     present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
     absent = set(hard_labels(data)[used].unique().tolist()) - present
     if absent:
-        raise InputError(f"{culprit}: class {min(absent)} has no training node")
+        raise InputError(f"{culprit}: class {class_name(data, min(absent))} has no training node")
     if len(present) == 1:
-        raise InputError(f"{culprit}: all training nodes are of class {min(present)}: there is nothing to tell apart")
+        only = class_name(data, min(present))
+        raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")
     _warn_overlap(data)
 
 
-def require_edges(data: Graph, remedy: str = "to leave the graph out, use augment='none'") -> None:
+def require_edges(
+    data: Graph, remedy: str = "give edges, fit(nodes, edges), or leave the graph out with augment='none'"
+) -> None:
     """A graph that lost its edges must not pass for one without."""
     if data.edge_index is None:
         raise InputError(f"data: 'edge_index' is missing; {remedy}")
@@ -223,7 +261,7 @@ def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _check_finite(x: Tensor, culprit: str) -> None:
+def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None) -> None:
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
     if not x.is_floating_point():
@@ -237,12 +275,19 @@ def _check_finite(x: Tensor, culprit: str) -> None:
     else:
         coo = x.detach().to_sparse_coo().coalesce().cpu()
         rows, values = coo.indices()[0], coo.values().abs()
+
+    def place(row: int) -> str:
+        if names is None:
+            return f"row {row}"
+        bad = ~(x[row].detach().to_dense().abs() <= LARGEST)
+        return f"row {row}, column {names[int(bad.nonzero()[0])]!r}"
+
     bad = rows[~torch.isfinite(values)]
     if len(bad):
-        raise InputError(f"{culprit}: features contain NaN or infinity, first in row {int(bad.min())}")
+        raise InputError(f"{culprit}: features contain NaN or infinity, first in {place(int(bad.min()))}")
     large = rows[values > LARGEST]
     if len(large):
-        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {int(large.min())}: rescale them")
+        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in {place(int(large.min()))}: rescale them")
 
 
 #: Larger features would overflow in single precision.

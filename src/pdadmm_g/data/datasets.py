@@ -72,6 +72,13 @@ def _load_path(path: Path, edges: Path | None) -> Graph:
     return read_graphml(path) if path.suffix == ".graphml" else read_tables(path, edges)
 
 
+def require_edge_table(data: Graph, name: str, remedy: str = "") -> None:
+    """Raise, in words of the command line, if a data set that needs edges has none."""
+    if data.edge_index is None:
+        missing = "name their table with --edges" if Path(name).suffix in NODE_TABLES else "'edge_index' is missing"
+        raise InputError(f"{name}: there are no edges: {missing}{remedy}")
+
+
 def digest(data: Graph) -> str:
     """Equal for equal features, edges and their weights, labels and masks."""
     sha = hashlib.sha256()

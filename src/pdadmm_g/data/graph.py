@@ -11,7 +11,8 @@ class Graph:
 
     It is used like a ``torch_geometric`` ``Data`` (``graph.x``, ``graph["x"]``, ``"x" in graph``) but does without that
     library, which takes longer to load than a small graph takes to train; :meth:`to_pyg` gives one. Entries are of any
-    type until :func:`~pdadmm_g.data.checks.check_graph` has seen them. What is None is not there.
+    type until :func:`~pdadmm_g.data.checks.check_graph` has seen them. What is None is not there. Where the columns of
+    ``x`` have names, these are its ``feature_names``.
     """
 
     _entries: dict[str, Any]

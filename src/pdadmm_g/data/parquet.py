@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .adapters import KNOWN, SPLITS
+from .adapters import FEATURES, KNOWN, SPLITS
 from .checks import MASKS, as_tensor, check_labels
 from .tables import check_block, check_ends, file_mark
 
@@ -199,8 +199,8 @@ class ParquetFolder:
         return masks | {name: split == name for name in MASKS if name in names}
 
 
-def floats(column: Any, culprit: str) -> Array:
-    """A column of numbers, or a matrix of one of lists of equal length."""
+def floats(column: Any, culprit: str, remedy: str = f"; {FEATURES}") -> Array:
+    """A column of numbers, or a matrix of one of lists of equal length. What is none is told with the ``remedy``."""
     import pyarrow as pa
 
     column = column.combine_chunks()
@@ -214,9 +214,9 @@ def floats(column: Any, culprit: str) -> Array:
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
         if bool((lengths != lengths[0]).any()):
             raise InputError(f"{culprit} must be lists of numbers, all of one length")
-        return floats(pa.chunked_array([flat]), culprit).reshape(len(column), -1)
+        return floats(pa.chunked_array([flat]), culprit, remedy).reshape(len(column), -1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise InputError(f"{culprit} must be numbers, not {kind}: a feature, unless its name is {', '.join(KNOWN)}")
+        raise InputError(f"{culprit} must be numbers, not {kind}{remedy}")
     if column.null_count:
         raise InputError(f"{culprit} has a row without a value")
     return column.to_numpy(zero_copy_only=False).astype(np.float32)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
+from ..config import ModelConfig, label_name
 from ..errors import InputError
-from .checks import MASKS, hard_labels
+from .checks import MASKS, class_name, hard_labels
 from .graph import Graph
 
 #: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
@@ -26,7 +27,8 @@ def with_masks(
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 
     Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
-    nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience).
+    nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience). Nodes
+    of a class that weighs nothing do not count.
     """
     data, reasons = one_split(data, config.split)
     if data.y is None:
@@ -42,7 +44,7 @@ def with_masks(
         if config.patience is not None and not ("val_mask" in data and bool(data.val_mask.any())):
             reasons += (WITHOUT,)
         return data, reasons
-    nodes = data.train_mask & (labels >= 0)
+    nodes = data.train_mask & (labels >= 0) & ~torch.isin(labels, weightless(data, config))
     nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
     aside = _set_aside(nodes, labels[nodes], config.validation, seed)
     if not len(aside):
@@ -54,6 +56,32 @@ def with_masks(
     what = f"{len(aside)} of the {len(nodes)} nodes with a label for training, some of each class, validate instead"
     remedy = "" if config.refit else "; refit trains on them too in the end"
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
+
+
+def weightless(data: Graph, config: ModelConfig) -> Tensor:
+    """The labels of classes that weigh nothing in training."""
+    weights = config.class_weight if isinstance(config.class_weight, Mapping) else {}
+    none = {name for name, weight in weights.items() if weight == 0}
+    labels = [label for label in hard_labels(data).unique().tolist() if label >= 0] if none else []
+    return torch.tensor([label for label in labels if label_name(class_name(data, label)) in none], dtype=torch.int64)
+
+
+def unseen_nodes(data: Graph, *, labels_given: bool) -> Tensor:
+    """The nodes to score a model on, a mask: test nodes, or else labelled ones outside training and validation.
+
+    Where labels were given to score by, only nodes that have one; and all of these, where nothing says who trains.
+    """
+    labelled = hard_labels(data) >= 0
+    unseen = labelled if labels_given else torch.zeros_like(labelled)
+    if "test_mask" in data:
+        unseen = data.test_mask & labelled if labels_given else data.test_mask
+    elif "train_mask" in data:
+        unseen = labelled & ~data.train_mask
+        unseen = unseen & ~data.val_mask if "val_mask" in data else unseen
+    if "test_mask" not in data and not bool(unseen.any()):
+        remedy = "score(data, mask), or give labels: score(nodes, y, edge_index=edges)"
+        raise InputError(f"data: 'test_mask' is missing (in a table: 'split'); name the nodes to score, {remedy}")
+    return unseen
 
 
 def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:

@@ -12,21 +12,18 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config import NODE_TABLES
 from ..errors import InputError
-from .adapters import KNOWN, from_networkx, graph_of_columns, object_array
+from .adapters import FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
 from .graph import Graph
 from .graph_files import check_file, first_line
 
 Array = NDArray[Any]
-#: Columns of text by name, and those that are numbers side by side.
-Columns = tuple[dict[str, Any], Array | None]
-
 #: What separates the columns of a table by its ending; None where it is no text.
 SEPARATORS = dict(zip(NODE_TABLES, (",", "\t", None), strict=True))
 #: Rows that are turned into numbers at a time.
@@ -34,18 +31,31 @@ ROWS = 20_000
 NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
+class Columns(NamedTuple):
+    """What was read of a table."""
+
+    #: Columns by name, as they stand.
+    text: dict[str, Any]
+    #: Those that are numbers, side by side, and their names where they have any; None if there are none.
+    matrix: Array | None
+    names: list[str]
+    #: The names of all columns, also of those that were not read.
+    header: list[str]
+
+
 def read_tables(nodes: Path, edges: Path | None) -> Graph:
     """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'."""
-    columns, matrix = _read(nodes, KNOWN)
+    columns, matrix, names, _ = _read(nodes, KNOWN)
     if matrix is not None:
-        columns["x"] = matrix
+        columns |= {"x": matrix, "feature_names": names}
     if "label" in columns:
         columns["label"] = _whole_numbers(columns["label"])
     ends = None
     if edges is not None:
-        ends, weight = _read(edges, ("source", "target"), ("weight",))
+        read, weight, _, header = _read(edges, ("source", "target"), ("weight",))
         if weight is not None:
-            ends["weight"] = weight[:, 0]
+            read["weight"] = weight[:, 0]
+        ends = {name: read.get(name) for name in header}
     return graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges))
 
 
@@ -70,8 +80,8 @@ def _read(path: Path, text: Sequence[str], numbers: Sequence[str] | None = None)
         raise InputError(f"{path}: must end in {', '.join(SEPARATORS)}: a table of nodes or edges")
     separator = SEPARATORS[path.suffix]
     read = _read_parquet(path, text, numbers) if separator is None else _read_text(path, separator, text, numbers)
-    known, matrix = read
-    if numbers is None and not any(len(column) for column in (*known.values(), () if matrix is None else matrix)):
+    columns = (*read.text.values(), () if read.matrix is None else read.matrix)
+    if numbers is None and not any(len(column) for column in columns):
         raise InputError(f"{path}: there is no row")
     return read
 
@@ -86,12 +96,13 @@ def _read_text(path: Path, separator: str, text: Sequence[str], numbers: Sequenc
             if len(places) < len(header) or not header:
                 raise InputError(f"{path}: the first row must name the columns, each once")
             wanted = [name for name in header if (name in numbers if numbers is not None else name not in text)]
+            remedy = f"; {FEATURES}" if numbers is None else ""
             own: dict[str, list[str]] = {name: [] for name in text if name in places}
             blocks = []
             for first, block in _blocks(rows, header, path):
                 for name, values in own.items():
                     values += [row[places[name]] for row in block]
-                blocks.append(_matrix(block, first, {name: places[name] for name in wanted}, path))
+                blocks.append(_matrix(block, first, {name: places[name] for name in wanted}, path, remedy))
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -99,7 +110,8 @@ def _read_text(path: Path, separator: str, text: Sequence[str], numbers: Sequenc
     except csv.Error as error:
         raise InputError(f"{path}: line {rows.line_num}: {error}") from None
     matrix = np.concatenate(blocks) if wanted and blocks else None
-    return {name: np.array(values, dtype=object) for name, values in own.items()}, matrix
+    known = {name: np.array(values, dtype=object) for name, values in own.items()}
+    return Columns(known, matrix, wanted, header)
 
 
 def _blocks(rows: Iterator[list[str]], header: list[str], path: Path) -> Iterator[tuple[int, list[list[str]]]]:
@@ -108,12 +120,12 @@ def _blocks(rows: Iterator[list[str]], header: list[str], path: Path) -> Iterato
     while block := list(islice(rows, ROWS)):
         for number, row in enumerate(block, start=first):
             if len(row) != len(header):
-                raise InputError(f"{path}: row {number} has {len(row)} columns, the first line names {len(header)}")
+                raise InputError(f"{path}: {row_name(number)} has {len(row)} columns, the header {len(header)}")
         yield first, block
         first += len(block)
 
 
-def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Path) -> Array:
+def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Path, remedy: str) -> Array:
     """The columns at these places as numbers."""
     order = list(places.values())
     try:
@@ -124,8 +136,8 @@ def _matrix(block: list[list[str]], first: int, places: dict[str, int], path: Pa
                 try:
                     float(row[place])
                 except ValueError:
-                    rule = f"column {name!r} must be numbers, but row {number} has {row[place]!r}"
-                    raise InputError(f"{path}: {rule}; no features are {', '.join(KNOWN)}") from None
+                    rule = f"column {name!r} must be numbers, but {row_name(number)} has {row[place]!r}"
+                    raise InputError(f"{path}: {rule}{remedy}") from None
         raise
 
 
@@ -152,8 +164,11 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
     names = table.column_names
     own = {name: table.column(name).to_pylist() for name in text if name in names}
     wanted = [name for name in names if (name in numbers if numbers is not None else name not in text)]
-    columns = [floats(table.column(name), f"{path}: column {name!r}") for name in wanted]
+    remedy = f"; {FEATURES}" if numbers is None else ""
+    columns = [floats(table.column(name), f"{path}: column {name!r}", remedy) for name in wanted]
     matrix = None
-    if columns:
-        matrix = columns[0] if columns[0].ndim == 2 and len(columns) == 1 else np.stack(columns, axis=1)
-    return {name: object_array(values) for name, values in own.items()}, matrix
+    if columns and columns[0].ndim == 2 and len(columns) == 1:
+        matrix, wanted = columns[0], []  # lists, whose entries have no names
+    elif columns:
+        matrix = np.stack(columns, axis=1)
+    return Columns({name: object_array(values) for name, values in own.items()}, matrix, wanted, names)

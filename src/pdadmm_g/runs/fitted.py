@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..config import RunConfig
+from ..data.adapters import graph_alone
 from ..data.checks import MASKS, check_graph
 from ..data.graph import Graph
 from ..estimator import Classifier, GAMLPClassifier
@@ -19,13 +20,14 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
     """
     folder = RunFolder(path)
     folder.check_replaceable()
+    graph = None if data is None else check_graph(graph_alone(data, "data"))
     # Python does not know where its data come from.
     config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
-    if data is None:
+    if graph is None:
         unknown = dict.fromkeys(mask.replace("_mask", "_accuracy") for mask in MASKS)
         summary = summary_of(classifier, config, unknown, {})
     else:
-        summary = summarize(classifier, check_graph(data), config)
+        summary = summarize(classifier, graph, config)
     folder.start(config, classifier.history_)
     folder.finish(summary, classifier)
 

@@ -9,7 +9,7 @@ import torch
 
 from ..config import RunConfig
 from ..data.checks import check_training
-from ..data.datasets import load_dataset
+from ..data.datasets import load_dataset, require_edge_table
 from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
@@ -91,6 +91,10 @@ def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bo
     data = load_dataset(config.dataset, config.data_root, edges=config.edges)
     trained, *_ = split_rows(data, config, seed=config.seed, culprit=config.dataset)
     check_training(trained, culprit=config.dataset)
+    if config.needs_graph or config.sees_copies:
+        require_edge_table(data, config.dataset)
+    elif config.augment != "none":
+        require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
     check_shards(config, int(trained.train_mask.sum()))
     checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
     if config.tensorboard:

@@ -30,6 +30,7 @@ from ..decoding import (
     Check,
     Count,
     CountFromZero,
+    Items,
     Mapping,
     Number,
     Positive,
@@ -94,6 +95,8 @@ class Description(StageState):
     settings: Mapping
     #: Digest of the data.
     data: Text
+    #: What was chosen by the data and why, a sentence each.
+    reasons: Items
 
     def write(self, folder: Path) -> None:
         """Make the checkpoint in ``folder`` a valid one."""
@@ -114,7 +117,7 @@ def _as_written_now(value: Any) -> Any:
     """What was written before nodes without labels could teach, with what it would say of them: they do not."""
     if not isinstance(value, dict):
         return value
-    value = {"shards": 1} | value
+    value = {"shards": 1, "reasons": []} | value
     chosen, settings = value.get("chosen"), value.get("settings")
     if isinstance(chosen, dict):
         chosen = value["chosen"] = {"directed": "symmetric"} | chosen
@@ -344,6 +347,8 @@ class Checkpointing:
     resume: Checkpoint | None = None
     #: Digest of the data, to be put in.
     data: str = ""
+    #: What was chosen by the data and why, to be put in: who goes on does not choose again.
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         #: Epochs up to the last checkpoint, and the bytes of their history.
@@ -368,10 +373,18 @@ class Checkpointing:
 
     @classmethod
     def joined(
-        cls, folder: str | Path, settings: dict[str, Any], every: int | None, *, resume: bool, data: str = ""
+        cls,
+        folder: str | Path,
+        settings: dict[str, Any],
+        every: int | None,
+        *,
+        resume: bool,
+        data: str = "",
+        reasons: Sequence[str] = (),
     ) -> Checkpointing:
         """That of another process of the run, which has to find the checkpoint to go on from itself."""
-        return cls(Path(folder), settings, every, to_go_on_from(Path(folder)) if resume else None, data)
+        saved = to_go_on_from(Path(folder)) if resume else None
+        return cls(Path(folder), settings, every, saved, data, tuple(reasons))
 
     def for_others(self) -> dict[str, Any]:
         """The arguments of :meth:`joined` by which another process on this machine gets the same."""
@@ -381,6 +394,7 @@ class Checkpointing:
             "every": self.every,
             "resume": self.resume is not None,
             "data": self.data,
+            "reasons": self.reasons,
         }
 
     def decided(self, config: ModelConfig) -> ModelConfig:
@@ -388,6 +402,12 @@ class Checkpointing:
         if self.resume is None:
             return config
         return ModelConfig.from_settings(dataclasses.asdict(config) | self.resume.meta.chosen).resolved()
+
+    def explained(self, reasons: Sequence[str]) -> tuple[str, ...]:
+        """Why the run is as it is: what its checkpoint says, then those ``reasons`` that are new. Kept for the next."""
+        before = tuple(map(str, self.resume.meta.reasons)) if self.resume else ()
+        self.reasons = (*before, *(reason for reason in reasons if reason not in before))
+        return self.reasons
 
     @property
     def history(self) -> list[Record]:
@@ -438,7 +458,7 @@ class Checkpointing:
             self._save_history(history)
             Description(
                 **vars(state), total_epochs=len(history), history_bytes=self._bytes, settings=self.settings,
-                data=self.data,
+                data=self.data, reasons=list(self.reasons),
             ).write(path)  # fmt: skip
             _fsync(self.folder)
         for other in self.folder.glob("epoch-*"):

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from ..config import ModelConfig, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
+from ..data.feature_names import are_names
 from ..decoding import Check, Count, Flag, Items, Mapping, decoded
 from ..errors import InputError
 from ..model import GAMLP, GCN
 from ..status import Status
 
+Names = Annotated[list[str] | None, Check(lambda value: value is None or isinstance(value, list), "are no names")]
 StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
 
 
@@ -28,6 +30,7 @@ class About:
     settings: Mapping
     graph: Flag
     n_features_in: Count
+    feature_names: Names
     classes: Items
     status: StatusName
 
@@ -43,6 +46,8 @@ class TrainedModel(NamedTuple):
     classes: NDArray[Any]
     #: Columns before augmentation.
     features: int
+    #: Their names, where they have any.
+    feature_names: NDArray[Any] | None
     status: Status
 
 
@@ -52,7 +57,8 @@ def save_model(path: str | Path, trained: TrainedModel) -> None:
     settings = {name: getattr(config, name) for name in settings_where(config, decides="model")}
     if callable(config.scoring):
         del settings["scoring"]  # a function has no place in a file, and has done its work
-    about = About(settings, augment is not None, trained.features, trained.classes.tolist(), trained.status.name)
+    names = None if trained.feature_names is None else trained.feature_names.tolist()
+    about = About(settings, augment is not None, trained.features, names, trained.classes.tolist(), trained.status.name)
     trained.model.save(path, vars(about), augment.learned() if augment else None)
 
 
@@ -60,7 +66,8 @@ def load_model(path: str | Path) -> TrainedModel:
     """Read the file, which somebody else may have written."""
     model, extra, tensors = GAMLP.load(path)
     try:
-        return _checked(model, decoded(About, extra), tensors)
+        # Files from before columns were known by their names have none.
+        return _checked(model, decoded(About, {"feature_names": None} | extra), tensors)
     except KeyError as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -81,6 +88,9 @@ def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> Tr
         raise ValueError("it does not say which augmentation it was trained with")
     if isinstance(model, GCN) != resolved.needs_graph or (resolved.needs_graph and not about.graph):
         raise ValueError("its network is not that of its method")
+    names = about.feature_names
+    if names is not None and not are_names(names, about.n_features_in):
+        raise ValueError("its feature_names are not a list of different names, one a column")
     augment, width = augmentation(resolved) if about.graph else None, about.n_features_in
     if augment is not None:
         augment.restore(tensors, width)
@@ -89,4 +99,7 @@ def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> Tr
         raise ValueError("its activation is not that of its settings")
     if model.widths[0] != width or model.widths[-1] != len(classes):
         raise ValueError("its layers do not fit its description")
-    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, Status[about.status])
+    return TrainedModel(
+        model.eval(), config, augment, classes, about.n_features_in,
+        None if names is None else np.array(names, dtype=object), Status[about.status],
+    )  # fmt: skip

@@ -23,6 +23,7 @@ from ..data.checks import (
     require_edges,
     require_labels,
     require_training_nodes,
+    require_y,
 )
 from ..data.edges import are_directed
 from ..data.examples import Examples
@@ -109,6 +110,12 @@ def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[s
         yield "there are no features: degrees and random projections of the graph take their place"
     if data.get("edge_attr") is not None:
         yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
+    if data.get("unused_edge_columns") is not None:
+        named = ", ".join(map(repr, data.unused_edge_columns))
+        what = (
+            f"columns {named} of the edges are" if data.unused_edge_columns[1:] else f"column {named} of the edges is"
+        )
+        yield f"{what} not used: 'weight' is the place for a number an edge"
     if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
         way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
         compared = chosen.directed != "symmetric" or not (given.unlabelled or given.needs_graph or given.sees_copies)
@@ -132,8 +139,7 @@ def split_rows(
     data: Graph, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
-    if data.y is None:
-        raise InputError(f"{culprit}: labels 'y' are missing")
+    require_y(data, culprit=culprit)
     counted = None
     if sample_weight is not None:
         # By the nodes that train as the user sees it, before some of them are set aside.

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..data.checks import hard_labels
 from ..data.graph import Graph
-from ..data.splits import with_masks
+from ..data.splits import weightless, with_masks
 from ..data.weights import row_weights
 from .fit import fit
 from .prepare import prepare_graph
@@ -64,7 +64,8 @@ def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) 
         else:
             weights = torch.ones(data.num_nodes, dtype=torch.float64)
             weights[training] = row_weights(sample_weight, training, data.num_nodes)
-    return data, int(data.train_mask.sum()), weights
+    counted = data.train_mask & ~torch.isin(hard_labels(data), weightless(data, given))
+    return data, int(counted.sum()), weights
 
 
 def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:

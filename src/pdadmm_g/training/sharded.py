@@ -93,6 +93,8 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
     if "auto" in (config.augment, config.normalize):
         of = f" of {hops} hops" if augment != "none" else ""
         taken.append(f"features: {augment}{of}, {normalize}: the default for a sharded folder, where none are tried")
+    if config.directed == "auto" and augment != "none":
+        taken.append("edges count both ways alike: a sharded folder does not keep their directions; one file does")
     if config.unlabelled is None:
         taken.append(
             "nodes without labels do not teach: whether they help is not tried on a sharded folder; set unlabelled, to "
@@ -120,6 +122,7 @@ def fit_sharded(
     config = checkpointing.decided(config.resolved()) if checkpointing else config.resolved()
     whole, part = open_part(dataset, team)
     config, reasons = agreed(team, lambda: with_defaults(config, whole))
+    reasons = checkpointing.explained(reasons) if checkpointing else reasons
     with compute_threads(config.threads):
         rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
         soft = str(whole.arrays.get("y")).startswith("float")

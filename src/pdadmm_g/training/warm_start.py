@@ -33,6 +33,8 @@ class WarmStart:
     classes: NDArray[Any] | None = None
     #: Columns before augmentation.
     features: int | None = None
+    #: Their names, where they have any.
+    feature_names: NDArray[Any] | None = None
 
     @property
     def depth(self) -> int:
