@@ -392,9 +392,9 @@ def test_more_epochs_may_be_given(run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("cut/model.safetensors").read_bytes() == whole
     assert run("train", "--dataset", "graph.npz", "--out", "full", "--checkpoint-every", "2", *SMALL, *one)[0] == 0
     resume = ("train", "--resume", "--out", "full")
-    assert_refused(
-        *run(*resume), "full: already holds a finished run of 5 epochs a stage; it goes on with more --epochs"
-    )
+    code, _, err = run(*resume)
+    assert (code, err.count("full: already holds this run, finished; nothing is left to train")) == (0, 1)
+    assert_refused(*run(*resume, "--epochs", "4"), "epochs = 4, the run has 5; leave it out, or give more")
     assert run(*resume, "--epochs", "7")[0] == 0
     assert run(*resume, "--epochs", "9")[0] == 0
     assert Path("full/model.safetensors").read_bytes() == whole

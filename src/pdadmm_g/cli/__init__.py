@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ..errors import InputError
+from ..errors import InputError, is_lack_of_memory
 from .bench import bench
 from .completion import completion
 from .datasets import datasets
@@ -112,7 +112,7 @@ def _run(arguments: list[str] | None) -> None:
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(EXIT_INPUT)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+        if not is_lack_of_memory(error):
             raise
         click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)
         sys.exit(EXIT_INPUT)

@@ -190,7 +190,9 @@ def _train(
     else:
         with Progress(config, console=output.console()) as progress:
             tasks.listeners.append(progress.task)
-            summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
+            summary = train_run(
+                config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
+            )
     if team is not None:
         team.leave()
     return summary

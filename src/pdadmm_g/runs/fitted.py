@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..config import RunConfig
-from ..data.checks import MASKS, check_graph
+from ..data.checks import check_graph
 from ..data.graph import Graph
 from ..estimator import Classifier, GAMLPClassifier
 from .folder import RunFolder
-from .scoring import summarize, summary_of
+from .scoring import figures, summarize
 
 
 def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
@@ -21,13 +21,12 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
     folder.check_replaceable()
     # Python does not know where its data come from.
     config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
-    if data is None:
-        unknown = dict.fromkeys(mask.replace("_mask", "_accuracy") for mask in MASKS)
-        summary = summary_of(classifier, config, unknown, {})
-    else:
-        summary = summarize(classifier, check_graph(data), config)
+    summary = summarize(classifier, config)
+    if data is not None:
+        summary |= figures(classifier, check_graph(data))
     folder.start(config, classifier.history_)
-    folder.finish(summary, classifier)
+    folder.keep(classifier, summary)
+    folder.finish(summary)
 
 
 def load_run(kind: type[Classifier], path: str | Path) -> Classifier:

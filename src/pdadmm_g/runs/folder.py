@@ -23,7 +23,9 @@ from ..training.checkpoint import CHOSEN
 from ..training.records import Record, as_line, is_record, is_task, plain
 from .tensorboard import ScalarLog
 
-FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
+#: The summary of a run whose model is there and has not been scored yet.
+UNSCORED = "unscored.json"
+FILES = ("summary.json", UNSCORED, "model.safetensors", "metrics.jsonl", "config.yaml")
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
 #: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
@@ -57,19 +59,27 @@ class RunFolder:
         self._notes: list[Event] = []
 
     @property
+    def unscored(self) -> bool:
+        """Does it hold a model that was trained and not scored: killed, interrupted or out of memory on the way?"""
+        return not (self.path / "summary.json").exists() and (self.path / UNSCORED).exists()
+
+    @property
+    def _summary(self) -> Path:
+        return self.path / (UNSCORED if self.unscored else "summary.json")
+
+    @property
     def status(self) -> str | None:
         """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
-        summary = self.path / "summary.json"
-        if not summary.exists():
+        if not self._summary.exists():
             return None
         try:
-            return decoded(Ending, parsed(read_text(summary, "the summary"))).status
+            return decoded(Ending, parsed(read_text(self._summary, "the summary"))).status
         except ValueError:
             return "unreadable"
 
     def summary(self) -> dict[str, Any]:
         """All that its summary says; nothing if there is none."""
-        path = self.path / "summary.json"
+        path = self._summary
         if not path.exists():
             return {}
         with reading(path, "the summary"):
@@ -125,17 +135,26 @@ class RunFolder:
         if resume and config.checkpoint_every is not None and status == Status.INTERRUPTED.name:
             return
         if resume and self.finished:
-            if before is None or status != Status.MAX_EPOCHS.name:
-                why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
-                remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
-                raise InputError(f"{why}; train on from its model with {remedy}")
-            if config.epochs <= before.epochs:
-                why = f"{self.path}: already holds a finished run of {before.epochs} epochs a stage"
-                raise InputError(f"{why}; it goes on with more --epochs")
-            return
+            if self.settled(config) or (before is not None and status == Status.MAX_EPOCHS.name):
+                return
+            why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
+            remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
+            raise InputError(f"{why}; train on from its model with {remedy}")
+        if self.unscored:
+            raise InputError(f"{self.path}: holds a model that was not scored yet; finish with --resume, or {remedy}")
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
         self._check_own(remedy)
+
+    def settled(self, config: RunConfig) -> bool:
+        """Has all been trained that going on with this configuration asks for? It may still have to be scored."""
+        if self.status in RESUMABLE:
+            return self.unscored and not checkpoint.valid(self.checkpoints)
+        before = self.config()
+        if config.epochs > before.epochs:
+            return False
+        checkpoint.check_same_run(self.path, before, config)
+        return True
 
     def check_replaceable(self) -> None:
         """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""
@@ -174,23 +193,30 @@ class RunFolder:
         if self._scalars is not None:
             self._scalars.append(plain(record))
 
-    def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
-        """Write the model, if there is one, then the summary that marks the run as finished."""
-        assert self._metrics is not None
-        self._metrics.close()
+    def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+        """Write the model and what is known of it before it is scored: from here on no training can be lost."""
+        classifier.save(self.model)
+        write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
+        self._write_summary(UNSCORED, summary)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write the summary that marks the run as finished, or as one that lost a worker."""
+        if self._metrics is not None:
+            self._metrics.close()
         if self._scalars is not None:
             self._scalars.close()
-        if classifier is not None:
-            classifier.save(self.model)
-            write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
-        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
-        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
-        write_atomically(self.path / "summary.json", text + "\n")
+        self._write_summary("summary.json", summary)
+        (self.path / UNSCORED).unlink(missing_ok=True)
         # Last: a run that is not finished needs its checkpoint whole; one that was stopped, or used all of its epochs,
         # can go on from it.
-        status = None if classifier is None else classifier.status_
-        if status is not None and not status.was_stopped and status is not Status.MAX_EPOCHS:
+        status = Status[summary["status"]]
+        if not status.was_stopped and status not in (Status.MAX_EPOCHS, Status.PEER_LOST):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def _write_summary(self, name: str, summary: dict[str, Any]) -> None:
+        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
+        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
+        write_atomically(self.path / name, text + "\n")
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""

@@ -24,7 +24,8 @@ from ..estimator import GAMLPClassifier
 from ..files import write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
-from ..training.sharded import Say, all_figures, augmented, hard_classes, open_part
+from ..training.callback import Say
+from ..training.sharded import all_figures, augmented, hard_classes, open_part
 from ..training.sharded_scores import Predictions, predictions, score
 from ..training.worker_process import tell
 from .sharded_run import RESULT, run_task

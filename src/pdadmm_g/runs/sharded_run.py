@@ -23,18 +23,18 @@ from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..hardware import usable_cores
-from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
-from ..training.callback import OnEpoch
+from ..training.callback import OnEpoch, Say
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
-from ..training.sharded import Say, ShardedResult, fit_sharded, with_defaults
+from ..training.sharded import ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
 from .folder import RunFolder
-from .scoring import summary_of
+from .scoring import summarize
 from .tensorboard import require_tensorboard
+from .train_run import lost_worker
 
 #: The command that becomes one of the processes, to which the folder of the job is added.
 PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded_process"]
@@ -89,15 +89,15 @@ def train_sharded_run(
             classifier, result = _fit(config, checkpointing, record_epoch, say, team)
     except (WorkerLostError, PeerLostError) as error:
         if folder.started:
-            lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
-            folder.finish(lost, None)
+            folder.finish(lost_worker(error))
         raise
     if classifier is None:
         return None
     if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
         folder.start(config, checkpointing.history)
     summary = _summary(classifier, config, result)
-    folder.finish(summary, classifier)
+    folder.keep(classifier, summary)
+    folder.finish(summary)
     return summary
 
 
@@ -107,7 +107,7 @@ def _summary(classifier: GAMLPClassifier, config: RunConfig, result: dict[str, A
     known = {"confusion": result["confusion"], "data": facts, "processes": result["processes"]}
     with run_tasks() as tasks:
         classifier.times_ = tasks.times()
-    return summary_of(classifier, config, result["accuracies"], known)
+    return summarize(classifier, config) | result["accuracies"] | known
 
 
 def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:

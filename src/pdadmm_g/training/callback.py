@@ -10,6 +10,8 @@ from .records import Record
 
 #: Called with the record of each epoch as it ends; True asks to end training with the best model so far.
 OnEpoch = Callable[[Record], object]
+#: Called with a line on what is being done.
+Say = Callable[[str], None]
 
 
 class Listener:
