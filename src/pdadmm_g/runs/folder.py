@@ -6,7 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,7 +16,7 @@ from ..config import RunConfig
 from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..files import read_text, write_atomically, writing
+from ..files import locked, read_text, write_atomically, writing
 from ..status import Status
 from ..tasks import Event
 from ..training import checkpoint
@@ -25,7 +26,10 @@ from .tensorboard import ScalarLog
 
 #: The summary of a run whose model is there and has not been scored yet.
 UNSCORED = "unscored.json"
-FILES = ("summary.json", UNSCORED, "model.safetensors", "metrics.jsonl", "config.yaml")
+MODEL = "model.safetensors"
+FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
+#: There while a command writes to the folder.
+LOCK = ".lock"
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
 #: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
@@ -45,15 +49,19 @@ class Ending:
 
 
 class RunFolder:
-    """A folder that is created when the first epoch ends and is finished once ``summary.json`` says how it went.
+    """A folder that is written to when the first epoch ends and is finished once ``summary.json`` says how it went.
 
-    So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains.
+    So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains. Until
+    that one has a model, the old one is in ``previous``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
+        self.previous = self.path / "previous"
+        self._may_replace = True
+        self._epochs = 0
         self._metrics: IO[str] | None = None
         self._scalars: ScalarLog | None = None
         self._notes: list[Event] = []
@@ -93,27 +101,71 @@ class RunFolder:
         """Does it hold a run with a result, which must not be replaced unasked? One that lost a worker has none."""
         return self.status not in (None, Status.PEER_LOST.name)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and keep other commands from writing to it; where nothing is written, nothing is left."""
+        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
+        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
+        try:
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.path / LOCK) as ours:
+                if not ours:
+                    raise InputError(
+                        f"{self.path}: another command writes to it; wait for its end or choose another --out"
+                    )
+                yield
+        finally:
+            for place in made:
+                with suppress(OSError):
+                    place.rmdir()
+
     def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
-        """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
+        """Put an earlier run aside, and write the configuration and the history so far."""
+        if self.finished and not self._may_replace:  # where the file system knows no locks
+            raise InputError(f"{self.path}: another command has finished a run there meanwhile; choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in (*FILES, REPORT):
-                (self.path / name).unlink(missing_ok=True)
+            self._put_aside()
             if self.tensorboard.is_dir():
                 shutil.rmtree(self.tensorboard)
             if config.by_gradient:
                 checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
-            self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+            metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             self._asked = config.to_yaml()
             write_atomically(self.path / "config.yaml", self._asked)
             self._scalars = ScalarLog(self.tensorboard) if config.tensorboard else None
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
+        self._metrics, self._epochs = metrics, 0  # not before: an interrupt on the way makes us start over
         for event in self._notes:
             self._write(json.dumps(event.record()) + "\n")
         for record in history:
             self.append(record)
+
+    def _put_aside(self) -> None:
+        """Move a run that has a model to ``previous``, remove what is left of others.
+
+        One that was interrupted does not take the place of the whole one that it was to replace.
+        """
+        whole = self.model.exists() and self.status != Status.INTERRUPTED.name
+        if whole or (self.model.exists() and not (self.previous / MODEL).exists()):
+            self._drop_previous()
+            self.previous.mkdir(exist_ok=True)
+            for name in (MODEL, "config.yaml", "metrics.jsonl", UNSCORED, REPORT, "summary.json"):
+                if (self.path / name).exists():
+                    (self.path / name).replace(self.previous / name)
+        for name in (*FILES, REPORT):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _drop_previous(self) -> None:
+        for name in (*FILES, REPORT):
+            (self.previous / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.previous.rmdir()  # unless somebody else has put something there
 
     def check_free(self, config: RunConfig, *, overwrite: bool, resume: bool = False) -> None:
         """Raise unless this run can and may be written here: not over a finished one, nor over what is not a run's.
@@ -121,9 +173,7 @@ class RunFolder:
         A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
         and was interrupted before the first one may start over.
         """
-        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
+        self._may_replace = overwrite or resume
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
@@ -190,11 +240,19 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """One line of metrics, and its scalars for TensorBoard where that is wanted."""
         self._write(as_line(record))
+        self._epochs += 1
         if self._scalars is not None:
             self._scalars.append(plain(record))
 
+    def _complete(self, history: Sequence[Record]) -> None:
+        """Write the records that an interrupt kept from being written."""
+        if self._epochs < len(history):
+            for record in history[len(self.history()) :]:
+                self.append(record)
+
     def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
         """Write the model and what is known of it before it is scored: from here on no training can be lost."""
+        self._complete(classifier.history_)
         classifier.save(self.model)
         write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
         self._write_summary(UNSCORED, summary)
@@ -207,9 +265,11 @@ class RunFolder:
             self._scalars.close()
         self._write_summary("summary.json", summary)
         (self.path / UNSCORED).unlink(missing_ok=True)
+        status = Status[summary["status"]]
+        if self.model.exists() and status is not Status.INTERRUPTED:
+            self._drop_previous()
         # Last: a run that is not finished needs its checkpoint whole; one that was stopped, or used all of its epochs,
         # can go on from it.
-        status = Status[summary["status"]]
         if not status.was_stopped and status not in (Status.MAX_EPOCHS, Status.PEER_LOST):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -253,12 +313,15 @@ class RunFolder:
     @property
     def model(self) -> Path:
         """The file of the trained model."""
-        return self.path / "model.safetensors"
+        return self.path / MODEL
 
     def classifier(self) -> GAMLPClassifier:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
+        if (self.previous / MODEL).exists() and not self.model.exists():
+            why = f"{self.path}: has no model yet"
+            raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
         return GAMLPClassifier.load(self.model)
 
 

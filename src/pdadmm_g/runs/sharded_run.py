@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..training.train import TrainingResult
 from .folder import RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
-from .train_run import lost_worker
+from .train_run import SETTLED, lost_worker
 
 #: The command that becomes one of the processes, to which the folder of the job is added.
 PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded_process"]
@@ -61,43 +62,63 @@ def train_sharded_run(
         team.arrange(config.shards or 1)
     assert config.out is not None
     folder = RunFolder(config.out)
-    first = team is None or team.rank == 0
+    with ExitStack() as stack:
 
-    def begin() -> Checkpointing:
-        if first:
-            folder.check_free(config, overwrite=overwrite, resume=resume)
-        saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-        if config.tensorboard:
-            require_tensorboard()
-        if config.init is not None:
-            raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
-        data = ShardFolder(config.dataset)
-        data.check_parts(config.shards or 1)
-        with_defaults(config, data.whole)
-        return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
+        def begin() -> Checkpointing | None:
+            if team is None or team.rank == 0:
+                stack.enter_context(folder.held())
+                folder.check_free(config, overwrite=overwrite, resume=resume)
+            return (
+                None if resume and not overwrite and folder.settled(config) else _begun(config, folder, resume=resume)
+            )
 
-    checkpointing = begin() if team is None else agreed(team, begin)
+        checkpointing = begin() if team is None else agreed(team, begin)
+        if checkpointing is None:
+            return _settled(folder, say) if team is None or team.rank == 0 else None
 
-    def record_epoch(record: Record) -> object:
-        if not folder.started:
+        def record_epoch(record: Record) -> object:
+            if not folder.started:
+                folder.start(config, checkpointing.history)
+            folder.append(record)
+            return None if on_epoch is None else on_epoch(record)
+
+        try:
+            with task("augmentation and training"):
+                classifier, result = _fit(config, checkpointing, record_epoch, say, team)
+        except (WorkerLostError, PeerLostError) as error:
+            if folder.started:
+                folder.finish(lost_worker(error))
+            raise
+        if classifier is None:
+            return None
+        if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
-        folder.append(record)
-        return None if on_epoch is None else on_epoch(record)
+        summary = _summary(classifier, config, result)
+        folder.keep(classifier, summary)
+        folder.finish(summary)
+    return summary
 
-    try:
-        with task("augmentation and training"):
-            classifier, result = _fit(config, checkpointing, record_epoch, say, team)
-    except (WorkerLostError, PeerLostError) as error:
-        if folder.started:
-            folder.finish(lost_worker(error))
-        raise
-    if classifier is None:
-        return None
-    if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
-        folder.start(config, checkpointing.history)
-    summary = _summary(classifier, config, result)
-    folder.keep(classifier, summary)
-    folder.finish(summary)
+
+def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointing:
+    """What a run goes on from that may be written to the folder; raises if it cannot be trained."""
+    saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+    if config.tensorboard:
+        require_tensorboard()
+    if config.init is not None:
+        raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
+    data = ShardFolder(config.dataset)
+    data.check_parts(config.shards or 1)
+    with_defaults(config, data.whole)
+    return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
+
+
+def _settled(folder: RunFolder, say: Say | None) -> dict[str, Any]:
+    """The summary of a run that is finished already, or was killed right before: its scores are known."""
+    if say is not None:
+        say(f"{folder.path}: {SETTLED}")
+    summary = folder.summary()
+    if folder.unscored:
+        folder.finish(summary)
     return summary
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import ExitStack
 from enum import IntEnum
 from typing import Any
 
@@ -29,6 +30,8 @@ from ..training.warm_start import WarmStart
 from .folder import RunFolder
 from .scoring import figures, summarize
 from .tensorboard import require_tensorboard
+
+SETTLED = "already holds this run, finished; nothing is left to train"
 
 
 class Begin(IntEnum):
@@ -64,9 +67,11 @@ def train_run(
     config, start = started(config)
     assert config.out is not None
     folder, say = RunFolder(config.out), say or (lambda _: None)
-    with run_tasks() as tasks:
+    with ExitStack() as stack:
+        tasks = stack.enter_context(run_tasks())
         tasks.listeners.append(folder.note)
         try:
+            stack.enter_context(folder.held())
             folder.check_free(config, overwrite=overwrite, resume=resume)
             if resume and not overwrite and folder.settled(config):
                 _announce(team, Begin.SETTLED)
@@ -120,7 +125,7 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The summary of a run that is trained already, with the scores that it may lack."""
     summary = folder.summary()
     if not folder.unscored:
-        say(f"{folder.path}: already holds this run, finished; nothing is left to train")
+        say(f"{folder.path}: {SETTLED}")
         return summary
     say(f"{folder.path}: holds the trained model, which is scored now")
     with task("reading"):
