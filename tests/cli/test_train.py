@@ -225,6 +225,20 @@ def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Sig
     assert run("evaluate", str(tmp_path / "run"))[0] == 0
 
 
+@pytest.mark.parametrize("closed", [("stderr",), ("stdout",), ("stdout", "stderr")], ids="+".join)
+def test_training_goes_on_when_nobody_reads_what_it_prints(graph_file: Path, closed: tuple[str, ...]) -> None:
+    process = command("train", "--dataset", "graph.npz", *SMALL, "--out", "run", cwd=graph_file.parent)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "starting\n"
+    for name in closed:
+        getattr(process, name).close()
+    out, err = ("" if name in closed else getattr(process, name).read() for name in ("stdout", "stderr"))
+    assert process.wait(timeout=60) == 0
+    assert "error" not in out + err
+    assert "stdout" in closed or "accuracy: train 1.000" in out
+    assert (graph_file.parent / "run/summary.json").exists()
+
+
 def test_train_and_use_in_a_script(run) -> None:
     train = ["train", "--dataset", "graph.npz", "--out", "run", "--overwrite", *SMALL]
     code, out, err = run(*train, "--json")

@@ -23,6 +23,7 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
 from .export import export
+from .output import lasting_streams
 from .predict import predict
 from .report import report
 from .reproduce import reproduce
@@ -55,7 +56,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every mistake of the user ends in one line and exit code 2."""
     warnings.showwarning = _warning_printer()
-    with _interrupts() as heard:
+    with lasting_streams(), _interrupts() as heard:
         try:
             _run(arguments)
         except Exception:
