@@ -26,7 +26,7 @@ from ..estimator import GAMLPClassifier
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
 from ..training import checkpoint
-from ..training.callback import OnEpoch, Say
+from ..training.callback import OnEpoch, Say, told
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
@@ -229,9 +229,7 @@ def run_task(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            if history is not None:
-                history.append(note["epoch"])
-            return None if on_epoch is None else on_epoch(note["epoch"])
+            return told(note["epoch"], [] if history is None else history, on_epoch)
         if "progress" in note:
             if say is not None:
                 say(note["progress"])

@@ -14,6 +14,14 @@ OnEpoch = Callable[[Record], object]
 Say = Callable[[str], None]
 
 
+def told(record: Record, history: list[Record], on_epoch: OnEpoch | None) -> object:
+    """Take in what a worker process tells of an epoch; what it tells again after an interrupt is known already."""
+    if record["epoch"] <= len(history):
+        return None
+    history.append(record)
+    return None if on_epoch is None else on_epoch(record)
+
+
 class Listener:
     """Passes records on until an exception comes back, which also asks to end training: it can wait for the model."""
 

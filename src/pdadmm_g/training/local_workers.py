@@ -24,7 +24,7 @@ from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
-from .callback import OnEpoch
+from .callback import OnEpoch, told
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
 from .train import TrainingResult
@@ -109,8 +109,7 @@ def train_in_workers(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            history.append(note["epoch"])
-            return None if on_epoch is None else on_epoch(note["epoch"])
+            return told(note["epoch"], history, on_epoch)
         if "error" in note:
             raise InputError(note["error"])
         if "lost" in note:
