@@ -12,6 +12,8 @@ from .errors import InputError
 
 #: Bytes of a settings file or a description; 65,536 explicit levels take 1.5 million.
 LARGEST_TEXT = 1 << 22
+#: How the names of our temporary folders begin, and the file in one that is locked as long as it is used.
+TEMPORARY, TEMPORARY_LOCK = "pdadmm-g-", "in.use"
 #: Names of the streams that a process is started with.
 STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 
@@ -131,3 +133,30 @@ def _lock(file: IO[str], *, wait: bool) -> bool | None:
     except OSError:
         return None
     return True
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for data that processes hand to each other; those that killed processes have left are removed first."""
+    import shutil
+    import tempfile
+
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{TEMPORARY_LOCK}"):
+        with suppress(OSError):  # of another user, or gone meanwhile
+            if left.parent.is_symlink():
+                continue
+            with left.open("r+") as file:
+                if _lock(file, wait=False) is True:
+                    shutil.rmtree(left.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name, _made_and_locked(Path(name) / TEMPORARY_LOCK):
+        yield Path(name)
+
+
+@contextmanager
+def _made_and_locked(path: Path) -> Iterator[None]:
+    """A lock file that nobody finds before it is locked."""
+    hidden = path.with_suffix(".new")
+    with hidden.open("a") as file:
+        _lock(file, wait=True)
+        hidden.rename(path)
+        yield

@@ -396,6 +396,20 @@ def test_resume_refuses_other_settings_and_fewer_epochs(run, monkeypatch: pytest
     assert_refused(*run("train", "--resume", "--workers", "2"), "runs/digits-0: holds no run to resume")
 
 
+def test_data_that_have_another_name_are_known_by_what_they_are(run, monkeypatch, tmp_path: Path) -> None:
+    run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL)
+    interrupted(run, monkeypatch, 7, "--out", "run")
+    (tmp_path / "graph.npz").rename("renamed.npz")
+    assert_refused(*run("train", "--resume", "--out", "run"), "graph.npz: no such file")
+    with np.load("renamed.npz") as arrays:
+        np.savez("other.npz", **{name: -array if name == "x" else array for name, array in arrays.items()})
+    resume = ("train", "--resume", "--out", "run", "--dataset")
+    assert_refused(*run(*resume, "other.npz"), "was written for other data than ", "other.npz has")
+    assert run(*resume, "renamed.npz")[0] == 0
+    assert Path("run/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    assert RunConfig.load("run/config.yaml").dataset.endswith("renamed.npz")
+
+
 def test_more_epochs_may_be_given(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a run that was cut off, or has used all that it had: what comes of it is one run with that many."""
     one = ("--stages", "3", "--patience", "none", "--tolerance", "0")

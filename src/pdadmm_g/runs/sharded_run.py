@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +22,7 @@ from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
+from ..files import temporary_folder
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
 from ..training import checkpoint
@@ -160,10 +160,10 @@ def _fit(
     if team is None and config.processes > 1:
         job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
         history = checkpointing.history
-        with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
-            run_task(Path(name), job, config.processes, config, say, on_epoch, history)
-            result = json.loads((Path(name) / RESULT).read_text())
-            classifier = GAMLPClassifier.load(Path(name) / MODEL)
+        with temporary_folder() as folder:
+            run_task(folder, job, config.processes, config, say, on_epoch, history)
+            result = json.loads((folder / RESULT).read_text())
+            classifier = GAMLPClassifier.load(folder / MODEL)
         settings = classifier.get_params() | result["config"]
         classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
         classifier.config_ = classifier._config()

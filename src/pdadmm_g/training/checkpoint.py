@@ -136,8 +136,10 @@ class Checkpoint:
     history: list[Record]
 
     def check_settings(self, config: RunConfig) -> None:
-        """Raise unless a run with this configuration may go on from here."""
-        check_same_run(self.folder.parents[1], _run_of(self.folder, self.meta), config)
+        """Raise unless a run with this configuration may go on from here. The data are known by their digest."""
+        before = _run_of(self.folder, self.meta)
+        before = dataclasses.replace(before, dataset=config.dataset, edges=config.edges)
+        check_same_run(self.folder.parents[1], before, config)
 
     def place_in(self, steps: Sequence[Any]) -> int:
         """Which part of a schedule it is of."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
+from ..files import temporary_folder
 from ..model import GAMLP
 from ..status import Status
 from .callback import OnEpoch, told
@@ -121,13 +121,12 @@ def train_in_workers(
     config = problem.config
     checkpoints = checkpointing.for_others() if checkpointing else None
     job = Job(dataclasses.asdict(config), seed, len(problem.classes), checkpoints)
-    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         job.write(folder, problem)
         if start is not None:
             start.save(folder / START)
         run_workers(
-            [*WORKER, name],
+            [*WORKER, str(folder)],
             config.processes,
             threads=config.threads,
             timeout=config.timeout,
