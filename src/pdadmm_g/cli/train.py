@@ -57,13 +57,15 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     """
     overrides = {name: value for name, value in options.items() if value is not None}
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    config = _settings(config_file, overrides, resume=resume)
     # After a restart by torchrun, going on is what is wanted.
-    resume = resume or _restarted()
-
-    output.progress("starting")
+    goes_on = resume or _restarted()
+    if goes_on:
+        output.progress("starting")  # to read the folder takes torch, which takes seconds to load
+    config = _settings(config_file, overrides, resume=resume)
+    if not goes_on:
+        output.progress("starting")
     with Tasks() as tasks:
-        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=resume)
+        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=goes_on)
 
 
 def _in_tasks(
