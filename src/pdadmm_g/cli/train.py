@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=SettingsCommand)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
-@click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
+@click.option(
+    "--overwrite", is_flag=True, help="replace a finished run in the run folder, which is in OUT/previous until then"
+)
 @click.option(
     "--resume",
     is_flag=True,
-    help="go on from the run folder's last checkpoint, with its settings; --epochs may be more",
+    help="go on from the run folder's last checkpoint, with its settings; --epochs may be more; or score its model",
 )
 @settings_options
 @output_options
