@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pdadmm_g.files import locked, temporary_folder
+
 
 def test_output_to_a_stream_keeps_what_is_there(tmp_path: Path) -> None:
     script = "from pathlib import Path; from pdadmm_g.files import write_atomically\n"
@@ -13,3 +17,53 @@ def test_output_to_a_stream_keeps_what_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "before\nrows\nafter\n"
     piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert piped.stdout == "before\nrows\nafter\n"
+
+
+def test_a_lock_is_there_as_long_as_it_is_held(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with locked(lock) as ours:
+        assert ours
+        with locked(lock) as again:
+            assert not again
+        assert lock.exists()
+    assert not lock.exists()
+    with locked(lock) as ours:
+        assert ours
+
+
+def test_who_waits_gets_the_lock_of_the_file_that_is_there(tmp_path: Path) -> None:
+    """Not of the one that its holder has removed: two would have it."""
+    script = """
+import sys
+from pathlib import Path
+from pdadmm_g.files import locked
+path = Path(sys.argv[1])
+for _ in range(200):
+    with locked(path / ".lock", wait=True):
+        number = int((path / "number").read_text())
+        (path / "number").write_text(str(number + 1))
+"""
+    (tmp_path / "number").write_text("0")
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    for process in [subprocess.Popen(command) for _ in range(3)]:
+        assert process.wait(timeout=60) == 0
+    assert (tmp_path / "number").read_text() == "600"
+
+
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_the_data_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
+    script = "import os, time\nfrom pdadmm_g.files import temporary_folder\n"
+    script += "with temporary_folder() as folder:\n"
+    script += "    (folder / 'rows').write_text('data')\n    print(folder, flush=True)\n    time.sleep(600)"
+    other = tmp_path / "pdadmm-g-of-somebody"
+    other.mkdir()
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        with temporary_folder() as own:
+            assert own.parent == left.parent == tmp_path
+            assert (left / "rows").exists()  # it is still used
+        process.kill()
+    with temporary_folder() as own:
+        assert sorted(tmp_path.glob("pdadmm-g-*")) == sorted([other, own])
+    assert list(tmp_path.iterdir()) == [other]

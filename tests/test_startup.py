@@ -49,3 +49,32 @@ def test_training_loads_no_library_that_it_does_not_need(data: list[str], tiny_g
     command = [sys.executable, "-c", SCRIPT, *arguments]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["loaded:"]), ended.stderr
+
+
+FIRST_LINE = """
+import io
+import sys
+from pdadmm_g.cli import main
+
+class Watched(io.StringIO):
+    said = None
+    def write(self, text):
+        if text and Watched.said is None:
+            Watched.said = text.strip(), "torch" in sys.modules
+        return super().write(text)
+
+sys.stderr = Watched()
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print(*Watched.said)
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [["--dataset", "none.npz"], ["--resume", "--out", "none"]], ids=["fresh", "resumed"]
+)
+def test_the_first_line_comes_before_torch(options: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FIRST_LINE, "train", *options]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.split() == ["starting", "False"], ended.stderr

@@ -1,4 +1,4 @@
-"""The one exception for mistakes that the user can mend."""
+"""The one exception for mistakes that the user can mend, and how a lack of memory is told from others."""
 
 #: Characters of a message; what a hostile file makes longer is cut out of its middle.
 LONGEST = 500
@@ -12,3 +12,9 @@ class InputError(ValueError):
         if len(line) > LONGEST:
             line = f"{line[: LONGEST - 150]} ... {line[-140:]}"
         super().__init__(line)
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Is it one? torch has no exception of its own for it on a CPU."""
+    said = isinstance(error, RuntimeError) and ("allocate" in str(error) or "out of memory" in str(error))
+    return said or isinstance(error, MemoryError)

@@ -304,13 +304,16 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             choices = (*reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
-            if config.refit and problem.validation is not None and ended:
-                assert isinstance(X, Graph)
-                with task("training on all labels"):
-                    problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
-                choices += (why,)
-            elif config.calibrate:
-                choices += (calibrate(result.model, problem),)
+            try:
+                if config.refit and problem.validation is not None and ended:
+                    assert isinstance(X, Graph)
+                    with task("training on all labels"):
+                        problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
+                    choices += (why,)
+                elif config.calibrate:
+                    choices += (calibrate(result.model, problem),)
+            except KeyboardInterrupt:
+                result.status = Status.INTERRUPTED  # with the model that training gave
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config

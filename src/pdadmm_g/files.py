@@ -1,16 +1,19 @@
-"""Reading text files that somebody else may have written, and writing files of our own."""
+"""Reading text files that somebody else may have written, and writing and locking files of our own."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from .errors import InputError
 
 #: Bytes of a settings file or a description; 65,536 explicit levels take 1.5 million.
 LARGEST_TEXT = 1 << 22
+#: How the names of our temporary folders begin, and the file in one that is locked as long as it is used.
+TEMPORARY, TEMPORARY_LOCK = "pdadmm-g-", "in.use"
 #: Names of the streams that a process is started with.
 STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 
@@ -86,3 +89,74 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
     except ValueError:  # a name with a null byte, or text that has no UTF-8
         raise InputError(f"{path}: cannot write: the name or the text is not valid") from None
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock that a file stands for, as long as it is there; the system lets go of it when a process dies.
+
+    False where another process holds it and we do not ``wait``. Where the file system knows no locks, everyone has it.
+    """
+    with writing(path):
+        file = _locked_file(path, wait=wait)
+    try:
+        yield file is not None
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)  # while it is ours: whoever waits for it looks again
+            file.close()
+
+
+def _locked_file(path: Path, *, wait: bool) -> IO[str] | None:
+    while True:
+        file = path.open("a")
+        if _lock(file, wait=wait) is False:
+            file.close()
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # the lock of a file that its holder has removed is nobody's
+
+
+def _lock(file: IO[str], *, wait: bool) -> bool | None:
+    """True if the lock is ours now, False if another process has it, None where there are no locks."""
+    try:
+        import fcntl  # not on every system
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for data that processes hand to each other; those that killed processes have left are removed first."""
+    import shutil
+    import tempfile
+
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{TEMPORARY_LOCK}"):
+        with suppress(OSError):  # of another user, or gone meanwhile
+            if left.parent.is_symlink():
+                continue
+            with left.open("r+") as file:
+                if _lock(file, wait=False) is True:
+                    shutil.rmtree(left.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name, _made_and_locked(Path(name) / TEMPORARY_LOCK):
+        yield Path(name)
+
+
+@contextmanager
+def _made_and_locked(path: Path) -> Iterator[None]:
+    """A lock file that nobody finds before it is locked."""
+    hidden = path.with_suffix(".new")
+    with hidden.open("a") as file:
+        _lock(file, wait=True)
+        hidden.rename(path)
+        yield

@@ -226,6 +226,20 @@ def test_interrupt_writes_the_best_model(run, tmp_path: Path, number: signal.Sig
     assert run("evaluate", str(tmp_path / "run"))[0] == 0
 
 
+@pytest.mark.parametrize("closed", [("stderr",), ("stdout",), ("stdout", "stderr")], ids="+".join)
+def test_training_goes_on_when_nobody_reads_what_it_prints(graph_file: Path, closed: tuple[str, ...]) -> None:
+    process = command("train", "--dataset", "graph.npz", *SMALL, "--out", "run", cwd=graph_file.parent)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "starting\n"
+    for name in closed:
+        getattr(process, name).close()
+    out, err = ("" if name in closed else getattr(process, name).read() for name in ("stdout", "stderr"))
+    assert process.wait(timeout=60) == 0
+    assert "error" not in out + err
+    assert "stdout" in closed or "accuracy: train 1.000" in out
+    assert (graph_file.parent / "run/summary.json").exists()
+
+
 def test_train_and_use_in_a_script(run) -> None:
     train = ["train", "--dataset", "graph.npz", "--out", "run", "--overwrite", *SMALL]
     code, out, err = run(*train, "--json")
@@ -397,6 +411,20 @@ def test_resume_refuses_other_settings_and_fewer_epochs(run, monkeypatch: pytest
     assert_refused(*run("train", "--resume", "--workers", "2"), "runs/digits-0: holds no run to resume")
 
 
+def test_data_that_have_another_name_are_known_by_what_they_are(run, monkeypatch, tmp_path: Path) -> None:
+    run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL)
+    interrupted(run, monkeypatch, 7, "--out", "run")
+    (tmp_path / "graph.npz").rename("renamed.npz")
+    assert_refused(*run("train", "--resume", "--out", "run"), "graph.npz: no such file")
+    with np.load("renamed.npz") as arrays:
+        np.savez("other.npz", **{name: -array if name == "x" else array for name, array in arrays.items()})
+    resume = ("train", "--resume", "--out", "run", "--dataset")
+    assert_refused(*run(*resume, "other.npz"), "was written for other data than ", "other.npz has")
+    assert run(*resume, "renamed.npz")[0] == 0
+    assert Path("run/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
+    assert RunConfig.load("run/config.yaml").dataset.endswith("renamed.npz")
+
+
 def test_more_epochs_may_be_given(run, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a run that was cut off, or has used all that it had: what comes of it is one run with that many."""
     one = ("--stages", "3", "--patience", "none", "--tolerance", "0")
@@ -407,9 +435,9 @@ def test_more_epochs_may_be_given(run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("cut/model.safetensors").read_bytes() == whole
     assert run("train", "--dataset", "graph.npz", "--out", "full", "--checkpoint-every", "2", *SMALL, *one)[0] == 0
     resume = ("train", "--resume", "--out", "full")
-    assert_refused(
-        *run(*resume), "full: already holds a finished run of 5 epochs a stage; it goes on with more --epochs"
-    )
+    code, _, err = run(*resume)
+    assert (code, err.count("full: already holds this run, finished; nothing is left to train")) == (0, 1)
+    assert_refused(*run(*resume, "--epochs", "4"), "epochs = 4, the run has 5; leave it out, or give more")
     assert run(*resume, "--epochs", "7")[0] == 0
     assert run(*resume, "--epochs", "9")[0] == 0
     assert Path("full/model.safetensors").read_bytes() == whole

@@ -115,6 +115,8 @@ def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path, gr
         process.kill()
         process.wait()
     wait_for(lambda: not descendants(tmp_path), 10)
+    assert list(tmp_path.glob("pdadmm-g-*")) != []
+    assert list(tmp_path.glob("pdadmm-g-*/data*")) == []
 
 
 # ------------------------------------------------------------------------------------------------------- resuming

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from helpers.faults import config, interrupted_run
-from pdadmm_g import InputError
+from helpers.run_files import epochs_of
+from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.train_run import train_run
@@ -45,3 +48,130 @@ def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pyt
         RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
     assert (tmp_path / "run/metrics.jsonl").exists()
     RunFolder(tmp_path / "run").check_free(config(tmp_path / "run"), overwrite=False)
+
+
+# ------------------------------------------------------------------------------------ one command at a time
+
+
+def test_a_folder_that_is_written_to_is_not_for_another_command(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with RunFolder(out).held():
+        for overwrite in (False, True):
+            with pytest.raises(
+                InputError, match="run: another command writes to it; wait for its end or choose another"
+            ):
+                train_run(config(out), overwrite=overwrite)
+        with pytest.raises(InputError, match="another command writes to it"):
+            GAMLPClassifier.load(finished(tmp_path / "other")).save(out)
+    assert not out.exists()  # nothing was written
+    train_run(config(out))
+    assert sorted(path.name for path in out.iterdir()) == [
+        "checkpoints", "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
+    ]  # fmt: skip
+
+
+def test_the_lock_of_a_killed_command_is_nobody_s(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    script = "import sys, time\nfrom pdadmm_g.runs.folder import RunFolder\n"
+    script += "with RunFolder(sys.argv[1]).held():\n    print('held', flush=True)\n    time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", script, str(out)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="another command"), RunFolder(out).held():
+            pass
+        holder.kill()
+    with RunFolder(out).held():
+        pass
+
+
+def test_without_locks_a_run_that_was_finished_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    slow = RunFolder(out)
+    slow.check_free(config(out), overwrite=False)
+    model = RunFolder(finished(out)).model.read_bytes()
+    with pytest.raises(InputError, match="another command has finished a run there meanwhile; choose another --out"):
+        slow.start(config(out))
+    assert RunFolder(out).model.read_bytes() == model
+
+
+# ------------------------------------------------------------------------------------ the run that is replaced
+
+
+def finished(out: Path, **changes: object) -> Path:
+    train_run(config(out, checkpoint_every=None, **changes))
+    return out
+
+
+def test_a_run_is_kept_until_the_one_that_replaces_it_has_a_model(tmp_path: Path) -> None:
+    out = finished(tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for _ in range(2):
+        interrupted_run(out, overwrite=True, seed=1)  # ends as if it were killed
+        assert not (out / "summary.json").exists()
+        assert {path.name: path.read_bytes() for path in (out / "previous").iterdir()} == before
+        with pytest.raises(
+            InputError, match=r"run: has no model yet; that of the run which it replaces is in .*previous"
+        ):
+            RunFolder(out).classifier()
+    RunFolder(out / "previous").classifier()
+    train_run(config(out, seed=1), resume=True)
+    assert not (out / "previous").exists()
+    assert (out / "model.safetensors").read_bytes() != before["model.safetensors"]
+
+
+def test_an_interrupted_run_does_not_take_the_place_of_a_whole_one(tmp_path: Path) -> None:
+    out = finished(tmp_path / "run")
+    before = (out / "model.safetensors").read_bytes()
+
+    def interrupt(record) -> None:
+        raise KeyboardInterrupt
+
+    for seed in (1, 2):
+        run = config(out, seed=seed, checkpoint_every=None)
+        assert train_run(run, overwrite=True, on_epoch=interrupt)["status"] == "INTERRUPTED"
+        assert (out / "previous/model.safetensors").read_bytes() == before
+    (out / "previous/notes.txt").write_text("of the user")
+    train_run(config(out, seed=3), overwrite=True)
+    assert [path.name for path in (out / "previous").iterdir()] == ["notes.txt"]
+
+
+# ------------------------------------------------------------------------------------ what cannot be written
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder that even root cannot write to")
+def test_a_folder_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GAMLPClassifier, "_fit", None)
+    monkeypatch.setattr(runs.os, "access", lambda *_: True)
+    with pytest.raises(InputError, match="/proc/self/run: cannot write"):
+        train_run(config(Path("/proc/self/run")))
+
+
+def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it comes: before the folder is there, and before or after a line is written."""
+    plain_append, plain_start = RunFolder.append, RunFolder.start
+
+    def struck_before(folder: RunFolder, record) -> None:
+        if record["epoch"] == 3:
+            monkeypatch.setattr(RunFolder, "append", plain_append)
+            raise KeyboardInterrupt
+        plain_append(folder, record)
+
+    def struck_after(folder: RunFolder, record) -> None:
+        plain_append(folder, record)
+        if record["epoch"] == 3:
+            folder._epochs -= 1  # not counted yet
+            monkeypatch.setattr(RunFolder, "append", plain_append)
+            raise KeyboardInterrupt
+
+    def struck_at_first(folder: RunFolder, *arguments) -> None:
+        monkeypatch.setattr(RunFolder, "start", plain_start)
+        raise KeyboardInterrupt
+
+    for place, (name, blow, epochs) in enumerate(
+        [("append", struck_before, 3), ("append", struck_after, 3), ("start", struck_at_first, 1)]
+    ):
+        out = tmp_path / str(place)
+        monkeypatch.setattr(RunFolder, name, blow)
+        summary = train_run(config(out))
+        assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
+        assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))

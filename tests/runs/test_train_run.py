@@ -14,9 +14,11 @@ import pytest
 from torch_geometric.data import Data
 
 from helpers.faults import FAULTY, config, free_port, torchrun
-from pdadmm_g import InputError
+from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.config import RunConfig
 from pdadmm_g.report.collect import read_run
+from pdadmm_g.runs import train_run as train_run_module
+from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint
 
@@ -73,7 +75,81 @@ def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: by
     assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
 
 
+# ------------------------------------------------------------------------------------ trained, and not scored yet
+
+
+@pytest.mark.parametrize("every", [None, 5], ids=["no checkpoint", "checkpoint"])
+@pytest.mark.parametrize(
+    ("blow", "end", "message"),
+    [
+        (KeyboardInterrupt(), KeyboardInterrupt, None),
+        (MemoryError(), InputError, "holds the trained model, which there is not enough memory to score"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), InputError, "score it with --resume"),
+    ],
+    ids=["interrupt", "memory", "torch's memory"],
+)
+def test_what_happens_while_it_is_scored_leaves_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes, blow, end, message, every: int | None
+) -> None:
+    out, said = tmp_path / "run", []
+
+    def struck(*_: object) -> None:
+        raise blow
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run_module, "figures", struck)
+        with pytest.raises(end, match=message):
+            train_run(config(out, checkpoint_every=every), say=said.append)
+    assert (out / "model.safetensors").read_bytes() == undisturbed
+    assert not (out / "summary.json").exists()
+    RunFolder(out).classifier()
+    with pytest.raises(InputError, match="holds a model that was not scored yet; finish with --resume, or choose"):
+        train_run(config(out, checkpoint_every=every))
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(GAMLPClassifier, "_fit", never)
+    summary = train_run(config(out, checkpoint_every=every), resume=True, say=said.append)
+    assert said[-1] == f"{out}: holds the trained model, which is scored now"
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert (summary["status"], summary["epochs"], summary["times"]["training"] > 0) == ("MAX_EPOCHS", 24, True)
+    assert summary["test_accuracy"] > 0.5
+    assert len(summary["choices"]) == 1
+    assert sorted(path.name for path in out.glob("*.*")) == [
+        "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
+    ]  # fmt: skip
+
+
+def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, said = tmp_path / "run", []
+    first = train_run(config(out))
+    monkeypatch.setattr(GAMLPClassifier, "_fit", None)
+    assert train_run(config(out, timeout=30.0), resume=True, say=said.append) == first
+    assert said == [f"{out}: already holds this run, finished; nothing is left to train"]
+    with pytest.raises(InputError, match=r"cannot resume with rho = 7.0, the run has 5.0"):
+        train_run(config(out, rho=7.0), resume=True)
+    with pytest.raises(InputError, match="already holds a finished run; choose another"):
+        train_run(config(out))
+
+
 # ------------------------------------------------------------------------------------------------------- torchrun
+
+
+@pytest.mark.timeout(120)
+def test_restarted_after_the_end_a_job_has_succeeded(tmp_path: Path) -> None:
+    """A worker that dies when all is written makes torchrun start all of them again."""
+    out = tmp_path / "run"
+    train_run(config(out))
+    before = (out / "summary.json").read_bytes()
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", "--resume", "--out", str(out),
+        env={"TORCHELASTIC_RESTART_COUNT": "1"},
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 0, output
+    assert f"{out}: already holds this run, finished; nothing is left to train" in output
+    assert (out / "summary.json").read_bytes() == before
 
 
 @pytest.mark.timeout(120)

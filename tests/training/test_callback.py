@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch_geometric.data import Data
 from helpers.blobs import VALIDATION, fit
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError, Status
+from pdadmm_g.engine.launch import _pass_on
+from pdadmm_g.training.callback import told
 from pdadmm_g.training.stage import Stage
 
 SMALL: dict[str, Any] = {
@@ -155,3 +158,23 @@ def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeyp
     with pytest.raises(KeyboardInterrupt):
         clf.fit(tiny_graph)
     assert not hasattr(clf, "model_")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before it is known", "after"])
+def test_an_interrupt_loses_nothing_that_workers_tell(late: bool) -> None:
+    notes = deque((0, {"epoch": {"epoch": number}}) for number in (1, 2, 3))
+    history, heard, blows = [], [], [KeyboardInterrupt()]
+
+    def on_note(_: int, note: dict[str, Any]) -> object:
+        strikes = note["epoch"]["epoch"] == 2 and blows
+        if strikes and not late:
+            raise blows.pop()
+        answer = told(note["epoch"], history, heard.append)
+        if strikes:
+            raise blows.pop()
+        return answer
+
+    with pytest.raises(KeyboardInterrupt):
+        _pass_on(notes, on_note)
+    assert _pass_on(notes, on_note)
+    assert history == heard == [{"epoch": 1}, {"epoch": 2}, {"epoch": 3}]

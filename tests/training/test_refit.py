@@ -55,3 +55,17 @@ def test_without_validation_nodes_there_is_nothing_to_add(tiny_graph: Data) -> N
     tiny_graph.val_mask = torch.zeros(20, dtype=torch.bool)
     clf = GAMLPClassifier(**FIXED, refit=True).fit(tiny_graph)
     assert not any("again" in choice for choice in clf.choices_)
+
+
+def test_an_interrupt_keeps_the_model_that_training_gave(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = GAMLPClassifier(**FIXED).fit(tiny_graph)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pdadmm_g.estimator.refit", interrupted)
+    monkeypatch.setattr("pdadmm_g.estimator.calibrate", interrupted)
+    for setting in ("refit", "calibrate"):
+        clf = GAMLPClassifier(**FIXED, **{setting: True}).fit(tiny_graph)
+        assert clf.status_.name == "INTERRUPTED"
+        assert np.array_equal(clf.predict_proba(tiny_graph), trained.predict_proba(tiny_graph))

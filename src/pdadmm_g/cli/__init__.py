@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ..errors import InputError
+from ..errors import InputError, is_lack_of_memory
 from .bench import bench
 from .completion import completion
 from .datasets import datasets
@@ -23,6 +23,7 @@ from .doctor import doctor
 from .evaluate import evaluate
 from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
 from .export import export
+from .output import lasting_streams
 from .predict import predict
 from .report import report
 from .reproduce import reproduce
@@ -55,7 +56,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every mistake of the user ends in one line and exit code 2."""
     warnings.showwarning = _warning_printer()
-    with _interrupts() as heard:
+    with lasting_streams(), _interrupts() as heard:
         try:
             _run(arguments)
         except Exception:
@@ -112,7 +113,7 @@ def _run(arguments: list[str] | None) -> None:
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(EXIT_INPUT)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+        if not is_lack_of_memory(error):
             raise
         click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)
         sys.exit(EXIT_INPUT)

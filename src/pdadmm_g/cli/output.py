@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -43,12 +45,8 @@ class Output:
             click.echo(json.dumps(value))
 
     def content(self, text: str) -> None:
-        """What would otherwise be a file, for a program that may stop to read when it has enough."""
-        try:
-            click.echo(text, nl=False)
-        except BrokenPipeError:
-            # What is still in the buffer goes nowhere, so that the interpreter does not fail on it when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        """What would otherwise be a file."""
+        click.echo(text, nl=False)
 
     def console(self) -> Console:
         """Where a progress bar goes."""
@@ -67,3 +65,60 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*arguments, output=Output(quiet, as_json), **options)
 
     return with_output
+
+
+class Lasting:
+    """A stream that outlives its reader: from then on what is written goes nowhere, and the work goes on."""
+
+    #: What a pipe says whose reader has gone, and a terminal that was closed.
+    gone = (errno.EPIPE, errno.EIO)
+
+    def __init__(self, stream: TextIO, *, whatever: bool) -> None:
+        self._stream = stream
+        self._whatever = whatever
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, if anybody listens."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._let_go(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, if anybody listens."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._let_go(error)
+
+    def _let_go(self, error: OSError) -> None:
+        if not self._whatever and error.errno not in self.gone:
+            raise error
+        # Also what is still in the buffer, so that the interpreter does not fail on it when it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+@contextmanager
+def lasting_streams() -> Iterator[None]:
+    """Within it nothing fails because nobody reads what it prints.
+
+    Results that find no room on a disk are an error nevertheless; progress is not worth one, whatever happens to it.
+    """
+    before = sys.stdout, sys.stderr
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None:
+            setattr(sys, name, Lasting(stream, whatever=name == "stderr"))
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        sys.stdout, sys.stderr = before

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=SettingsCommand)
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings; options on the command line win")
-@click.option("--overwrite", is_flag=True, help="replace a finished run in the run folder")
+@click.option(
+    "--overwrite", is_flag=True, help="replace a finished run in the run folder, which is in OUT/previous until then"
+)
 @click.option(
     "--resume",
     is_flag=True,
-    help="go on from the run folder's last checkpoint, with its settings; --epochs may be more",
+    help="go on from the run folder's last checkpoint, with its settings; --epochs may be more; or score its model",
 )
 @settings_options
 @output_options
@@ -57,13 +59,15 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     """
     overrides = {name: value for name, value in options.items() if value is not None}
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    config = _settings(config_file, overrides, resume=resume)
     # After a restart by torchrun, going on is what is wanted.
-    resume = resume or _restarted()
-
-    output.progress("starting")
+    goes_on = resume or _restarted()
+    if goes_on:
+        output.progress("starting")  # to read the folder takes torch, which takes seconds to load
+    config = _settings(config_file, overrides, resume=resume)
+    if not goes_on:
+        output.progress("starting")
     with Tasks() as tasks:
-        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=resume)
+        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=goes_on)
 
 
 def _in_tasks(
@@ -197,7 +201,9 @@ def _train(
     else:
         with Progress(config, console=output.console()) as progress:
             tasks.listeners.append(progress.task)
-            summary = train_run(config, overwrite=overwrite, resume=resume, on_epoch=progress.update, team=team)
+            summary = train_run(
+                config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
+            )
     if team is not None:
         team.leave()
     return summary

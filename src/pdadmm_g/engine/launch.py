@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ from .watchdog import Beats, WatchedTeam, WorkerLostError, raise_if_lost
 
 #: Gets the rank of a worker and what it says; True asks all of them to finish early.
 OnNote = Callable[[int, dict[str, Any]], object]
+#: What workers have said and nobody has heard yet, the first one first.
+Notes = deque[tuple[int, dict[str, Any]]]
 
 
 def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) -> WatchedTeam:
@@ -118,7 +120,7 @@ class _Crew:
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
         self.readers: list[threading.Thread] = []
-        self.notes: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+        self.notes: Notes = deque()
 
     def start(self, command: list[str], workers: int, environment: dict[str, str], site: Site) -> None:
         """Start them all, each with a thread that reads its notes."""
@@ -154,7 +156,8 @@ class _Crew:
                 try:
                     raise_if_lost(self.processes, beats, self.folder, timeout)
                 except WorkerLostError:
-                    _pass_on(self.notes, heed, wait=0.2)  # one that refused its input has said so
+                    time.sleep(0.2)
+                    _pass_on(self.notes, heed)  # one that refused its input has said so
                     raise
                 if ended:
                     break
@@ -205,20 +208,18 @@ def _local_store(address: str) -> TCPStore:
         return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno()))
 
 
-def _read_notes(rank: int, process: subprocess.Popen[str], notes: queue.Queue[tuple[int, dict[str, Any]]]) -> None:
+def _read_notes(rank: int, process: subprocess.Popen[str], notes: Notes) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):
-            notes.put((rank, json.loads(line)))
+            notes.append((rank, json.loads(line)))
 
 
-def _pass_on(notes: queue.Queue[tuple[int, dict[str, Any]]], on_note: OnNote, wait: float = 0.0) -> bool:
-    """Handle what has arrived; True if there was anything."""
+def _pass_on(notes: Notes, on_note: OnNote) -> bool:
+    """Handle what has arrived; True if there was anything. What an interrupt cuts off stays, and is told again."""
     any_note = False
-    while True:
-        try:
-            rank, note = notes.get(timeout=wait) if wait else notes.get_nowait()
-        except queue.Empty:
-            return any_note
-        on_note(rank, note)
+    while notes:
+        on_note(*notes[0])
+        notes.popleft()
         any_note = True
+    return any_note

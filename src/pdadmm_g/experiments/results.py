@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..decoding import parsed
 from ..errors import InputError
-from ..files import write_atomically, writing
+from ..files import locked, write_atomically, writing
 
 Row = dict[str, Any]
 #: What identifies a row, as far as it has these.
@@ -75,23 +74,13 @@ class Results:
         row = plain({name: value for name, value in row.items() if name not in ORIGIN}) | provenance(self.command)
         if before and any(before.get(name) != row[name] for name in ("hardware", "versions")):
             row["earlier"] = [*row.get("earlier", []), before]
-        with self._locked():
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / ".lock", wait=True):
             kept = [other for other in self.rows() if _key(other) != _key(row)]
             rows = sorted([*kept, row], key=lambda other: list(_key(other).values()))
             write_atomically(self.path, "".join(json.dumps(other, ensure_ascii=False) + "\n" for other in rows))
         return row
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        import fcntl  # not on every system, and the names of the experiments do not need it
-
-        lock = self.folder / ".lock"
-        with writing(lock):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = lock.open("w")
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
-            yield
 
 
 def _key(row: Row) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from ..data.graph import Graph
 from ..estimator import GAMLPClassifier
-from ..files import check_folder, write_atomically
+from ..files import check_folder, temporary_folder, write_atomically
 from ..runs.fitted import save_run
 from .collect import read_run
 from .page import render
@@ -17,7 +16,7 @@ def write_report(classifier: GAMLPClassifier, path: str | Path, data: Graph | No
     """Write the page of its training, under the name of the file; with the scores on ``data`` where they are given."""
     path = Path(path)
     check_folder(path)
-    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as folder:
+    with temporary_folder() as folder:
         save_run(classifier, folder, data)
-        run = read_run(Path(folder), path.stem)
+        run = read_run(folder, path.stem)
     write_atomically(path, render([run | {"path": ""}]))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ..config import RunConfig
 from ..data.adapters import graph_alone
-from ..data.checks import MASKS, check_graph
+from ..data.checks import check_graph
 from ..data.graph import Graph
 from ..estimator import Classifier, GAMLPClassifier
 from .folder import RunFolder
-from .scoring import summarize, summary_of
+from .scoring import figures, summarize
 
 
 def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
@@ -19,17 +19,17 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
     It replaces a finished run, as a file of that name would be replaced.
     """
     folder = RunFolder(path)
-    folder.check_replaceable()
     graph = None if data is None else check_graph(graph_alone(data, "data"))
     # Python does not know where its data come from.
     config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
-    if graph is None:
-        unknown = dict.fromkeys(mask.replace("_mask", "_accuracy") for mask in MASKS)
-        summary = summary_of(classifier, config, unknown, {})
-    else:
-        summary = summarize(classifier, graph, config)
-    folder.start(config, classifier.history_)
-    folder.finish(summary, classifier)
+    summary = summarize(classifier, config)
+    if graph is not None:
+        summary |= figures(classifier, graph)
+    with folder.held():
+        folder.check_replaceable()
+        folder.start(config, classifier.history_)
+        folder.keep(classifier, summary)
+        folder.finish(summary)
 
 
 def load_run(kind: type[Classifier], path: str | Path) -> Classifier:

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,7 +16,7 @@ from ..config import RunConfig
 from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..files import read_text, write_atomically, writing
+from ..files import locked, read_text, write_atomically, writing
 from ..status import Status
 from ..tasks import Event
 from ..training import checkpoint
@@ -23,7 +24,12 @@ from ..training.checkpoint import CHOSEN
 from ..training.records import Record, as_line, is_record, is_task, plain
 from .tensorboard import ScalarLog
 
-FILES = ("summary.json", "model.safetensors", "metrics.jsonl", "config.yaml")
+#: The summary of a run whose model is there and has not been scored yet.
+UNSCORED = "unscored.json"
+MODEL = "model.safetensors"
+FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
+#: There while a command writes to the folder.
+LOCK = ".lock"
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
 #: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
@@ -43,33 +49,45 @@ class Ending:
 
 
 class RunFolder:
-    """A folder that is created when the first epoch ends and is finished once ``summary.json`` says how it went.
+    """A folder that is written to when the first epoch ends and is finished once ``summary.json`` says how it went.
 
-    So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains.
+    So a run that fails on its input leaves nothing behind, and an old one is replaced only by one that trains. Until
+    that one has a model, the old one is in ``previous``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
+        self.previous = self.path / "previous"
+        self._may_replace = True
+        self._epochs = 0
         self._metrics: IO[str] | None = None
         self._scalars: ScalarLog | None = None
         self._notes: list[Event] = []
 
     @property
+    def unscored(self) -> bool:
+        """Does it hold a model that was trained and not scored: killed, interrupted or out of memory on the way?"""
+        return not (self.path / "summary.json").exists() and (self.path / UNSCORED).exists()
+
+    @property
+    def _summary(self) -> Path:
+        return self.path / (UNSCORED if self.unscored else "summary.json")
+
+    @property
     def status(self) -> str | None:
         """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
-        summary = self.path / "summary.json"
-        if not summary.exists():
+        if not self._summary.exists():
             return None
         try:
-            return decoded(Ending, parsed(read_text(summary, "the summary"))).status
+            return decoded(Ending, parsed(read_text(self._summary, "the summary"))).status
         except ValueError:
             return "unreadable"
 
     def summary(self) -> dict[str, Any]:
         """All that its summary says; nothing if there is none."""
-        path = self.path / "summary.json"
+        path = self._summary
         if not path.exists():
             return {}
         with reading(path, "the summary"):
@@ -83,27 +101,71 @@ class RunFolder:
         """Does it hold a run with a result, which must not be replaced unasked? One that lost a worker has none."""
         return self.status not in (None, Status.PEER_LOST.name)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and keep other commands from writing to it; where nothing is written, nothing is left."""
+        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
+        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
+        try:
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.path / LOCK) as ours:
+                if not ours:
+                    raise InputError(
+                        f"{self.path}: another command writes to it; wait for its end or choose another --out"
+                    )
+                yield
+        finally:
+            for place in made:
+                with suppress(OSError):
+                    place.rmdir()
+
     def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
-        """Make the folder, remove an earlier run's files and write the configuration and the history so far."""
+        """Put an earlier run aside, and write the configuration and the history so far."""
+        if self.finished and not self._may_replace:  # where the file system knows no locks
+            raise InputError(f"{self.path}: another command has finished a run there meanwhile; choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in (*FILES, REPORT):
-                (self.path / name).unlink(missing_ok=True)
+            self._put_aside()
             if self.tensorboard.is_dir():
                 shutil.rmtree(self.tensorboard)
             if config.by_gradient:
                 checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
-            self._metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
+            metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             self._asked = config.to_yaml()
             write_atomically(self.path / "config.yaml", self._asked)
             self._scalars = ScalarLog(self.tensorboard) if config.tensorboard else None
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
+        self._metrics, self._epochs = metrics, 0  # not before: an interrupt on the way makes us start over
         for event in self._notes:
             self._write(json.dumps(event.record()) + "\n")
         for record in history:
             self.append(record)
+
+    def _put_aside(self) -> None:
+        """Move a run that has a model to ``previous``, remove what is left of others.
+
+        One that was interrupted does not take the place of the whole one that it was to replace.
+        """
+        whole = self.model.exists() and self.status != Status.INTERRUPTED.name
+        if whole or (self.model.exists() and not (self.previous / MODEL).exists()):
+            self._drop_previous()
+            self.previous.mkdir(exist_ok=True)
+            for name in (MODEL, "config.yaml", "metrics.jsonl", UNSCORED, REPORT, "summary.json"):
+                if (self.path / name).exists():
+                    (self.path / name).replace(self.previous / name)
+        for name in (*FILES, REPORT):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _drop_previous(self) -> None:
+        for name in (*FILES, REPORT):
+            (self.previous / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.previous.rmdir()  # unless somebody else has put something there
 
     def check_free(self, config: RunConfig, *, overwrite: bool, resume: bool = False) -> None:
         """Raise unless this run can and may be written here: not over a finished one, nor over what is not a run's.
@@ -111,9 +173,7 @@ class RunFolder:
         A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
         and was interrupted before the first one may start over.
         """
-        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
+        self._may_replace = overwrite or resume
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
@@ -125,17 +185,26 @@ class RunFolder:
         if resume and config.checkpoint_every is not None and status == Status.INTERRUPTED.name:
             return
         if resume and self.finished:
-            if before is None or status != Status.MAX_EPOCHS.name:
-                why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
-                remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
-                raise InputError(f"{why}; train on from its model with {remedy}")
-            if config.epochs <= before.epochs:
-                why = f"{self.path}: already holds a finished run of {before.epochs} epochs a stage"
-                raise InputError(f"{why}; it goes on with more --epochs")
-            return
+            if self.settled(config) or (before is not None and status == Status.MAX_EPOCHS.name):
+                return
+            why = f"{self.path}: already holds a finished run, without a checkpoint to go on from"
+            remedy = f"--config {self.path / 'config.yaml'} --init {self.path} --out ANOTHER"
+            raise InputError(f"{why}; train on from its model with {remedy}")
+        if self.unscored:
+            raise InputError(f"{self.path}: holds a model that was not scored yet; finish with --resume, or {remedy}")
         if self.finished:
             raise InputError(f"{self.path}: already holds a finished run; {remedy}")
         self._check_own(remedy)
+
+    def settled(self, config: RunConfig) -> bool:
+        """Has all been trained that going on with this configuration asks for? It may still have to be scored."""
+        if self.status in RESUMABLE:
+            return self.unscored and not checkpoint.valid(self.checkpoints)
+        before = self.config()
+        if config.epochs > before.epochs:
+            return False
+        checkpoint.check_same_run(self.path, before, config)
+        return True
 
     def check_replaceable(self) -> None:
         """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""
@@ -171,26 +240,43 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """One line of metrics, and its scalars for TensorBoard where that is wanted."""
         self._write(as_line(record))
+        self._epochs += 1
         if self._scalars is not None:
             self._scalars.append(plain(record))
 
-    def finish(self, summary: dict[str, Any], classifier: GAMLPClassifier | None) -> None:
-        """Write the model, if there is one, then the summary that marks the run as finished."""
-        assert self._metrics is not None
-        self._metrics.close()
+    def _complete(self, history: Sequence[Record]) -> None:
+        """Write the records that an interrupt kept from being written."""
+        if self._epochs < len(history):
+            for record in history[len(self.history()) :]:
+                self.append(record)
+
+    def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+        """Write the model and what is known of it before it is scored: from here on no training can be lost."""
+        self._complete(classifier.history_)
+        classifier.save(self.model)
+        write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
+        self._write_summary(UNSCORED, summary)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write the summary that marks the run as finished, or as one that lost a worker."""
+        if self._metrics is not None:
+            self._metrics.close()
         if self._scalars is not None:
             self._scalars.close()
-        if classifier is not None:
-            classifier.save(self.model)
-            write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
-        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
-        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
-        write_atomically(self.path / "summary.json", text + "\n")
+        self._write_summary("summary.json", summary)
+        (self.path / UNSCORED).unlink(missing_ok=True)
+        status = Status[summary["status"]]
+        if self.model.exists() and status is not Status.INTERRUPTED:
+            self._drop_previous()
         # Last: a run that is not finished needs its checkpoint whole; one that was stopped, or used all of its epochs,
         # can go on from it.
-        status = None if classifier is None else classifier.status_
-        if status is not None and not status.was_stopped and status is not Status.MAX_EPOCHS:
+        if not status.was_stopped and status not in (Status.MAX_EPOCHS, Status.PEER_LOST):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def _write_summary(self, name: str, summary: dict[str, Any]) -> None:
+        # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
+        text = re.sub(r"\[\n[-\d.,\s]*\]", lambda row: " ".join(row[0].split()), json.dumps(summary, indent=2))
+        write_atomically(self.path / name, text + "\n")
 
     def config(self) -> RunConfig:
         """The configuration that the run was made with."""
@@ -227,12 +313,15 @@ class RunFolder:
     @property
     def model(self) -> Path:
         """The file of the trained model."""
-        return self.path / "model.safetensors"
+        return self.path / MODEL
 
     def classifier(self) -> GAMLPClassifier:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
+        if (self.previous / MODEL).exists() and not self.model.exists():
+            why = f"{self.path}: has no model yet"
+            raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
         return GAMLPClassifier.load(self.model)
 
 

@@ -36,25 +36,19 @@ class Judgement(NamedTuple):
     reliability: dict[str, Any] | None
 
 
-def summarize(classifier: GAMLPClassifier, data: Graph, config: RunConfig) -> dict[str, Any]:
-    """The content of summary.json."""
+def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
+    """What scoring adds to the summary of a run: accuracies and the rest of its judgement, and facts on the data."""
     accuracies, *others = judge(classifier, data)
-    known = dict(zip(Judgement._fields[1:], others, strict=True))
-    return summary_of(classifier, config, accuracies, known | {"data": graph_facts(data)})
+    return accuracies | dict(zip(Judgement._fields[1:], others, strict=True)) | {"data": graph_facts(data)}
 
 
-def summary_of(
-    classifier: GAMLPClassifier,
-    config: RunConfig,
-    accuracies: dict[str, float | None],
-    others: dict[str, Any],
-) -> dict[str, Any]:
-    """The same from its accuracies and what else is known of model and data."""
+def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
+    """The content of summary.json as far as it is known before the model is scored."""
     return {
         "status": classifier.status_.name,
         "advice": classifier.status_.advice,
         "message": classifier.message_,
-        **accuracies,
+        **dict.fromkeys(mask.replace("_mask", "_accuracy") for mask in MASKS),
         "dataset": config.dataset,
         "seed": config.seed,
         "method": config.method,
@@ -75,7 +69,6 @@ def summary_of(
             "torch": torch.__version__,
         },
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **others,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
-from ..files import write_atomically, writing
+from ..files import temporary_folder, write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
-from ..training.sharded import Say, all_figures, augmented, hard_classes, open_part
+from ..training.callback import Say
+from ..training.sharded import all_figures, augmented, hard_classes, open_part
 from ..training.sharded_scores import Predictions, predictions, score
 from ..training.worker_process import tell
 from .sharded_run import RESULT, run_task
@@ -59,9 +59,9 @@ def _done(job: dict[str, Any], shards: int, team: Team | None, say: Say | None) 
         return tasks[job["task"]](Path(), job, team or Team(), say)
     config = RunConfig(dataset=job["dataset"], shards=shards)
     job |= {"config": dataclasses.asdict(config)}
-    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
-        run_task(Path(name), job, shards, config, say)
-        found: dict[str, Any] = json.loads((Path(name) / RESULT).read_text())
+    with temporary_folder() as folder:
+        run_task(folder, job, shards, config, say)
+        found: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return found
 
 

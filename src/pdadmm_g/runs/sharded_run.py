@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,20 @@ from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
+from ..files import temporary_folder
 from ..hardware import usable_cores
-from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
-from ..training.callback import OnEpoch
+from ..training.callback import OnEpoch, Say, told
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
-from ..training.sharded import Say, ShardedResult, fit_sharded, with_defaults
+from ..training.sharded import ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
 from .folder import RunFolder
-from .scoring import summary_of
+from .scoring import summarize
 from .tensorboard import require_tensorboard
+from .train_run import SETTLED, lost_worker
 
 #: The command that becomes one of the processes, to which the folder of the job is added.
 PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded_process"]
@@ -61,43 +62,63 @@ def train_sharded_run(
         team.arrange(config.shards or 1)
     assert config.out is not None
     folder = RunFolder(config.out)
-    first = team is None or team.rank == 0
+    with ExitStack() as stack:
 
-    def begin() -> Checkpointing:
-        if first:
-            folder.check_free(config, overwrite=overwrite, resume=resume)
-        saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-        if config.tensorboard:
-            require_tensorboard()
-        if config.init is not None:
-            raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
-        data = ShardFolder(config.dataset)
-        data.check_parts(config.shards or 1)
-        with_defaults(config, data.whole)
-        return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
+        def begin() -> Checkpointing | None:
+            if team is None or team.rank == 0:
+                stack.enter_context(folder.held())
+                folder.check_free(config, overwrite=overwrite, resume=resume)
+            return (
+                None if resume and not overwrite and folder.settled(config) else _begun(config, folder, resume=resume)
+            )
 
-    checkpointing = begin() if team is None else agreed(team, begin)
+        checkpointing = begin() if team is None else agreed(team, begin)
+        if checkpointing is None:
+            return _settled(folder, say) if team is None or team.rank == 0 else None
 
-    def record_epoch(record: Record) -> object:
-        if not folder.started:
+        def record_epoch(record: Record) -> object:
+            if not folder.started:
+                folder.start(config, checkpointing.history)
+            folder.append(record)
+            return None if on_epoch is None else on_epoch(record)
+
+        try:
+            with task("augmentation and training"):
+                classifier, result = _fit(config, checkpointing, record_epoch, say, team)
+        except (WorkerLostError, PeerLostError) as error:
+            if folder.started:
+                folder.finish(lost_worker(error))
+            raise
+        if classifier is None:
+            return None
+        if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
-        folder.append(record)
-        return None if on_epoch is None else on_epoch(record)
+        summary = _summary(classifier, config, result)
+        folder.keep(classifier, summary)
+        folder.finish(summary)
+    return summary
 
-    try:
-        with task("augmentation and training"):
-            classifier, result = _fit(config, checkpointing, record_epoch, say, team)
-    except (WorkerLostError, PeerLostError) as error:
-        if folder.started:
-            lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
-            folder.finish(lost, None)
-        raise
-    if classifier is None:
-        return None
-    if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
-        folder.start(config, checkpointing.history)
-    summary = _summary(classifier, config, result)
-    folder.finish(summary, classifier)
+
+def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointing:
+    """What a run goes on from that may be written to the folder; raises if it cannot be trained."""
+    saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+    if config.tensorboard:
+        require_tensorboard()
+    if config.init is not None:
+        raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
+    data = ShardFolder(config.dataset)
+    data.check_parts(config.shards or 1)
+    with_defaults(config, data.whole)
+    return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
+
+
+def _settled(folder: RunFolder, say: Say | None) -> dict[str, Any]:
+    """The summary of a run that is finished already, or was killed right before: its scores are known."""
+    if say is not None:
+        say(f"{folder.path}: {SETTLED}")
+    summary = folder.summary()
+    if folder.unscored:
+        folder.finish(summary)
     return summary
 
 
@@ -107,7 +128,7 @@ def _summary(classifier: GAMLPClassifier, config: RunConfig, result: dict[str, A
     known = {"confusion": result["confusion"], "data": facts, "processes": result["processes"]}
     with run_tasks() as tasks:
         classifier.times_ = tasks.times()
-    return summary_of(classifier, config, result["accuracies"], known)
+    return summarize(classifier, config) | result["accuracies"] | known
 
 
 def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
@@ -139,10 +160,10 @@ def _fit(
     if team is None and config.processes > 1:
         job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
         history = checkpointing.history
-        with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
-            run_task(Path(name), job, config.processes, config, say, on_epoch, history)
-            result = json.loads((Path(name) / RESULT).read_text())
-            classifier = GAMLPClassifier.load(Path(name) / MODEL)
+        with temporary_folder() as folder:
+            run_task(folder, job, config.processes, config, say, on_epoch, history)
+            result = json.loads((folder / RESULT).read_text())
+            classifier = GAMLPClassifier.load(folder / MODEL)
         settings = classifier.get_params() | result["config"]
         classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
         classifier.config_ = classifier._config()
@@ -208,9 +229,7 @@ def run_task(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            if history is not None:
-                history.append(note["epoch"])
-            return None if on_epoch is None else on_epoch(note["epoch"])
+            return told(note["epoch"], [] if history is None else history, on_epoch)
         if "progress" in note:
             if say is not None:
                 say(note["progress"])

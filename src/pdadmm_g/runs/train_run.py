@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import ExitStack
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -14,20 +16,32 @@ from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
-from ..errors import InputError
+from ..errors import InputError, is_lack_of_memory
 from ..estimator import GAMLPClassifier, warm_start
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
-from ..training.callback import OnEpoch
+from ..training.callback import OnEpoch, Say
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import split_rows
 from ..training.records import Record
 from ..training.warm_start import WarmStart
 from .folder import RunFolder
-from .scoring import summarize
+from .scoring import figures, summarize
 from .tensorboard import require_tensorboard
+
+SETTLED = "already holds this run, finished; nothing is left to train"
+
+
+class Begin(IntEnum):
+    """What the first member of a team tells the others once it has looked at folder and data."""
+
+    REFUSED = 0
+    FRESH = 1
+    RESUMED = 2
+    #: All has been trained already.
+    SETTLED = 3
 
 
 def started(config: RunConfig) -> tuple[RunConfig, WarmStart | None]:
@@ -42,24 +56,32 @@ def train_run(
     overwrite: bool = False,
     resume: bool = False,
     on_epoch: OnEpoch | None = None,
+    say: Say | None = None,
     team: Team | None = None,
 ) -> dict[str, Any]:
     """Load the data, train, write the run folder; return the summary.
 
     Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
+    Going on with a run that is finished trains nothing: its summary is returned, and ``say`` is told so.
     """
     config, start = started(config)
     assert config.out is not None
-    folder = RunFolder(config.out)
-    with run_tasks() as tasks:
+    folder, say = RunFolder(config.out), say or (lambda _: None)
+    with ExitStack() as stack:
+        tasks = stack.enter_context(run_tasks())
         tasks.listeners.append(folder.note)
         try:
+            stack.enter_context(folder.held())
+            folder.check_free(config, overwrite=overwrite, resume=resume)
+            if resume and not overwrite and folder.settled(config):
+                _announce(team, Begin.SETTLED)
+                return _settled(config, folder, say)
             with task("reading"):
-                data, checkpointing = _opened(config, folder, overwrite=overwrite, resume=resume)
+                data, checkpointing = _opened(config, folder, resume=resume)
         except InputError:
-            _announce(team, go=False)
+            _announce(team, Begin.REFUSED)
             raise
-        _announce(team, go=True, resume=checkpointing.resume is not None)
+        _announce(team, Begin.FRESH if checkpointing.resume is None else Begin.RESUMED)
 
         def record_epoch(record: Record) -> object:
             if not folder.started:
@@ -72,21 +94,54 @@ def train_run(
             classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
             if folder.started:
-                lost = {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
-                folder.finish(lost, None)
+                folder.finish(lost_worker(error))
             raise
         if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
-        with task("evaluating"):
-            summary = summarize(classifier, with_masks(data, config, seed=config.seed)[0], config)
+        summary = summarize(classifier, config)
+        folder.keep(classifier, summary)
+        summary |= _scores(classifier, data, config, folder, say)
         summary["times"] = tasks.times()
-        folder.finish(summary, classifier)
+        folder.finish(summary)
     return summary
 
 
-def _opened(config: RunConfig, folder: RunFolder, *, overwrite: bool, resume: bool) -> tuple[Graph, Checkpointing]:
+def _scores(classifier: GAMLPClassifier, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
+    """What the model in the folder is worth. It is there already: whatever happens here, it can be used and scored."""
+    try:
+        with task("evaluating"):
+            return figures(classifier, with_masks(data, config, seed=config.seed)[0])
+    except KeyboardInterrupt:
+        say(f"{folder.path}: holds the trained model; --resume scores it")
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        why = f"{folder.path}: holds the trained model, which there is not enough memory to score"
+        raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
+
+
+def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
+    """The summary of a run that is trained already, with the scores that it may lack."""
+    summary = folder.summary()
+    if not folder.unscored:
+        say(f"{folder.path}: {SETTLED}")
+        return summary
+    say(f"{folder.path}: holds the trained model, which is scored now")
+    with task("reading"):
+        data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+    summary |= _scores(folder.classifier(), data, config, folder, say)
+    folder.finish(summary)
+    return summary
+
+
+def lost_worker(error: Exception) -> dict[str, Any]:
+    """The summary of a run that has lost a worker."""
+    return {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
+
+
+def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Graph, Checkpointing]:
     """The data of a run that may be written to this folder, and what it goes on from."""
-    folder.check_free(config, overwrite=overwrite, resume=resume)
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
     data = load_dataset(config.dataset, config.data_root, edges=config.edges)
     trained, *_ = split_rows(data, config, seed=config.seed, culprit=config.dataset)
@@ -106,16 +161,19 @@ def join_run(config: RunConfig, team: Team) -> bool:
     """What the other members of the team do while the first one is in :func:`train_run`. False if it gave up."""
     config = config.resolved()
     assert config.out is not None
-    go, resume = team.broadcast(torch.zeros(2, dtype=torch.int64), 0).tolist()
-    if not go:
-        return False
+    begin = Begin(int(team.broadcast(torch.tensor(0), 0)))
+    if begin in (Begin.REFUSED, Begin.SETTLED):
+        return begin is Begin.SETTLED
     checkpointing = Checkpointing.joined(
-        RunFolder(config.out).checkpoints, dataclasses.asdict(config), config.checkpoint_every, resume=bool(resume)
+        RunFolder(config.out).checkpoints,
+        dataclasses.asdict(config),
+        config.checkpoint_every,
+        resume=begin is Begin.RESUMED,
     )
     take_part(config, seed=config.seed, team=team, checkpointing=checkpointing)
     return True
 
 
-def _announce(team: Team | None, *, go: bool, resume: bool = False) -> None:
+def _announce(team: Team | None, begin: Begin) -> None:
     if team is not None:
-        team.broadcast(torch.tensor([int(go), int(resume)]), 0)
+        team.broadcast(torch.tensor(int(begin)), 0)

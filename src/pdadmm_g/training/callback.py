@@ -10,6 +10,16 @@ from .records import Record
 
 #: Called with the record of each epoch as it ends; True asks to end training with the best model so far.
 OnEpoch = Callable[[Record], object]
+#: Called with a line on what is being done.
+Say = Callable[[str], None]
+
+
+def told(record: Record, history: list[Record], on_epoch: OnEpoch | None) -> object:
+    """Take in what a worker process tells of an epoch; what it tells again after an interrupt is known already."""
+    if record["epoch"] <= len(history):
+        return None
+    history.append(record)
+    return None if on_epoch is None else on_epoch(record)
 
 
 class Listener:

@@ -139,16 +139,10 @@ class Checkpoint:
     history: list[Record]
 
     def check_settings(self, config: RunConfig) -> None:
-        """Raise unless a run with this configuration may go on from here."""
+        """Raise unless a run with this configuration may go on from here. The data are known by their digest."""
         before = _run_of(self.folder, self.meta)
-        run = self.folder.parents[1]
-        free = (*settings_where(config, decides="nothing"), "shards")  # these change the last bits, as said
-        for name, new in vars(config).items():
-            old = getattr(before, name)
-            more = name == "epochs" and new > old
-            if old != new and name not in free and not more:
-                remedy = "leave it out" if name != "epochs" else "leave it out, or give more"
-                raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
+        before = dataclasses.replace(before, dataset=config.dataset, edges=config.edges)
+        check_same_run(self.folder.parents[1], before, config)
 
     def place_in(self, steps: Sequence[Any]) -> int:
         """Which part of a schedule it is of."""
@@ -216,6 +210,17 @@ class Checkpoint:
                 kind = str(like.dtype).removeprefix("torch.")
                 raise InputError(f"{path}: {name} holds something else than finite {kind} numbers; {REMEDY}")
         return tensors
+
+
+def check_same_run(run: Path, before: RunConfig, config: RunConfig) -> None:
+    """Raise if ``config`` is for another run than ``before`` in that folder; more epochs may be asked for."""
+    free = (*settings_where(config, decides="nothing"), "shards")  # these change the last bits, as said
+    for name, new in vars(config).items():
+        old = getattr(before, name)
+        more = name == "epochs" and new > old
+        if old != new and name not in free and not more:
+            remedy = "leave it out" if name != "epochs" else "leave it out, or give more"
+            raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
 
 
 def _run_of(folder: Path, meta: Description) -> RunConfig:

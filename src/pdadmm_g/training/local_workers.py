@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,10 @@ from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
+from ..files import temporary_folder
 from ..model import GAMLP
 from ..status import Status
-from .callback import OnEpoch
+from .callback import OnEpoch, told
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
 from .train import TrainingResult
@@ -109,8 +109,7 @@ def train_in_workers(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            history.append(note["epoch"])
-            return None if on_epoch is None else on_epoch(note["epoch"])
+            return told(note["epoch"], history, on_epoch)
         if "error" in note:
             raise InputError(note["error"])
         if "lost" in note:
@@ -122,13 +121,12 @@ def train_in_workers(
     config = problem.config
     checkpoints = checkpointing.for_others() if checkpointing else None
     job = Job(dataclasses.asdict(config), seed, len(problem.classes), checkpoints)
-    with tempfile.TemporaryDirectory(prefix="pdadmm-g-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         job.write(folder, problem)
         if start is not None:
             start.save(folder / START)
         run_workers(
-            [*WORKER, name],
+            [*WORKER, str(folder)],
             config.processes,
             threads=config.threads,
             timeout=config.timeout,

@@ -36,7 +36,7 @@ def refit(
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
         config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
     whole = prepare_graph(data, config, seed=seed, sample_weight=weights)
-    again = fit(whole, seed=seed)
+    again = fit(whole, seed=seed).uninterrupted()
     if again.status.is_failure:
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"
         return problem, result, why

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import resource
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from ..engine.gathering import gatherer
 from ..engine.team import Line, Team
 from ..errors import InputError
 from ..hardware import compute_threads
-from .callback import OnEpoch
+from .callback import OnEpoch, Say
 from .checkpoint import Checkpointing
 from .member import counts_of, spread_evenly
 from .sharded_scores import Scores, score
@@ -40,8 +39,6 @@ from .weight_decay import MOST_ROWS, choose_weight_decay
 
 #: Masks that should not share nodes.
 PAIRS = ((0, 1), (0, 2), (1, 2))
-#: Told a line about work under way.
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

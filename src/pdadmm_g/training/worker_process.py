@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..model import GAMLP
 from .checkpoint import Checkpointing
 from .fit import fit, take_part
-from .local_workers import RESULT, START, Job
+from .local_workers import RESULT, ROWS, START, Job
 
 
 def main(folder: Path) -> None:
@@ -51,8 +51,10 @@ def main(folder: Path) -> None:
 
 def _lead(folder: Path, job: Job, team: Team, checkpointing: Checkpointing | None) -> None:
     """Bring the data, tell of every epoch, and leave the result in the folder of the job."""
+    problem = job.problem(folder)
+    (folder / ROWS).unlink()  # nobody else reads the data, and they would stay if the one that wrote them were killed
     result = fit(
-        job.problem(folder),
+        problem,
         seed=job.seed,
         on_epoch=lambda record: tell({"epoch": record}),
         checkpointing=checkpointing,

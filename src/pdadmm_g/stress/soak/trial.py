@@ -190,7 +190,8 @@ class Trial:
         expected = DISTURBANCES[blow.kind]
         _require(code == expected, f"exit code {code} after {blow.kind}, expected {expected}: {self._last_words()}")
         if expected == 130 and self.run.finished:
-            _require(self.run.status == Status.INTERRUPTED.name, f"interrupted run ended as {self.run.status}")
+            fitting = self.run.status == Status.INTERRUPTED.name or self.run.unscored  # interrupted while it is scored
+            _require(fitting, f"interrupted run ended as {self.run.status}")
             GAMLPClassifier.load(self.run.path / MODEL)
 
     def _check_checkpoint(self, before: int) -> None:
