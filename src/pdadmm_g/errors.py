@@ -1,4 +1,4 @@
-"""The one exception for mistakes that the user can mend."""
+"""The exception for mistakes that the user can mend, and its kinds."""
 
 #: Characters of a message; what a hostile file makes longer is cut out of its middle.
 LONGEST = 500
@@ -12,3 +12,7 @@ class InputError(ValueError):
         if len(line) > LONGEST:
             line = f"{line[: LONGEST - 150]} ... {line[-140:]}"
         super().__init__(line)
+
+
+class NotFiniteError(InputError):
+    """A prediction came out as NaN or infinity, and is not passed on."""
