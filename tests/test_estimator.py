@@ -124,6 +124,13 @@ def test_prediction_in_chunks_goes_over_the_graph_once(tiny_graph: Data, monkeyp
     assert len(calls) == 1
 
 
+def test_outputs_without_a_finite_norm_are_never_converged() -> None:
+    """Beside an infinite norm of the outputs every residual is small."""
+    X, y = load_iris(return_X_y=True)
+    clf = small(layers=2, quantize="p", solver="linearized", tolerance=1e-3).fit(X * 1e18, y)
+    assert (clf.status_, clf.message_) == (Status.NON_FINITE, "epoch 1, layer 1, variable q")
+
+
 def test_no_prediction_is_nan(tiny_graph: Data) -> None:
     """Not for features whose sum has no inverse in single precision; and where a network overflows, it is said."""
     clf = small().fit(tiny_graph)
