@@ -22,6 +22,7 @@ from .data.checks import (
     as_mask,
     as_tensor,
     check_graph,
+    check_kind,
     hard_labels,
     missing_label,
     node_numbers,
@@ -398,6 +399,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         from sklearn.metrics import accuracy_score
 
         true = labels_of(data)[nodes.numpy()]
+        check_kind(true, self.classes_)
         return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 
     def save(self, path: str | Path, data: Graph | None = None) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .checks import MASKS, as_tensor, hard_labels
+from .checks import LARGEST_LABEL, MASKS, as_tensor, hard_labels
 from .graph import Graph
 from .propagation import quiet
 
@@ -417,6 +417,9 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     known = [value for value, absent in zip(values, missing, strict=True) if not absent]
     codes = np.full(len(values), -1, dtype=np.int64)
     if all(_is_whole(value) for value in known):
+        large = next((value for value in known if abs(value) > LARGEST_LABEL), None)
+        if large is not None:
+            raise InputError(f"{culprit} must be at most {LARGEST_LABEL}, got {large:g}")
         codes[~missing] = [int(value) for value in known]
         return torch.from_numpy(codes), None
     if any(isinstance(value, float) for value in known):
