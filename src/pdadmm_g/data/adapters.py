@@ -417,9 +417,9 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     known = [value for value, absent in zip(values, missing, strict=True) if not absent]
     codes = np.full(len(values), -1, dtype=np.int64)
     if all(_is_whole(value) for value in known):
-        large = next((value for value in known if abs(value) > LARGEST_LABEL), None)
+        large = next((value for value in known if abs(value) > _largest(value)), None)
         if large is not None:
-            raise InputError(f"{culprit} must be at most {LARGEST_LABEL}, got {large:g}")
+            raise InputError(f"{culprit} must be at most {_largest(large)}, got {large}")
         codes[~missing] = [int(value) for value in known]
         return torch.from_numpy(codes), None
     if any(isinstance(value, float) for value in known):
@@ -454,6 +454,11 @@ def _is_missing(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real)
+
+
+def _largest(label: Any) -> int:
+    """Whole numbers that came as fractions are themselves up to some size only."""
+    return LARGEST_LABEL if isinstance(label, float) else sys.maxsize
 
 
 def _is_minus_one(value: Any) -> bool:
