@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor
-from .graph import Graph
+from .graph import Graph, load_pyg
 
 #: What is read of an .npz.
 ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
@@ -116,6 +116,7 @@ def only_graphs() -> AbstractContextManager[None]:
 
 
 def _load_pt(path: Path) -> Graph:
+    load_pyg()
     from torch_geometric.data import Data
 
     try:
