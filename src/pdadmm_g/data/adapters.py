@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 import numbers
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, cast
 
 import numpy as np
@@ -340,11 +342,10 @@ def _checked_ids(ids: Array, culprit: str) -> Array:
     missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
     if missing is not None:
         raise InputError(f"{culprit} has none in row {missing}")
-    known: set[Any] = set()
-    for value in ids.tolist():
-        if value in known:
-            raise InputError(f"{culprit} names node {value!r} twice")
-        known.add(value)
+    values = ids.tolist()
+    if len(set(values)) < len(values):
+        twice = next(value for value, times in Counter(values).items() if times > 1)
+        raise InputError(f"{culprit} names node {twice!r} twice")
     return ids
 
 
@@ -363,8 +364,8 @@ def _ends_by_id(
     place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
     found = []
     for end in ends:
-        values = [str(value) for value in end.tolist()] if as_text else end.tolist()
-        rows = np.fromiter((place.get(value, -1) for value in values), dtype=np.int64, count=len(values))
+        values = list(map(str, end.tolist())) if as_text else end.tolist()
+        rows = np.fromiter(map(place.get, values, repeat(-1)), dtype=np.int64, count=len(values))
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             raise InputError(f"{culprit}: row {unknown[0]} names node {values[unknown[0]]!r}, which no node is called")
