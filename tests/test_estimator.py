@@ -26,6 +26,8 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError, Status
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.errors import NotFiniteError
 
 
 def small(**settings) -> GAMLPClassifier:
@@ -111,6 +113,35 @@ def test_prediction_in_chunks_is_the_same(tiny_graph: Data, monkeypatch: pytest.
     whole = clf.predict_proba(tiny_graph)
     monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 5 * 3)
     np.testing.assert_allclose(clf.predict_proba(tiny_graph), whole, rtol=1e-5)
+
+
+def test_prediction_in_chunks_goes_over_the_graph_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = small(augment="hops").fit(tiny_graph)
+    calls, adjacency = [], GraphAugment.adjacency
+    monkeypatch.setattr(GraphAugment, "adjacency", lambda *args: calls.append(1) or adjacency(*args))
+    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 20 * 3)
+    assert clf.predict(tiny_graph).shape == (20,)
+    assert len(calls) == 1
+
+
+def test_outputs_without_a_finite_norm_are_never_converged() -> None:
+    """Beside an infinite norm of the outputs every residual is small."""
+    X, y = load_iris(return_X_y=True)
+    clf = small(layers=2, quantize="p", solver="linearized", tolerance=1e-3).fit(X * 1e18, y)
+    assert (clf.status_, clf.message_) == (Status.NON_FINITE, "epoch 1, layer 1, variable q")
+
+
+def test_no_prediction_is_nan(tiny_graph: Data) -> None:
+    """Not for features whose sum has no inverse in single precision; and where a network overflows, it is said."""
+    clf = small().fit(tiny_graph)
+    tiny_graph.x[3] = 1e-40
+    assert np.isfinite(clf.predict_proba(tiny_graph)).all()
+    assert small().fit(tiny_graph).score(tiny_graph) > 0.5
+    X, y = tiny_graph.x.numpy(), tiny_graph.y.numpy()
+    clf = small().fit(X, y)
+    for ask in (clf.predict, clf.predict_proba, lambda X: clf.score(X, y)):
+        with pytest.raises(NotFiniteError, match="the prediction for row 3 of the features is NaN or infinite"):
+            ask(np.where(np.arange(20)[:, None] == 3, np.float32(3e38), X))
 
 
 def test_save_and_load(tmp_path: Path, tiny_graph: Data) -> None:

@@ -1,4 +1,4 @@
-"""The one exception for mistakes that the user can mend, and how a lack of memory is told from others."""
+"""The exception for mistakes that the user can mend and its kinds, and how a lack of memory is told from others."""
 
 #: Characters of a message; what a hostile file makes longer is cut out of its middle.
 LONGEST = 500
@@ -12,6 +12,10 @@ class InputError(ValueError):
         if len(line) > LONGEST:
             line = f"{line[: LONGEST - 150]} ... {line[-140:]}"
         super().__init__(line)
+
+
+class NotFiniteError(InputError):
+    """A prediction came out as NaN or infinity, and is not passed on."""
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

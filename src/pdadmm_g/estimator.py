@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +23,7 @@ from .data.checks import (
     as_mask,
     as_tensor,
     check_graph,
+    check_kind,
     hard_labels,
     missing_label,
     node_name,
@@ -37,7 +38,7 @@ from .data.splits import one_split, unseen_nodes
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
-from .model import GAMLP, GCN
+from .model import GAMLP, GCN, finite
 from .status import Status
 from .tasks import Tasks, run_tasks, task
 from .training.calibration import calibrate, check_calibration
@@ -412,6 +413,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         from sklearn.metrics import accuracy_score
 
         true = labels_of(data)[nodes.numpy()]
+        check_kind(true, self.classes_)
         return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 
     def save(self, path: str | Path, data: Graph | None = None) -> None:
@@ -526,30 +528,28 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
         check_is_fitted(self, "model_")
         device = checked_device(self.device)
-        model = self.model_.to(device)
-        try:
-            if isinstance(model, GCN):
-                data, augment = self._checked(X), self.augmentation_
-                assert augment is not None
-                logits: Tensor = model(*whole_graph(data, augment, device)).cpu()
-                return logits if nodes is None else logits[node_numbers(nodes, data.num_nodes)]
-            return torch.cat([model(rows.to(device)).cpu() for rows in self._feature_chunks(X, nodes)])
-        finally:
-            model.cpu()
-
-    def _feature_chunks(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None) -> Iterator[Tensor]:
-        """The model's input for ``nodes`` (all by default), a chunk of nodes at a time."""
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
-            yield as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
-            return
+            rows = as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
+            return finite(self._outputs(device, rows))
         data = self._checked(X)
+        index = None if nodes is None else node_numbers(nodes, data.num_nodes)
+        if isinstance(self.model_, GCN):
+            assert self.augmentation_ is not None
+            logits = self._outputs(device, *whole_graph(data, self.augmentation_, device))
+            return finite(logits if index is None else logits[index], index)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
-        chunk = max(1, PREDICT_BYTES // (4 * fitted.width(self.n_features_in_)))
-        for part in index.split(chunk):
-            yield fitted.features(data, part)
+        chunks = fitted.chunks(data, index, PREDICT_BYTES)
+        return finite(torch.cat([self._outputs(device, rows) for rows in chunks]), index)
+
+    def _outputs(self, device: torch.device, *inputs: Tensor) -> Tensor:
+        """What the network makes of its input, on this device."""
+        try:
+            logits: Tensor = self.model_.to(device)(*(x.to(device) for x in inputs)).cpu()
+            return logits
+        finally:
+            self.model_.cpu()
 
     def _checked(self, X: Graph | ArrayLike) -> Graph:
         """A graph that the model can be asked about."""

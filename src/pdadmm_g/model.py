@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .decoding import Check, Items, Mapping, decoded, parsed
-from .errors import InputError
+from .errors import InputError, NotFiniteError
 from .files import write_atomically
 
 _MODULES: dict[str, type[nn.Module]] = {
@@ -166,3 +166,13 @@ def _dropped(x: Tensor, dropout: float) -> Tensor:
         values = nn.functional.dropout(x.values(), dropout)
         return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
     return nn.functional.dropout(x, dropout)
+
+
+def finite(logits: Tensor, numbers: Sequence[int] | Tensor | None = None) -> Tensor:
+    """The logits, or an error that names the first row that is not finite: all predictions pass here."""
+    bad = (~logits.isfinite().all(1)).nonzero()
+    if len(bad):
+        row = int(bad[0]) if numbers is None else int(numbers[int(bad[0])])
+        remedy = "its features, or those near it in the graph, are too large for this model: rescale them"
+        raise NotFiniteError(f"the prediction for row {row} of the features is NaN or infinite: {remedy}")
+    return logits

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
-from helpers.commands import save
+from helpers.commands import assert_refused, save
+from pdadmm_g import GAMLPClassifier, InputError
 
 
 def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -50,3 +51,15 @@ def test_labels_that_the_model_does_not_know(run, graph_file: Path, tiny_graph: 
     code, _, err = run("evaluate", "run", "--dataset", other)
     assert code == 0
     assert "warning: the model was trained without the labels [5, 6], and cannot predict them" in err
+
+
+def test_labels_of_another_kind_than_the_models(run, graph_file: Path, tiny_graph: Data) -> None:
+    clf = GAMLPClassifier(layers=2, epochs=3, augment="average", weight_decay=0.1, random_state=0)
+    named = tiny_graph.clone()
+    named.y = np.array(["ant", "bee"])[named.y.numpy()]
+    clf.fit(named).save("run")
+    assert_refused(
+        *run("evaluate", "run", "--dataset", graph_file), "trained with text, such as ant: give the data these"
+    )
+    with pytest.raises(InputError, match="the labels of the data are numbers"):
+        clf.score(tiny_graph)

@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.commands import SMALL, assert_refused, save
+from pdadmm_g import GAMLPClassifier
 
 
 def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -29,6 +30,18 @@ def test_predictions_go_to_standard_output(run) -> None:
     assert run("predict", "run", "--out", "-", "--quiet")[1:] == (out, "")
     assert not Path("-").exists()
     assert_refused(*run("predict", "run", "--out", "-", "--json"), "--out - and --json")
+
+
+def test_what_is_not_finite_is_refused(run, graph_file: Path) -> None:
+    run("train", "--dataset", graph_file, "--out", "run", *SMALL)
+    clf = GAMLPClassifier.load("run/model.safetensors")
+    with torch.no_grad():
+        for parameter in clf.model_.parameters():
+            parameter.fill_(3e38)
+    clf.save("run/model.safetensors")
+    assert_refused(*run("predict", "run", "--out", "preds.csv"), "row 0 of the features is NaN or infinite")
+    assert not Path("preds.csv").exists()
+    assert_refused(*run("evaluate", "run"), "row 0 of the features is NaN or infinite")
 
 
 def write_tables(data: Data) -> None:

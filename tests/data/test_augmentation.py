@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
+from helpers.communities import communities
 from pdadmm_g.data import propagation
 from pdadmm_g.data.augmentation import GraphAugment, candidate_features
 from pdadmm_g.data.propagation import renormalized_adjacency
@@ -255,3 +256,16 @@ def test_fitting_gives_the_transform_and_fit_transform_the_rows(tiny_graph: Data
     assert fitted.fit(tiny_graph) is fitted
     rows = GraphAugment("average", 2, **settings).fit_transform(tiny_graph)
     assert torch.equal(fitted.features(tiny_graph), rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize": "centered"}, {"mode": "apart", "directed": "both"},
+                                     {"components": 3}, {"mode": "average"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("nodes", [None, torch.tensor([9, 2, 2, 30])])
+def test_chunks_are_the_rows_of_one_pass(options, nodes) -> None:
+    data = communities(40)
+    augment = GraphAugment(**options).fit(data)
+    whole = augment.features(data, nodes)
+    for rows in (1, 3, 39, 100):
+        chunks = list(augment.chunks(data, nodes, rows * whole.shape[1] * 4))
+        assert max(map(len, chunks)) <= rows
+        assert torch.equal(torch.cat(chunks), whole)

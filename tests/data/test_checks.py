@@ -14,7 +14,10 @@ from torch_geometric.data import Data
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
-from pdadmm_g.data.checks import as_mask, check_graph
+from pdadmm_g.data.adapters import encoded_labels
+from pdadmm_g.data.checks import as_mask, check_graph, check_labels
+from pdadmm_g.data.graph import Graph
+from pdadmm_g.data.tables import check_block
 
 
 @pytest.mark.parametrize(
@@ -85,3 +88,23 @@ def test_any_mask(values: object) -> None:
     if isinstance(values, list) and values and not isinstance(values[0], bool) and len(set(values)) == len(values):
         assert mask.nonzero().view(-1).tolist() == sorted(values)
     return None
+
+
+@pytest.mark.parametrize("value", [10**15 + 1, -(2**63)])
+def test_whole_numbers_that_are_too_large_for_features(value: int) -> None:
+    x = torch.tensor([[1, 2], [3, value]])
+    with pytest.raises(InputError, match="features exceed 1e\\+15, first in row 1"):
+        check_graph(Graph(x=x))
+    with pytest.raises(InputError, match="features exceed 1e\\+15, first in row 8"):
+        check_block(x.numpy(), 7, "x.npy")
+    assert check_graph(Graph(x=torch.tensor([[10**15]]))).x.tolist() == [[10**15]]
+
+
+def test_labels_that_are_too_large_are_named_as_they_are() -> None:
+    with pytest.raises(InputError, match=r"but y\[1\] = 1e\+300"):
+        check_labels(torch.tensor([0.0, 1e300], dtype=torch.float64), 2, "data")
+    with pytest.raises(InputError, match=r"labels must be at most 9007199254740992, got 1e\+300"):
+        encoded_labels(np.array([0.0, 1e300]), "labels")
+    assert encoded_labels(np.array([0, 2**60], dtype=object), "labels")[0].tolist() == [0, 2**60]
+    with pytest.raises(InputError, match="labels must be at most 9223372036854775807"):
+        encoded_labels(np.array([0, 2**64], dtype=object), "labels")

@@ -89,3 +89,9 @@ def test_incomplete_record_in_a_pt_file(tmp_path: Path, tiny_graph: Data) -> Non
     torch.save(data, tmp_path / "g.pt")
     with pytest.raises(InputError, match="g.pt: cannot read as a saved torch_geometric Data"):
         load_dataset(tmp_path / "g.pt")
+
+
+def test_arrays_that_are_not_used_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", x=np.ones((3, 2)), edge_index=np.array([[0], [1]]), edge_weights=np.ones(1))
+    with pytest.warns(UserWarning, match=r"g.npz: 'edge_weights' is not used; the arrays of a graph are x, edge_index"):
+        load_dataset(tmp_path / "g.npz")

@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from helpers.communities import communities
-from pdadmm_g.data.propagation import Operator, neighbourhood, renormalized_adjacency, weighted_adjacency
+from pdadmm_g.data.propagation import (
+    Operator,
+    inverse_row_sums,
+    neighbourhood,
+    renormalized_adjacency,
+    weighted_adjacency,
+)
 
 OPERATORS = (Operator("average", 2, 0.25), Operator("hops", 3), Operator("power", 2), Operator("none", 1))
 
@@ -89,3 +95,13 @@ def test_both_directions_have_blocks_of_their_own(mode: str, blocks: int) -> Non
     if mode != "none":
         expected = [*single(out, H), *list(single(into, H))[1 if blocks == 5 else 0 :]]
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_row_that_is_next_to_nothing_is_scaled_to_something_finite(sparse: bool) -> None:
+    x = torch.tensor([[2.0, -2.0], [0.0, 0.0], [1e-40, 0.0], [1e-45, 0.0]])
+    scale = inverse_row_sums(x.to_sparse() if sparse else x, torch.float32)
+    assert scale[:2, 0].tolist() == [0.25, 1.0]
+    rows = (x * scale).abs().sum(1)
+    assert bool((rows <= 1).all())
+    assert float(rows[2]) > 0.03

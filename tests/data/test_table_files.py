@@ -12,6 +12,8 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, InputError, load_dataset
+from pdadmm_g.data import table_files
+from pdadmm_g.data.table_files import read_tables
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
@@ -163,3 +165,52 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
         load_dataset("digits", edges="edges.csv")
     with pytest.raises(InputError, match=r"absent\.csv: no such file"):
         load_dataset(tmp_path / "absent.csv")
+
+
+PLAIN = "id,label,a,b\nn1,x, 1.5,2\n\nn2,,-3e-2,4\nn3,y y,0.1,1e5\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "plain"),
+    [
+        (PLAIN, True),
+        (PLAIN.replace("\n", "\r\n"), True),
+        ("\ufeff" + PLAIN, True),
+        (PLAIN.replace("n1", '"n,1"'), False),
+        (PLAIN.replace("\n", "\r"), False),
+    ],
+    ids=["plain", "windows", "marked", "quoted", "old mac"],
+)
+def test_a_large_table_is_read_as_a_small_one_is(
+    content: str, plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    small = read_tables(path, None)
+    monkeypatch.setattr(table_files, "LARGE", 0)
+    assert (table_files._read_plain(path, ",", ("id", "label"), None) is not None) is plain
+    large = read_tables(path, None)
+    assert torch.equal(large.x, small.x)
+    assert torch.equal(large.y, small.y)
+    assert (large.ids.tolist(), large.label_names.tolist()) == (small.ids.tolist(), small.label_names.tolist())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,a\nn1,1\nn2,one\n", "column 'a' must be numbers, but row 1 has 'one'"),
+        ("id,a\nn1,1\nn2,\n", "column 'a' must be numbers, but row 1 has ''"),
+        ("id,a\nn1,1\nn2\n", "row 1 has 1 columns"),
+        ("id,a,a\nn1,1,2\n", "must name the columns, each once"),
+        ("id,a\n", "there is no row"),
+        ("", "must name the columns"),
+        ("\nid,a\nn1,1\n", "must name the columns"),
+    ],
+)
+def test_what_is_wrong_in_a_large_table_is_said_as_of_a_small_one(
+    content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "LARGE", 0)
+    (tmp_path / "nodes.csv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_tables(tmp_path / "nodes.csv", None)

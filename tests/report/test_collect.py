@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
+from pdadmm_g.report import collect
 from pdadmm_g.report.collect import (
     LONGEST_CHOICE,
     MAX_BARS,
@@ -44,6 +45,19 @@ def test_a_run_as_record(tmp_path: Path) -> None:
     assert run["timeline"]["workers"][1]["bytes_p"] == [50.0] * 40
     assert run["changed"] == ["layers"]
     assert (run["status"], run["failed"]) == ("EARLY_STOPPED", False)
+
+
+def test_records_keep_only_what_is_looked_at(tmp_path: Path) -> None:
+    """Names of their own in each of 200,000 records would take gigabytes."""
+    path = write_run(tmp_path / "run")
+    expected = read_run(path, "run")
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    fat = [line | {"more": "x" * 100, "workers": [own | {"more": 1} for own in line["workers"]]} for line in lines]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in fat))
+    assert read_run(path, "run") == expected
+    first, last = (collect._read_metrics(path / "metrics.jsonl")[place] for place in (0, -1))
+    assert "more" not in {*first, *first["workers"][0]}
+    assert all(one is other for one, other in zip(first, last, strict=True) if one == other)
 
 
 def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:

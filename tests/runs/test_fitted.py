@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_iris
 from torch_geometric.data import Data
 
@@ -120,3 +121,15 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
     assert '"confusion":null' in plain
     assert '"confusion":{"nodes":"test"' in scored
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_model_that_overflows_is_saved_without_figures(
+    clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path
+) -> None:
+    with torch.no_grad():
+        for parameter in clf.model_.parameters():
+            parameter.fill_(3e38)
+    with pytest.warns(UserWarning, match="row 0 of the features is NaN or infinite"):
+        clf.save(tmp_path / "run", tiny_graph)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["test_accuracy"], summary["metrics"], summary["confusion"]) == (None, {}, None)

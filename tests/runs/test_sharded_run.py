@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from helpers.commands import assert_refused
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
@@ -76,6 +78,23 @@ def test_every_mesh_trains_the_model_of_one_process(
         "set unlabelled, to 1000 for instance, if they should",
     ]
     assert len(summary["processes"]) == int(shards) * int(workers)
+
+
+def test_labels_of_text_are_quoted_and_not_compared_with_numbers(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, names = DATA.clone(), np.array(["=1+1", "cat, small", 'a "dog"', "emu"])
+    data.y = names[data.y.numpy()]
+    clf = GAMLPClassifier(**SETTINGS, **FEATURES, weight_decay=0.1).fit(data)
+    (tmp_path / "run").mkdir()
+    clf.save(tmp_path / "run" / "model.safetensors")
+    assert command("predict", tmp_path / "run", "--dataset", graph, "--out", tmp_path / "p.csv", "--quiet") == 0
+    with (tmp_path / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == clf.predict(data).tolist()
+    capsys.readouterr()
+    code = command("evaluate", tmp_path / "run", "--dataset", graph, "--quiet")
+    assert_refused(code, *capsys.readouterr(), "the labels of the data are numbers")
 
 
 @pytest.mark.timeout(300)

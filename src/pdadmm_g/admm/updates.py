@@ -1,8 +1,8 @@
 r"""The subproblems of pdADMM-G and pdADMM-G-Q, one function each, under the paper's symbols.
 
 Activations are (rows, features), ``W`` is (out, in). What is kept of the pre-activation :math:`m = p W^T + b` is the
-residual :math:`r = m - z` (the paper's :math:`r_l` is another thing, the gap :math:`p_{l+1} - q_l`). It is not
-recomputed: each step returns what it changes in it, a product that the step needs anyway. Within one layer, with
+residual :math:`r = m - z` (the paper's :math:`r_l` is another thing, the gap :math:`p_{l+1} - q_l`). No step
+recomputes it: each returns what it changes in it, a product that the step needs anyway. Within one layer, with
 :math:`q_-, u_-` the output and the dual variable of the layer before,
 
 .. math::

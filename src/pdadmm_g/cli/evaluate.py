@@ -47,15 +47,16 @@ def evaluate(
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     labels = hard_labels(data)
-    _warn_unseen(sorted(set(labels_of(data)[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
-    if not any(mask in data and bool(data[mask].any()) for mask in MASKS):
+    everywhere = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
+    if everywhere:
         data.test_mask = labels >= 0
-        figures = judge(classifier, data).metrics.get("test", {})
+    found = judge(classifier, data)
+    _warn_unseen(sorted(set(labels_of(data)[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
+    if everywhere:
         everyone = f"these are figures of all {int(data.test_mask.sum())} nodes with a label"
         output.say(f"no node is marked as train, validation or test: {everyone}")
-        _show(dict.fromkeys(f"{name}_accuracy" for name in PARTS) | figures, {}, output)
+        _show(dict.fromkeys(f"{name}_accuracy" for name in PARTS) | found.metrics.get("test", {}), {}, output)
         return
-    found = judge(classifier, data)
     _show(found.accuracies, found.metrics, output)
     if found.accuracies["test_accuracy"] is None:
         output.say(NO_TEST)

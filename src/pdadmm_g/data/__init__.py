@@ -14,6 +14,7 @@
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
 ``propagation``          the sparse products behind them, a block of columns at a time
+``column_file``          their result where it does not fit in memory
 ``components``           the principal directions of features
 ``copies``               random copies of augmented features
 ``examples``             the rows that train or validate

@@ -12,7 +12,9 @@ from __future__ import annotations
 import copy
 import numbers
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from .checks import MASKS, as_tensor, bad_weight, hard_labels
+from .checks import LARGEST_LABEL, MASKS, as_tensor, bad_weight, hard_labels
 from .graph import Graph
 from .propagation import quiet
 
@@ -381,11 +383,10 @@ def _checked_ids(ids: Array, culprit: str) -> Array:
     missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
     if missing is not None:
         raise InputError(f"{culprit} has none in {row_name(missing)}")
-    known: set[Any] = set()
-    for value in ids.tolist():
-        if value in known:
-            raise InputError(f"{culprit} names node {value!r} twice")
-        known.add(value)
+    values = ids.tolist()
+    if len(set(values)) < len(values):
+        twice = next(value for value, times in Counter(values).items() if times > 1)
+        raise InputError(f"{culprit} names node {twice!r} twice")
     return ids
 
 
@@ -404,8 +405,8 @@ def _ends_by_id(
     place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
     found = []
     for end in ends:
-        values = [str(value) for value in end.tolist()] if as_text else end.tolist()
-        rows = np.fromiter((place.get(value, -1) for value in values), dtype=np.int64, count=len(values))
+        values = list(map(str, end.tolist())) if as_text else end.tolist()
+        rows = np.fromiter(map(place.get, values, repeat(-1)), dtype=np.int64, count=len(values))
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             where = f"{culprit}: {row_name(int(unknown[0]))}"
@@ -463,6 +464,9 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     known = [value for value, absent in zip(values, missing, strict=True) if not absent]
     codes = np.full(len(values), -1, dtype=np.int64)
     if all(_is_whole(value) for value in known):
+        large = next((value for value in known if abs(value) > _largest(value)), None)
+        if large is not None:
+            raise InputError(f"{culprit} must be at most {_largest(large)}, got {large}")
         codes[~missing] = [int(value) for value in known]
         return torch.from_numpy(codes), None
     if any(isinstance(value, float) for value in known):
@@ -497,6 +501,11 @@ def _is_missing(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real)
+
+
+def _largest(label: Any) -> int:
+    """Whole numbers that came as fractions are themselves up to some size only."""
+    return LARGEST_LABEL if isinstance(label, float) else sys.maxsize
 
 
 def _is_minus_one(value: Any) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .column_file import column_file
 from .components import feature_rows, principal_directions
 from .copies import Copies, Source
 from .examples import WholeGraph
@@ -163,6 +164,10 @@ class GraphAugment:
             H = H @ basis
         return Source(H.to_dense(), A, raw, basis).to(data.x.device)
 
+    def _source(self, data: Graph) -> Source | None:
+        """That of features in their principal directions; others are propagated as they are read."""
+        return None if self.basis is None else self.source(data)
+
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
@@ -209,6 +214,22 @@ class GraphAugment:
             return self.fit_transform(data, nodes)
         return self._normalized(self.propagated(data, nodes, out=out))
 
+    def chunks(self, data: Graph, nodes: Tensor | None, size: int) -> Iterator[Tensor]:
+        """:meth:`features` in order, in chunks of so many bytes at the most; the graph is gone over once.
+
+        Where that is more than one, the rows wait in a temporary file before they are normalised.
+        """
+        number = data.num_nodes if nodes is None else len(nodes)
+        step = max(1, size // (self.dtype.itemsize * self.width(data.x.shape[1])))
+        if number <= step:
+            yield self.features(data, nodes)
+            return
+        with column_file(number, self.dtype) as file:
+            for first, operated in self._pieces(self.operator, data, nodes, self._source(data)):
+                file.append(first, operated)
+            for start in range(0, number, step):
+                yield self._normalized(file.rows(start, start + step))
+
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
         mean, scale = (None if learned is None else learned.to(rows.device) for learned in (self.mean, self.scale))
@@ -234,24 +255,33 @@ class GraphAugment:
 
         Propagates a block of feature columns at a time, so that memory stays near input plus output.
         """
-        if source is None and self.basis is not None:
-            source = self.source(data)
-        x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
-        num_nodes, width = x.shape
-        rows = slice(None) if nodes is None else nodes.to(x.device)
-        shape = (num_nodes if nodes is None else len(nodes), blocks * width)
+        source = self._source(data) if source is None else source
+        x = data.x if source is None else source.H
+        shape = (x.shape[0] if nodes is None else len(nodes), blocks * x.shape[1])
         if out is None:
             out = torch.empty(shape, dtype=self.dtype, device=x.device)
         elif out.shape != shape:
             raise InputError(f"out must be of shape {shape}, got {tuple(out.shape)}")
+        for first, operated in self._pieces(operators, data, nodes, source):
+            out[:, first : first + operated.shape[1]] = operated
+        return out
+
+    def _pieces(
+        self,
+        operators: Callable[[Any, Tensor], Iterator[Tensor]],
+        data: Graph,
+        nodes: Tensor | None,
+        source: Source | None,
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Columns of what the operators make of the features, for ``nodes``, each block with its first column."""
+        x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
+        rows = slice(None) if nodes is None else nodes.to(x.device)
         scale = inverse_row_sums(x, self.dtype) if self.row_normalize and source is None else None
         for start, H in column_blocks(x, self.dtype):
             if scale is not None:
                 H *= scale
-            stop = start + H.shape[1]
             for block, operated in enumerate(operators(A, H)):
-                out[:, block * width + start : block * width + stop] = operated[rows]
-        return out
+                yield block * x.shape[1] + start, operated[rows]
 
     def adjacency(self, data: Graph) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""

@@ -131,6 +131,7 @@ def hard_labels(data: Graph) -> Tensor:
 
 def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """The place of each label among the sorted classes of a model, -1 for one that it does not know."""
+    check_kind(labels, classes)
     places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
     return np.where(classes[places] == labels, places, -1)
 
@@ -139,6 +140,14 @@ def require_y(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels."""
     if data.y is None:
         raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'")
+
+
+def check_kind(labels: NDArray[Any], classes: NDArray[Any]) -> None:
+    """Raise if labels are numbers and the classes of a model text, or the other way round."""
+    ours, theirs = (("text" if array.dtype.kind in "USO" else "numbers") for array in (classes, labels))
+    if ours != theirs and len(labels):
+        names = f"the labels of the data are {theirs}, those that the model was trained with {ours}"
+        raise InputError(f"{names}, such as {classes[0]!s:.40}: give the data these")
 
 
 def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
@@ -265,6 +274,8 @@ def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None)
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
     if not x.is_floating_point():
+        x = x if x.element_size() < 8 else x.double()  # no smaller ones reach the limit
+    if not x.is_floating_point():
         return
     if x.layout == torch.strided:
         # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
@@ -292,6 +303,8 @@ def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None)
 
 #: Larger features would overflow in single precision.
 LARGEST = 1e15
+#: Whole numbers up to here are themselves in double precision.
+LARGEST_LABEL = 2**53
 #: Most nodes of a graph that has nothing but edges.
 MOST_IMPLIED = 10**6
 
@@ -325,6 +338,10 @@ def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
         if len(fractional):
             row = int(fractional[0])
             raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}")
+        large = (y.abs() > LARGEST_LABEL).nonzero()
+        if len(large):
+            row = int(large[0])
+            raise InputError(f"{culprit}: labels must be at most {LARGEST_LABEL}, but y[{row}] = {y[row].item():g}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
     y = y.long()

@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..files import find_graph
 from .adapters import as_graph
 from .checks import MASKS, as_mask, check_graph
-from .graph import Graph
+from .graph import Graph, load_pyg
 from .graph_files import first_line, load_file, only_graphs
 from .shards import is_sharded
 
@@ -260,6 +260,7 @@ def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Gra
         downloads = not all((folder / file).exists() for file in benchmark.raw_files)
         talk = sys.stderr if downloads else io.StringIO()
         with contextlib.redirect_stdout(talk), contextlib.redirect_stderr(talk):
+            load_pyg()
             return benchmark.load(folder)
     except InputError:
         raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import warnings
 from typing import Any
 
 
@@ -77,6 +79,14 @@ class Graph:
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric`` ``Data`` with the same entries."""
+        load_pyg()
         from torch_geometric.data import Data
 
         return Data.from_dict(self.to_dict())
+
+
+def load_pyg() -> None:
+    """Load ``torch_geometric``: what torch has to say of its style is not for whoever has warnings raised as errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch_geometric.data")

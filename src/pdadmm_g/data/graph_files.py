@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +14,10 @@ from torch import Tensor
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor
-from .graph import Graph
+from .graph import Graph, load_pyg
+
+#: What is read of an .npz.
+ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
 
 
 def load_file(path: Path) -> Graph:
@@ -43,7 +47,8 @@ def _load_npz(path: Path) -> Graph:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             arrays = {}
-            for name in ("x", "edge_index", "edge_weight", "y", *MASKS):
+            _warn_unknown(path, names)
+            for name in ARRAYS:
                 member = f"{name}.npy"
                 if names.count(member) > 1:
                     raise InputError(f"{path}: holds '{name}' twice")
@@ -56,6 +61,14 @@ def _load_npz(path: Path) -> Graph:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: cannot read as .npz arrays: not such an archive, or a damaged one") from None
+
+
+def _warn_unknown(path: Path, members: list[str]) -> None:
+    """A name with a slip of the pen must not pass for an array that is not there."""
+    unknown = sorted({member.removesuffix(".npy") for member in members} - set(ARRAYS))
+    if unknown:
+        names = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+        warnings.warn(f"{path}: {names} is not used; the arrays of a graph are {', '.join(ARRAYS)}", stacklevel=2)
 
 
 #: Deflate packs a byte into no less than 1/1032 of one.
@@ -103,6 +116,7 @@ def only_graphs() -> AbstractContextManager[None]:
 
 
 def _load_pt(path: Path) -> Graph:
+    load_pyg()
     from torch_geometric.data import Data
 
     try:

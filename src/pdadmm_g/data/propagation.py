@@ -264,4 +264,9 @@ def inverse_row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
             sums += block.abs_().sum(1, dtype=torch.float64)
     else:
         sums = torch.from_numpy(abs(to_csc(x)).sum(axis=1)).to(x.device, dtype)
-    return (1 / sums.where(sums > 0, 1.0)).to(dtype).unsqueeze(1)
+    return inverse(sums, dtype).unsqueeze(1)
+
+
+def inverse(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """One over each sum, 1 where it is zero; of a sum that is next to nothing the largest number that there is."""
+    return (1 / sums.where(sums > 0, 1.0)).to(dtype).clamp(max=torch.finfo(dtype).max)

@@ -25,7 +25,7 @@ from ..errors import InputError
 from ..files import read_text, write_atomically, writing
 from .augmentation import GraphAugment
 from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
-from .propagation import COLUMNS, normalized, quiet, to_unit_length
+from .propagation import COLUMNS, inverse, normalized, quiet, to_unit_length
 from .shards import Part
 
 #: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
@@ -314,7 +314,7 @@ class ShardedAugment:
                     x = torch.from_numpy(np.asarray(shard.arrays["x"][start : start + step]))
                     sums[place + start : place + start + len(x)] = x.abs().sum(1, dtype=torch.float64)
                 place += shard.count
-            self._scale = (1 / sums.where(sums > 0, 1.0)).float()[:, None]
+            self._scale = inverse(sums, torch.float32)[:, None]
         return self._scale
 
     def _times(self, M: Tensor) -> Tensor:

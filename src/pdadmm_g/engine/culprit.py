@@ -65,7 +65,7 @@ class Lookout:
 
         On a CPU the p-step looks at what it reads if its result is not finite, and the z-step at q, which catches p, W,
         q and u before anything else is computed from them. Otherwise the first variable of ``ORDER`` that is not finite
-        after the epoch is named, of several layers the first. What is left is a q that went into nothing but its move.
+        after the epoch is named, of several layers the first. What is left is a q whose move or norm overflows.
         """
         if self._seen is not None:
             return self._seen
@@ -75,7 +75,9 @@ class Lookout:
             outputs = (None, None) if after is None else (worker.u(index), after.q)
             state = (worker.input(index), layer.W, layer.b, layer.z, *outputs)
             found += [Culprit(1, place, index) for place, x in enumerate(state) if x is not None and not is_finite(x)]
-        found += [Culprit(1, ORDER.index("q"), i) for i, move in enumerate(moves) if not math.isfinite(move.q)]
+        norms = zip(moves, worker.measured or worker.shares(), strict=True)
+        q = (i for i, (move, share) in enumerate(norms) if not math.isfinite(float(move.q) + float(share.output)))
+        found += [Culprit(1, ORDER.index("q"), i) for i in q]
         return min(found, default=None)
 
 

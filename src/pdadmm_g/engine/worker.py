@@ -102,7 +102,8 @@ class Worker:
     ends of the chain. A worker may have no layers. Layers and boundaries are changed in place.
     """
 
-    #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests).
+    #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests). Once
+    #: it is taken out, the objective may be seen to rise by it (docs/algorithm.md).
     refresh_every = 100
 
     def __init__(

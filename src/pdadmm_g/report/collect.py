@@ -27,6 +27,9 @@ SERIES = (
 )  # fmt: skip
 #: What is drawn over the rounds in which nodes without labels teach.
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
+#: What else of an epoch is looked at, and what of a worker in it.
+USED = (*SERIES, *ROUND_SERIES[1:], "stage", "epoch", "round", "seconds", "bytes_sent", "workers")
+USED_OF_WORKERS = (*WORKER_FIGURES, "layers")
 #: Most sentences on what was chosen by the data, and most characters of one.
 MAX_CHOICES, LONGEST_CHOICE = 20, 300
 #: What of a graph is shown, and what may be left to the data and is not said in sentences.
@@ -157,11 +160,19 @@ def _read_metrics(path: Path) -> list[Record]:
             if is_task(record):
                 continue
             decoded(_Epoch, record)
-            records.append(record)
+            records.append(_slim(record))
         except ValueError:
             if number < len(lines) or text.endswith("\n"):
                 raise InputError(f"{path}: line {number} is not a record of an epoch") from None
     return records
+
+
+def _slim(record: Record) -> Record:
+    """What of a record is looked at: all of 200,000 epochs, each with names of its own, would take gigabytes."""
+    own = {key: record[key] for key in USED if key in record}
+    if "workers" in own:
+        own["workers"] = [{key: worker[key] for key in USED_OF_WORKERS if key in worker} for worker in _workers(own)]
+    return own
 
 
 def _read_summary(path: Path) -> dict[str, Any]:

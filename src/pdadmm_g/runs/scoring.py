@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from ..data.adapters import labels_of
 from ..data.checks import MASKS, class_places, hard_labels
 from ..data.facts import graph_facts
 from ..data.graph import Graph
+from ..errors import NotFiniteError
 from ..estimator import GAMLPClassifier
 from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
@@ -36,9 +38,18 @@ class Judgement(NamedTuple):
     reliability: dict[str, Any] | None
 
 
+#: That of a model that there is nothing to judge by.
+UNKNOWN = Judgement({mask.replace("_mask", "_accuracy"): None for mask in MASKS}, {}, None, None)
+
+
 def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
     """What scoring adds to the summary of a run: accuracies and the rest of its judgement, and facts on the data."""
-    accuracies, *others = judge(classifier, data)
+    try:
+        accuracies, *others = judge(classifier, data)
+    except NotFiniteError as error:
+        # What was trained is kept all the same.
+        warnings.warn(str(error), stacklevel=2)
+        accuracies, *others = UNKNOWN
     return accuracies | dict(zip(Judgement._fields[1:], others, strict=True)) | {"data": graph_facts(data)}
 
 
@@ -108,7 +119,7 @@ def judge(classifier: GAMLPClassifier, data: Graph) -> Judgement:
     parts = {mask.removesuffix("_mask"): part for mask, part in parts.items() if bool(part.any())}
     names = [mask.removesuffix("_mask") for mask in MASKS]
     if not parts:
-        return Judgement({f"{name}_accuracy": None for name in names}, {}, None, None)
+        return UNKNOWN
     nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
     P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
     places = class_places(labels_of(data)[nodes.numpy()], classifier.classes_)

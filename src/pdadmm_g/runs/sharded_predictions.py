@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 
 from ..config import RunConfig
 from ..data.augmentation import GraphAugment
-from ..data.checks import MASKS
+from ..data.checks import MASKS, check_kind
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
@@ -92,6 +93,7 @@ def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None)
         y = part.column("y")
         if y is None:  # on all processes alike
             raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+        check_kind(y, classifier.classes_)
         masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
         found = score(classifier.model_, sharded, hard_classes(y), masks, classifier.classes_, team.rows)
     everyone = all_figures(team, figures)
@@ -158,13 +160,14 @@ def _write_text(path: Path, part: Part, classes: Any, blocks: Iterator[Predictio
     ids = part.column("id")
     if ids is not None and ids.dtype.kind == "S":
         ids = np.char.decode(ids, "utf-8")
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        text = csv.writer(file, lineterminator="\n")
         if header:
-            file.write("node,label,probability\n")
+            text.writerow(("node", "label", "probability"))
         for nodes, best, probability in blocks:
             names = (nodes + part.first if ids is None else ids[nodes]).tolist()
-            rows = zip(names, classes[best].tolist(), probability.tolist(), strict=True)
-            file.writelines(f"{name},{label},{share:.6f}\n" for name, label, share in rows)
+            shares = map("{:.6f}".format, probability.tolist())
+            text.writerows(zip(names, classes[best].tolist(), shares, strict=True))
 
 
 def _write_arrays(out: Path, part: Part, arrays: dict[str, Any]) -> None:

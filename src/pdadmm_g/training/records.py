@@ -143,9 +143,10 @@ def failure(record: Record, scale: float) -> Status | None:
     """NON_FINITE, DIVERGED or None. ``scale`` is that of an objective that has not exploded.
 
     Every variable enters one of the numbers that are looked at: r, z, q and u the objective, and W and b too (see
-    ``Worker._shares``), the movements of p, W, b and z the descent, and that of q the dual residual.
+    ``Worker._shares``), the movements of p, W, b and z the descent, and that of q the dual residual. The norm of the
+    outputs is what residuals are compared with: beside infinity all of them are small.
     """
-    numbers = ("objective", "descent", "primal_residual", "dual_residual")
+    numbers = ("objective", "descent", "primal_residual", "dual_residual", "output_norm")
     if not all(math.isfinite(record[name]) for name in numbers):
         return Status.NON_FINITE
     return Status.DIVERGED if abs(record["objective"]) > 1e3 * scale else None

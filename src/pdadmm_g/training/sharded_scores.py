@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..data.checks import MASKS
 from ..data.sharded_augmentation import ShardedAugment
 from ..engine.team import Line
-from ..model import GAMLP
+from ..model import GAMLP, finite
 
 #: Rows that go through the network at a time.
 ROWS = 1 << 16
@@ -49,7 +49,8 @@ def predictions(model: GAMLP, sharded: ShardedAugment, nodes: NDArray[Any] | Non
     nodes = np.arange(sharded.part.count) if nodes is None else nodes
     for start in range(0, len(nodes), ROWS):
         own = nodes[start : start + ROWS]
-        values, best = torch.softmax(model(sharded.rows(own)), dim=1).max(1)
+        logits = finite(model(sharded.rows(own)), torch.from_numpy(own + sharded.part.first))
+        values, best = torch.softmax(logits, dim=1).max(1)
         yield Predictions(own, best.numpy(), values.numpy())
 
 

@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 
 from ...data.checks import check_graph, check_training, hard_labels
 from ...data.datasets import load_dataset
+from ...errors import NotFiniteError
 from ...estimator import GAMLPClassifier
 from .limits import Violation
 from .mutations import NUMBERS, any_value, mutate_arrays, mutate_bytes, odd_file
@@ -73,8 +74,11 @@ def fit(rng: random.Random, _: Path) -> None:
         raise Violation(f"a model that is not finite, status {clf.status_.name}")
     if clf.status_.is_failure and not clf.message_.startswith("epoch "):
         raise Violation(f"{clf.status_.name} without a place: {clf.message_!r}")
-    if not clf.status_.is_failure and not np.isfinite(clf.predict_proba(data)).all():
-        raise Violation("probabilities are not finite")
+    if not clf.status_.is_failure:
+        try:
+            clf.predict_proba(data)
+        except NotFiniteError as error:
+            raise Violation(f"probabilities are not finite, status {clf.status_.name}") from error
 
 
 def check_data(data: Data) -> None:
