@@ -173,8 +173,8 @@ MERGE_BOMB = "x0: &a {layers: 3}\n" + "".join(
         ("dataset: \"a\\0.npz\"\n", "dataset must not contain a null byte"),
         ("a: b\n" * 900_000, "4500000 bytes are too many"),
     ],
-    ids=["twice", "alias", "merge bomb", "merge", "merge inside", "two spellings", "laughs", "endless", "deep", "digits",
-         "long", "null", "large"],
+    ids=["twice", "alias", "merge bomb", "merge", "merge inside", "two spellings", "laughs", "endless", "deep",
+         "digits", "long", "null", "large"],
 )  # fmt: skip
 def test_hostile_yaml(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.yaml").write_text(text)

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from ..errors import InputError
 from .folder_store import Board, FolderStore
 from .team import Stop
 from .watchdog import JOIN_SECONDS, Beats, Heart, WatchedTeam, WorkerLostError, raise_if_lost
@@ -72,7 +73,11 @@ def _by_address(rank: int) -> tuple[Store, Board, Board]:
 
     def connect(*, host: bool) -> Store:
         patience = timedelta(seconds=JOIN_SECONDS + 60)
-        store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=patience)
+        try:
+            store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=patience)
+        except dist.DistError:
+            remedy = "start the process that listens there, or unset TORCHELASTIC_RUN_ID to do without torchrun"
+            raise InputError(f"nobody answers at {address}, port {port}: {remedy}") from None
         return PrefixStore(f"pdadmm-g/{attempt}", store)
 
     store = connect(host=rank == 0 and not served)

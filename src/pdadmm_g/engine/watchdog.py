@@ -35,6 +35,10 @@ EXIT_PEER_LOST = 4
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
+#: On the board if a worker ends for a reason that has been told.
+GIVEN_UP = "given-up"
+
+
 class WorkerLostError(RuntimeError):
     """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
@@ -170,7 +174,7 @@ class Heart:
         """End as we were told; if that is because one was lost, say which."""
         assert self._beats is not None
         lost = self._beats.longest_silent(2 * self._interval)
-        if lost >= 0:
+        if lost >= 0 and not self.board.check([GIVEN_UP]):
             _die(f"{self._beats.describe(lost)} was lost")
         os._exit(EXIT_TERMINATED)
 
@@ -224,6 +228,10 @@ class WatchedTeam(DistributedTeam):
             return Stop(int(self._board.get("stop")))
         except ValueError:  # nothing that we wrote, or only half of it yet
             return Stop.NOBODY
+
+    def give_up(self) -> None:
+        """End soon, for a reason that has been told: the others, when they are told to end, have nothing to add."""
+        self._board.set(GIVEN_UP, "1")
 
     def leave(self) -> None:
         """Stop beating and take the connections down, after everyone is done."""
