@@ -106,7 +106,7 @@ def test_a_finding_names_the_line_of_the_package() -> None:
         assert ending == "violation"
         assert re.match(r"AttributeError at files.py:\d+: 'int' object has no attribute 'exists'", what)
         ending, what = judge(lambda: check_data(3))
-        assert (ending, what) == ("violation", "AttributeError at fuzz: 'int' object has no attribute 'x'")
+        assert (ending, what) == ("violation", "AttributeError at fuzz: 'int' object has no attribute 'num_nodes'")
 
 
 def test_manners_of_the_command_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
