@@ -148,21 +148,33 @@ def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     assert settings_where(RunConfig, group="") == ("tensorboard",)
 
 
+#: Each line has ten times the settings of the line before.
+MERGE_BOMB = "x0: &a {layers: 3}\n" + "".join(
+    f"x{i + 1}: &{b} {{<<: [{', '.join(['*' + a] * 10)}]}}\n"
+    for i, (a, b) in enumerate(zip("abcdefghi", "bcdefghij", strict=True))
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("layers: 3\nlayers: 4\n", "'layers' is there twice"),
+        ("layers: &a 3\nepochs: *a\n", r"'\*a' stands for another value: write it out"),
+        (MERGE_BOMB, r"'\*a' stands for another value"),
+        ("<<: {layers: 3}\n", "'<<' merges other settings: write them out"),
+        ("class_weight: {<<: [{a: 1}, {b: 2}]}\n", "'<<' merges other settings"),
         ("eval-every: 3\neval_every: 4\n", "'eval_every' is there twice"),
         ("stages: [&a [x, x], " + ", ".join(f"&{b} [{', '.join(['*' + a] * 9)}]" for a, b in
-         zip("abcdefghijklm", "bcdefghijklmn", strict=True)) + "]\n", "stages must be a whole number"),
-        ("layers: &a\n  - *a\n", "layers must be a whole number"),
+         zip("abcdefghijklm", "bcdefghijklmn", strict=True)) + "]\n", r"'\*a' stands for another value"),
+        ("layers: &a\n  - *a\n", r"'\*a' stands for another value"),
         ("[" * 5000, "not valid YAML"),
         ("out: " + "9" * 5000, "not valid YAML"),
         ("augment: " + "x" * 100_000, "augment must be one of"),
         ("dataset: \"a\\0.npz\"\n", "dataset must not contain a null byte"),
         ("a: b\n" * 900_000, "4500000 bytes are too many"),
     ],
-    ids=["twice", "two spellings", "laughs", "endless", "deep", "digits", "long", "null", "large"],
+    ids=["twice", "alias", "merge bomb", "merge", "merge inside", "two spellings", "laughs", "endless", "deep",
+         "digits", "long", "null", "large"],
 )  # fmt: skip
 def test_hostile_yaml(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.yaml").write_text(text)

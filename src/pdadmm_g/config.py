@@ -589,7 +589,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a file as they stand there, names with underscores."""
     text = read_text(path, "the configuration")
     try:
-        settings = yaml.load(text, _UniqueKeys)
+        settings = yaml.load(text, _PlainLoader)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from None
     if settings is None:
@@ -605,16 +605,36 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return result
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Plain values only, and no key twice: of two values for one setting neither is what was meant for sure."""
+class _PlainLoader(yaml.SafeLoader):
+    """Plain values, each written out where it stands, and no key twice.
+
+    Aliases and merge keys make a file of some hundred bytes one of billions of values, and no setting needs them. Of
+    two values for one setting neither is what was meant for sure.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused(f"'*{event.anchor}' stands for another value: write it out", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise _refused("'<<' merges other settings: write them out", key.start_mark)
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+                raise _refused(f"'{key}' is there twice", node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

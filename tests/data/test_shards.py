@@ -43,6 +43,26 @@ def test_a_part_reads_its_own_shards_alone(folder: Path) -> None:
     assert ShardFolder(folder).part(1, 2).count == 30
 
 
+HOSTILE = {
+    "digits": b"(9999999999999999999999,)", "minus": b"(-1, -1)", "open": b"(((", "nothing": b"(0, 0)", "object": b"|O",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, "empty", "archive"])
+def test_an_array_whose_header_lies(folder: Path, kind: str) -> None:
+    """Found by fuzzing: the reader of headers ends in many ways. An archive is no array, though numpy would read it."""
+    file = folder / "shard-2-of-4/x.npy"
+    if kind == "archive":
+        with file.open("wb") as target:
+            np.savez(target, x=np.zeros(3))
+    else:
+        shape = b"(3,)" if kind == "object" else HOSTILE.get(kind, b"")
+        dtype = HOSTILE[kind] if kind == "object" else b"<f4"
+        header = b"{'descr': '" + dtype + b"', 'fortran_order': False, 'shape': " + shape + b", }\n"
+        file.write_bytes(b"" if kind == "empty" else b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    assert message(folder).startswith("F/shard-2-of-4/x.npy: ")
+
+
 def test_a_missing_shard(folder: Path) -> None:
     shutil.rmtree(folder / "shard-3-of-4")
     expected = "F/shard-3-of-4: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'"

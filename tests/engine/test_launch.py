@@ -16,10 +16,10 @@ import pytest
 from torch.distributed import HashStore
 
 from helpers.commands import FIXED
-from helpers.faults import FAULTY, config, descendants, free_port, wait_for
+from helpers.faults import FAULTY, config, descendants, wait_for
 from helpers.run_files import epochs_of
 from pdadmm_g.cli import main
-from pdadmm_g.engine.launch import _backend, join, run_workers
+from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint, local_workers
@@ -135,6 +135,62 @@ def test_an_interrupt_at_the_terminal_is_not_for_the_workers(tmp_path: Path) -> 
     assert os.getsid(0) not in sessions
 
 
+def sockets() -> int:
+    """How many of the files that this process has open are sockets."""
+    return sum(
+        entry.readlink().name.startswith("socket:") for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()
+    )
+
+
+@pytest.mark.timeout(60)
+def test_nobody_else_can_reach_what_workers_tell_each_other(tmp_path: Path) -> None:
+    """They meet in a folder that only its owner can open, and the process that starts them listens to nobody."""
+    found: list[tuple[int, int]] = []
+    before = sockets()
+    script = (
+        f"import json, os; print(json.dumps({{'mode': os.stat(os.environ['{TEAM}']).st_mode & 0o777}}), flush=True); "
+        "input()"
+    )
+
+    def note(_: int, note: dict[str, int]) -> None:
+        found.append((note["mode"], sockets()))
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        run_workers([sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path, on_note=note)
+    assert found == [(0o700, before)]
+    assert not list(tmp_path.glob("team-*"))
+
+
+@pytest.mark.timeout(60)
+def test_what_a_library_prints_is_no_note(tmp_path: Path) -> None:
+    notes: list[dict[str, int]] = []
+    script = (
+        "import sys; sys.stdout.buffer.write(b'{not a note\\n\\xff\\xfe\\n[1]\\n{\"epoch\": 1}\\n'); sys.stdout.flush()"
+    )
+    run_workers(
+        [sys.executable, "-c", script], 1, threads=1, timeout=20, folder=tmp_path,
+        on_note=lambda _, note: notes.append(note),
+    )  # fmt: skip
+    assert notes == [{"epoch": 1}]
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it and beat: they are not the ones that do not answer."""
+    script = tmp_path / "stopped.py"
+    script.write_text(
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "from pdadmm_g.training import worker_process\nworker_process.main(Path(sys.argv[1]))\n"
+    )
+    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 20.0)
+    with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 20 s"):
+        train_run(config(tmp_path / "run", workers=3, timeout=3.0))
+    assert descendants(tmp_path) == []
+
+
 @pytest.mark.timeout(60)
 def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own workers in an attempt of torchrun's that is not the first have a first attempt of their own."""
@@ -148,8 +204,7 @@ def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypa
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
     job = local_workers.Job(settings={}, seed=0, classes=2, checkpointing=None)
     (tmp_path / local_workers.JOB).write_text(json.dumps(dataclasses.asdict(job)))
-    environment = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environment["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
     worker = subprocess.Popen(
         [*local_workers.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -163,6 +163,21 @@ def test_torchrun_goes_on_by_itself_and_ends_well(tmp_path: Path, whole: bytes) 
 
 
 @pytest.mark.timeout(120)
+def test_killed_under_torchrun(tmp_path: Path) -> None:
+    """The agent ends the others of one that died; they say first which one it was, and name no other."""
+    (tmp_path / "run.yaml").write_text(config(tmp_path / "run", workers=3).to_yaml())
+    agent = torchrun(
+        "--standalone", "--nproc-per-node", "3", str(FAULTY), "train", "--config", str(tmp_path / "run.yaml"),
+        env={"FAULT": "1:compute:17:SIGKILL"},
+    )  # fmt: skip
+    output = agent.communicate(timeout=110)[0]
+    assert agent.returncode == 1, output
+    lost = re.findall(r"error: PEER_LOST: (worker \d.*) was lost", output)
+    assert len(lost) == 2, output
+    assert all(re.match(r"worker 1 \(layers? [\d-]+\), last seen in epoch \d+,", line) for line in lost)
+
+
+@pytest.mark.timeout(120)
 def test_hanging_under_torchrun(tmp_path: Path) -> None:
     out = tmp_path / "run"
     (tmp_path / "run.yaml").write_text(config(out, shards=2, timeout=3.0).to_yaml())

@@ -29,6 +29,11 @@ SETTINGS = {
     "checkpoint_every": 5,
     "unlabelled": 0,
 }
+#: What torchrun tells the first of four processes.
+MEMBER = {
+    "TORCHELASTIC_RUN_ID": "some", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}  # fmt: skip
 FAULTY = Path(__file__).with_name("faulty_worker.py")
 
 

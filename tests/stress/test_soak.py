@@ -16,7 +16,7 @@ from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.stress.soak import campaign
 from pdadmm_g.stress.soak.campaign import summarize
-from pdadmm_g.stress.soak.cases import DISTURBANCES, Blow, Case, draw
+from pdadmm_g.stress.soak.cases import FAULTS, Case, Fault, draw
 from pdadmm_g.stress.soak.processes import MARK, kill_marked, marked_processes
 from pdadmm_g.stress.soak.trial import Outcome, Trial
 
@@ -33,13 +33,18 @@ def test_draws_are_reproducible_and_valid() -> None:
         settings = {name.replace("-", "_"): value for name, value in case.settings.items()}
         config = RunConfig.from_settings(settings | {"workers": case.workers, "shards": case.shards})
         assert config.workers <= config.layers
-        assert all(blow.workers * blow.shards > 1 or "parent" in blow.kind for blow in case.blows)
-        assert all(blow.victim < blow.workers * blow.shards for blow in case.blows)
+        assert all(fault.workers * fault.shards > 1 or "parent" in fault.kind for fault in case.faults)
+        assert all(fault.victim < fault.workers * fault.shards for fault in case.faults)
         assert case.exact or config.quantize == "none"
-    kinds = {blow.kind for case in cases for blow in case.blows}
-    assert kinds == set(DISTURBANCES)
-    assert {case.workers for case in cases} == {1, 2, 3, 4, 5}
-    assert {case.shards for case in cases} == {1, 2, 3}
+    kinds = {fault.kind for case in cases for fault in case.faults}
+    assert kinds == set(FAULTS)
+    assert {case.workers for case in cases} == {case.shards for case in cases} == {1, 2, 3, 4}
+    assert {case.settings["dataset"] for case in cases} == {"graph.npz", "weighted.npz", "sharded"}
+    assert max(fault.workers * fault.shards for case in cases for fault in case.faults) == 8
+    for dataset in ("graph.npz", "sharded"):  # rounds and weights, on shards in memory and on disk
+        drawn = [case for case in cases if case.settings["dataset"] == dataset and case.shards > 1]
+        assert any(case.settings["unlabelled"] for case in drawn)
+        assert any("class-weight" in case.settings for case in drawn)
     assert 10 < sum(not case.exact for case in cases) < 60
 
 
@@ -47,16 +52,16 @@ def test_draws_are_reproducible_and_valid() -> None:
 def test_disturbed_run_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(campaign, "draw", lambda seed: Case(seed, SETTINGS, (Blow("kill worker", 2, 1, 0.5),), 1))
+    monkeypatch.setattr(campaign, "draw", lambda seed: Case(seed, SETTINGS, (Fault("kill worker", 2, 1, 0.5),), 1))
     monkeypatch.setattr(campaign.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(SystemExit) as caught:
         main(["soak", "--runs", "1", "--out", str(tmp_path / "soak.json")])
     result = json.loads((tmp_path / "soak.json").read_text())
     assert result["failures"] == []
     assert caught.value.code == 0
-    assert "1 runs, 1 disturbances, 100% of them in mid training; 0 runs failed" in capsys.readouterr().out
+    assert "1 runs, 1 faults, 100% of them in mid training; 0 runs failed" in capsys.readouterr().out
     assert result["attempts"] == 3
-    assert result["by_disturbance"]["kill worker"] == {"dealt": 1, "in_mid_training": 1}
+    assert result["by_fault"]["kill worker"] == {"caused": 1, "in_mid_training": 1}
     assert result["by_workers"] == {"1": 1, "2": 1}
     assert result["by_quantization"] == {"pq 4 bits": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["soak.json"]
@@ -95,12 +100,12 @@ def test_stopped_soak_ends_its_processes(tmp_path: Path) -> None:
 def test_summary_counts() -> None:
     outcomes = [Outcome(draw(seed)) for seed in range(3)]
     outcomes[1].failure = "the weights differ"
-    outcomes[2].dealt = [("kill parent", True), ("kill parent", False), ("stop worker", True), ("kill worker", True)]
+    outcomes[2].caused = [("kill parent", True), ("kill parent", False), ("stop worker", True), ("kill worker", True)]
     summary = summarize(outcomes)
     assert summary["failures"] == [{"seed": 1, "message": "the weights differ"}]
-    assert summary["disturbances"] == 4
+    assert summary["faults"] == 4
     assert summary["share_in_mid_training"] == 0.75
-    assert summary["by_disturbance"]["kill parent"] == {"dealt": 2, "in_mid_training": 1}
+    assert summary["by_fault"]["kill parent"] == {"caused": 2, "in_mid_training": 1}
     assert sum(summary["by_quantization"].values()) == 3
 
 

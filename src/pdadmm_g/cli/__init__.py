@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -29,6 +28,7 @@ from .report import report
 from .reproduce import reproduce
 from .shard import shard
 from .soak import soak
+from .torchrun import is_member
 from .train import train
 from .tune import tune
 
@@ -79,7 +79,7 @@ def _interrupts() -> Iterator[list[int]]:
         heard.append(number)
         signal.default_int_handler(number, frame)
 
-    numbers = [] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM]
+    numbers = [] if is_member() else [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         numbers.append(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import torchrun
 from .completion import DATASETS, words
 from .exit_codes import EXIT_INPUT
 
@@ -66,19 +67,20 @@ def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
     import os
     import sys
 
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+    size = torchrun.processes()
+    if size is None:
         return work(None, shards)
 
     from ..engine.launch import join
     from ..errors import InputError
 
-    size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=True, shards=size)
     try:
         result = work(team, size)
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         sys.stderr.flush()
+        team.give_up()
         os._exit(EXIT_INPUT)  # not through exit handlers, which would wait for the others
     team.leave()
     return result

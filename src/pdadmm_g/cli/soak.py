@@ -37,15 +37,15 @@ def soak(runs: int, seed: int, jobs: int, out: str | None) -> int:
     from ..stress.soak.trial import Outcome
 
     def show(outcome: Outcome) -> None:
-        blows = ", ".join(f"{kind}{'' if middle else ' early'}" for kind, middle in outcome.dealt)
+        faults = ", ".join(f"{kind}{'' if middle else ' early'}" for kind, middle in outcome.caused)
         click.echo(
-            f"seed {outcome.case.seed}: {outcome.failure or 'same weights'} ({blows or 'undisturbed'})", err=True
+            f"seed {outcome.case.seed}: {outcome.failure or 'same weights'} ({faults or 'undisturbed'})", err=True
         )
 
     command = f"pdadmm-g soak --runs {runs} --seed {seed} --jobs {jobs}"
     result = provenance(command) | summarize(run(runs, seed, jobs, show))
     click.echo(
-        f"{runs} runs, {result['disturbances']} disturbances, {result['share_in_mid_training']:.0%} of them in mid "
+        f"{runs} runs, {result['faults']} faults, {result['share_in_mid_training']:.0%} of them in mid "
         f"training; {len(result['failures'])} runs failed"
     )
     if out is not None:

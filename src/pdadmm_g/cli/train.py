@@ -15,6 +15,7 @@ from ..config import RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
 from ..tasks import Tasks
+from . import torchrun
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
@@ -58,7 +59,6 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
     overrides = {name: value for name, value in options.items() if value is not None}
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     # After a restart by torchrun, going on is what is wanted.
     goes_on = resume or _restarted()
     if goes_on:
@@ -67,12 +67,10 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     if not goes_on:
         output.progress("starting")
     with Tasks() as tasks:
-        return _in_tasks(config, tasks, output, under_torchrun=under_torchrun, overwrite=overwrite, resume=goes_on)
+        return _in_tasks(config, tasks, output, overwrite=overwrite, resume=goes_on)
 
 
-def _in_tasks(
-    config: RunConfig, tasks: Tasks, output: Output, *, under_torchrun: bool, overwrite: bool, resume: bool
-) -> int:
+def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool) -> int:
     """What the command does, to the last line. The exit code."""
     with tasks.doing("starting"):
         from ..engine.launch import join
@@ -85,13 +83,14 @@ def _in_tasks(
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
         config, _ = train_run.started(config)
-    team = join(config.device, config.timeout, watch=True, shards=config.shards) if under_torchrun else None
+    team = join(config.device, config.timeout, watch=True, shards=config.shards) if torchrun.is_member() else None
     try:
         summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
     except InputError as error:
         if team is None:
             raise
         click.echo(f"error: {error}", err=True)
+        team.give_up()
         _end(EXIT_INPUT)
     except KeyboardInterrupt:
         if team is not None or any("training" in name for name in tasks.seconds):
@@ -124,7 +123,7 @@ def _restarted() -> bool:
 
 def _settings(config_file: str | None, overrides: dict[str, Any], *, resume: bool) -> RunConfig:
     """Those of the file or of the run to go on with, what was given on the command line in their place."""
-    processes = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+    processes = torchrun.processes()
     given = None
     if (resume or _restarted()) and config_file is None:
         free = {"epochs", *settings_where(RunConfig, decides="nothing")}
@@ -196,6 +195,7 @@ def _train(
             )
     elif team is not None and team.rank > 0:
         if not join_run(config, team):
+            team.give_up()
             time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
             _end(EXIT_INPUT)
     else:

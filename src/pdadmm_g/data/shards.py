@@ -210,12 +210,12 @@ class ShardFolder:
 def _mapped(path: Path, kind: str) -> Array:
     try:
         # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
-        array: Array = np.load(path, mmap_mode="c", allow_pickle=False)
+        array: Array = np.lib.format.open_memmap(path, mode="c")
     except FileNotFoundError:
         raise InputError(f"{path}: is missing: bring it here, or make the folder anew") from None
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-    except ValueError:
+    except Exception:  # numpy's parser raises many kinds on a hostile header
         raise InputError(f"{path}: cannot read as an array: damaged, or cut off") from None
     if str(array.dtype) != kind:
         raise InputError(f"{path}: holds {array.dtype}, but the description says {kind}")

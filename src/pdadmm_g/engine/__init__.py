@@ -21,6 +21,7 @@ Several:
 ``link``        a worker's end of a boundary that it shares
 ``codec``       what p and q look like on the wire
 ``launch``      joining a team, and starting one on this machine
+``folder_store``  what processes of one user tell each other in private
 ``watchdog``    what happens when a worker dies or hangs
 ``replicas``    do processes with the same layers have the same weights?
 """

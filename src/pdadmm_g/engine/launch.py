@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -18,11 +18,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from ..errors import InputError
+from .folder_store import Board, FolderStore
 from .team import Stop
-from .watchdog import Beats, WatchedTeam, WorkerLostError, raise_if_lost
+from .watchdog import JOIN_SECONDS, Beats, Heart, WatchedTeam, WorkerLostError, raise_if_lost
 
+#: Names the folder in which the workers of one process meet.
+TEAM = "PDADMM_G_TEAM"
 #: Gets the rank of a worker and what it says; True asks all of them to finish early.
 OnNote = Callable[[int, dict[str, Any]], object]
 #: What workers have said and nobody has heard yet, the first one first.
@@ -30,28 +34,22 @@ Notes = deque[tuple[int, dict[str, Any]]]
 
 
 def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) -> WatchedTeam:
-    """Become a member of the team that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+    """Become a member of the team that the environment describes.
 
-    Where the number of shards is still to be chosen, the team measures what it can do and is one chain at first.
+    RANK and WORLD_SIZE are in it, and where the team meets: a folder of :func:`run_workers`, or MASTER_ADDR and
+    MASTER_PORT of torchrun. Where the number of shards is still to be chosen, the team measures what it can do and is
+    one chain at first.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-
-    def connect(*, host: bool) -> Store:
-        store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=timedelta(minutes=5))
-        return PrefixStore(f"pdadmm-g/{attempt}", store)
-
-    store = connect(host=rank == 0 and not served)
+    store, board, board_of_heart = _in_folder(size) if TEAM in os.environ else _by_address(rank)
+    heart = Heart(board_of_heart, rank, size, timeout, watch=watch)
     # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
     patience = timedelta(seconds=max(1800, 10 * timeout))
     backend = _backend(device, store, rank, size)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
-    # A store's connection serves one thread at a time: the beating thread gets its own.
-    team = WatchedTeam(store, connect(host=False), timeout, watch=watch, shards=shards or 1)
+    team = WatchedTeam(board, heart, shards or 1)
     # Connections form at first use: form them all now, while everyone is here.
     team.barrier()
     if shards is None:
@@ -59,15 +57,43 @@ def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) ->
     return team
 
 
+def _in_folder(size: int) -> tuple[Store, Board, Board]:
+    """Where the groups of a team on this machine meet, and its board, in a folder that nobody else can open.
+
+    Groups need a store of torch's, whose file one that is stopped may have locked: what is watched is not there.
+    """
+    folder = Path(os.environ[TEAM])
+    board = FolderStore(folder)
+    return FileStore(str(folder / "groups"), size), board, board
+
+
+def _by_address(rank: int) -> tuple[Store, Board, Board]:
+    """The same by the network: a store, and a connection of its own for the heart, since each serves one thread."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def connect(*, host: bool) -> Store:
+        patience = timedelta(seconds=JOIN_SECONDS + 60)
+        try:
+            store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=patience)
+        except dist.DistError:
+            remedy = "start the process that listens there, or unset TORCHELASTIC_RUN_ID to do without torchrun"
+            raise InputError(f"nobody answers at {address}, port {port}: {remedy}") from None
+        return PrefixStore(f"pdadmm-g/{attempt}", store)
+
+    store = connect(host=rank == 0 and not served)
+    return store, store, connect(host=False)
+
+
 @dataclass(frozen=True)
 class Site:
     """Where workers run: on the loopback, unless their network is made for them."""
 
-    #: Where all of them find the store, and the device by which they talk to each other.
-    address: str = "127.0.0.1"
+    #: The device by which they talk to each other.
     interface: str | None = None
-    #: What starts inside it is in the place of that worker; None for that of the store.
-    inside: Callable[[int | None], AbstractContextManager[Any]] = nullcontext
+    #: What starts inside it is in the place of that worker.
+    inside: Callable[[int], AbstractContextManager[Any]] = nullcontext
 
 
 LOOPBACK = Site()
@@ -102,15 +128,13 @@ def run_workers(
     Each worker prints notes, one JSON object a line. An interrupt asks the workers to finish early, as True from
     ``on_note`` does; a second one ends them. No process outlives this call.
     """
-    with site.inside(None):
-        store = _local_store(site.address)
-    watched = PrefixStore("pdadmm-g/0", store)
-    crew = _Crew(folder)
-    try:
-        crew.start(command, workers, _environment(store.port, workers, threads, site), site)
-        crew.watch(watched, timeout, on_note)
-    finally:
-        crew.end()
+    with tempfile.TemporaryDirectory(prefix="team-", dir=folder) as team:  # which only its owner can open
+        crew = _Crew(folder)
+        try:
+            crew.start(command, workers, _environment(team, workers, threads, site), site)
+            crew.watch(FolderStore(Path(team)), timeout, on_note)
+        finally:
+            crew.end()
 
 
 class _Crew:
@@ -133,20 +157,21 @@ class _Crew:
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
+                    errors="replace",
                     start_new_session=True,  # Ctrl-C is for this process, which tells them what it means
                 )
             self.processes.append(process)
             self.readers.append(threading.Thread(target=_read_notes, args=(rank, process, self.notes), daemon=True))
             self.readers[-1].start()
 
-    def watch(self, store: Store, timeout: float, on_note: OnNote) -> None:
+    def watch(self, board: Board, timeout: float, on_note: OnNote) -> None:
         """Pass their notes on until all have ended well; the first interrupt asks them to finish early."""
-        beats = Beats(store, len(self.processes))
+        beats = Beats(board, len(self.processes))
         interrupted = False
 
         def heed(rank: int, note: dict[str, Any]) -> None:
             if on_note(rank, note) is True and not interrupted:
-                store.set("stop", str(int(Stop.CALLBACK)))
+                board.set("stop", str(int(Stop.CALLBACK)))
 
         while True:
             try:
@@ -166,7 +191,7 @@ class _Crew:
                 if interrupted:
                     raise
                 interrupted = True
-                store.set("stop", str(int(Stop.INTERRUPT)))
+                board.set("stop", str(int(Stop.INTERRUPT)))
         for reader in self.readers:
             reader.join(timeout=5.0)  # all have ended: what they said last is on its way
         _pass_on(self.notes, on_note)
@@ -186,33 +211,27 @@ class _Crew:
                 process.stdout.close()
 
 
-def _environment(port: int, workers: int, threads: int, site: Site) -> dict[str, str]:
+def _environment(team: str, workers: int, threads: int, site: Site) -> dict[str, str]:
     """That of every worker, as :func:`join` and torch read it."""
     environment = os.environ | {
+        TEAM: team,
         "WORLD_SIZE": str(workers),
         "LOCAL_WORLD_SIZE": str(workers),
-        "MASTER_ADDR": site.address,
-        "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",  # not that of a torchrun which we may be run by
     }
     environment["GLOO_SOCKET_IFNAME"] = site.interface or environment.get("GLOO_SOCKET_IFNAME", "lo")
     return environment
 
 
-def _local_store(address: str) -> TCPStore:
-    """A store that this machine alone can reach; left to itself, one listens to every network."""
-    with socket.create_server((address, 0), backlog=512) as server:
-        port = server.getsockname()[1]
-        return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(server.fileno()))
-
-
 def _read_notes(rank: int, process: subprocess.Popen[str], notes: Notes) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("{"):
-            notes.append((rank, json.loads(line)))
+        try:
+            note = json.loads(line)
+        except ValueError:
+            continue  # a library has printed something
+        if isinstance(note, dict):
+            notes.append((rank, note))
 
 
 def _pass_on(notes: Notes, on_note: OnNote) -> bool:

@@ -1,7 +1,8 @@
 """What happens when a worker dies or hangs: it is noticed, named, and the others end too.
 
-Every worker beats: it writes where it is to a store, twice a second and whenever an epoch begins. Whoever watches the
+Every worker beats: it writes where it is on a board, twice a second and whenever an epoch begins. Whoever watches the
 beats notices a worker that hangs; one that dies is noticed by its exit code or by its neighbours' broken connections.
+Under torchrun anybody who reaches the store can write to it: what stands there is never taken for more than a text.
 """
 
 from __future__ import annotations
@@ -13,53 +14,82 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import torch.distributed as dist
-from torch.distributed import Store  # type: ignore[attr-defined]
 
+from ..decoding import Check, CountFromZero, decoded, is_count, parsed
+from .folder_store import Board
 from .plan import describe
 from .team import DistributedTeam, Line, PeerLostError, Stop
 
 #: How long a process may take to start: importing torch on a busy machine is slow.
 START_SECONDS = 120.0
+#: How long after others, where they may be on other machines.
+JOIN_SECONDS = 300.0
 #: Exit code of a worker that lost another one.
 EXIT_PEER_LOST = 4
+#: Exit code of a worker that was told to end, as shells have it.
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+#: On the board if a worker ends for a reason that has been told.
+GIVEN_UP = "given-up"
 
 
 class WorkerLostError(RuntimeError):
     """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
-class Beats:
-    """The beats of a team, seen through a store."""
+_Pair = Annotated[
+    list[int],
+    Check(lambda value: isinstance(value, list) and [is_count(x, 0, 10**9) for x in value] == [True] * 2, "is no pair"),
+]
 
-    def __init__(self, store: Store, size: int) -> None:
-        self.store = store
+
+@dataclass(frozen=True)
+class Beat:
+    """Where a worker is."""
+
+    epoch: CountFromZero
+    #: Its first layer, and the one after its last.
+    layers: _Pair
+    #: Its place along the chain and along the rows, each with the number of places.
+    chain: _Pair
+    shard: _Pair
+
+
+class Beats:
+    """The beats of a team, seen on a board."""
+
+    def __init__(self, board: Board, size: int, start: float | None = None) -> None:
+        self.board = board
         self.size = size
-        self._last: dict[int, tuple[str, float]] = {}
+        self.start = START_SECONDS if start is None else start
+        self._last: dict[int, tuple[bytes, float]] = {}
 
     def look(self) -> None:
         """Read the newest beat of every worker."""
         for rank in range(self.size):
             key = f"beat/{rank}"
-            text = self.store.get(key).decode() if self.store.check([key]) else ""
-            if text != self._last.get(rank, ("", 0.0))[0] or rank not in self._last:
+            text = self.board.get(key) if self.board.check([key]) else b""
+            if rank not in self._last or text != self._last[rank][0]:
                 self._last[rank] = (text, time.monotonic())
 
-    def silent(self, timeout: float) -> list[int]:
-        """Workers that have not beaten for ``timeout`` seconds; before the first beat they may take START_SECONDS."""
-        now = time.monotonic()
-        return [
-            rank
-            for rank, (text, seen) in self._last.items()
-            if now - seen > (timeout if text else max(timeout, START_SECONDS))
-        ]
+    def silent(self, timeout: float) -> dict[int, str]:
+        """What there is to say of those that have not beaten for ``timeout`` seconds, or not once since their start."""
+        now, complaints = time.monotonic(), {}
+        for rank, (text, seen) in self._last.items():
+            limit = timeout if text else max(timeout, self.start)
+            if now - seen > limit:
+                complaints[rank] = f"{self.describe(rank)} has not answered for {limit:g} s"
+        return complaints
 
     def longest_silent(self, least: float) -> int:
         """The worker whose last beat is the oldest, if that was ``least`` seconds ago, else -1."""
-        rank, (_, seen) = min(self._last.items(), key=lambda item: item[1][1], default=(-1, ("", 0.0)))
+        rank, (_, seen) = min(self._last.items(), key=lambda item: item[1][1], default=(-1, (b"", 0.0)))
         return rank if time.monotonic() - seen > least else -1
 
     def describe(self, rank: int) -> str:
@@ -67,89 +97,165 @@ class Beats:
 
         On a mesh ``worker 3 (layers 5-7, place 2 of 2 in the chain, shard 2 of 2)``.
         """
-        text = self._last.get(rank, ("", 0.0))[0]
-        if not text:
+        try:
+            beat = decoded(Beat, parsed(self._last.get(rank, (b"", 0.0))[0]))
+        except ValueError:  # nothing yet, or nothing that a worker wrote
             return f"worker {rank}, not yet in an epoch,"
-        beat = json.loads(text)
-        (shard, shards), (place, places) = beat["shard"], beat["chain"]
+        if beat.epoch == 0:
+            return f"worker {rank}, not yet in an epoch,"
+        (shard, shards), (place, places) = beat.shard, beat.chain
         part = f", place {place + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
-        return f"worker {rank} ({describe(range(*beat['layers']))}{part}), last seen in epoch {beat['epoch']},"
+        return f"worker {rank} ({describe(range(*beat.layers))}{part}), last seen in epoch {beat.epoch},"
+
+
+class Heart:
+    """Beats for a worker from its start until it leaves, and looks at the others' beats where nobody else does.
+
+    The team forms meanwhile, so that of those who wait for one that does not come only that one is silent.
+    """
+
+    def __init__(self, board: Board, rank: int, size: int, timeout: float, *, watch: bool) -> None:
+        self.board = board
+        self.rank = rank
+        self._timeout = timeout
+        self._interval = min(0.5, timeout / 10)
+        self._beats = Beats(board, size, JOIN_SECONDS) if watch else None
+        #: SIGTERM is how torchrun ends the others of one that died: they have something to say first.
+        self._terminations = Terminations() if watch else None
+        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0], "chain": [0, 1], "shard": [0, 1]}
+        self._done = False
+        self._moved = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+
+    def move(self, **place: Any) -> None:
+        """Tell of a new place, given as in :class:`Beat`."""
+        self._place = self._place | place
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._done = True
+        self._moved.set()
+        # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
+        self._thread.join(self._timeout)
+        if self._terminations is not None:
+            self._terminations.close()
+
+    def find_lost(self) -> int:
+        """The worker that beats no more while the others look for it here; -1 if there is none, or nobody looks."""
+        if self._beats is None:
+            return -1
+        time.sleep(3 * self._interval)
+        return self._beats.longest_silent(2 * self._interval)
+
+    def _live(self) -> None:
+        count, told_to_end = 0, float("inf")
+        while not self._done:
+            count += 1
+            try:
+                self.board.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
+                if self._beats is not None:
+                    self._beats.look()
+                    for complaint in self._beats.silent(self._timeout).values():
+                        _die(complaint)
+            except (OSError, RuntimeError):
+                if not self._done:  # the board is gone, and with it whoever started us
+                    os._exit(EXIT_PEER_LOST)
+            if self._terminations is not None and self._terminations.heard():
+                told_to_end = time.monotonic()
+            if time.monotonic() - told_to_end > 3 * self._interval:
+                self._end()
+            time.sleep(min(self._interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
+            self._moved.wait(self._interval)
+            self._moved.clear()
+
+    def _end(self) -> NoReturn:
+        """End as we were told; if that is because one was lost, say which."""
+        assert self._beats is not None
+        lost = self._beats.longest_silent(2 * self._interval)
+        if lost >= 0 and not self.board.check([GIVEN_UP]):
+            _die(f"{self._beats.describe(lost)} was lost")
+        os._exit(EXIT_TERMINATED)
+
+
+class Terminations:
+    """SIGTERM, heard by any thread, also while the main one waits for another process and hears nothing."""
+
+    def __init__(self) -> None:
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        self._handler = signal.signal(signal.SIGTERM, lambda *_: None)
+        self._wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+
+    def heard(self) -> bool:
+        """Has it come since this was last asked?"""
+        try:
+            return signal.SIGTERM in os.read(self._pipe[0], 1 << 16)
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Let others hear it again."""
+        signal.set_wakeup_fd(self._wakeup)
+        signal.signal(signal.SIGTERM, self._handler)
+        for end in self._pipe:
+            os.close(end)
 
 
 class WatchedTeam(DistributedTeam):
     """A distributed team whose members beat, and can be asked to stop."""
 
-    def __init__(self, store: Store, beat_store: Store, timeout: float, *, watch: bool, shards: int = 1) -> None:
-        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0]}
+    def __init__(self, board: Board, heart: Heart, shards: int = 1) -> None:
+        self._board = board
+        self._heart = heart
         super().__init__(shards)
-        self.store = store
-        self._beat_store = beat_store
-        self._timeout = timeout
-        self._interval = min(0.5, timeout / 10)
-        self._beats = Beats(beat_store, self.size) if watch else None
-        self._done = False
-        self._moved = threading.Event()
-        self._heart = threading.Thread(target=self._live, daemon=True)
-        self._heart.start()
 
     def arrange(self, shards: int) -> None:
         super().arrange(shards)
-        lines = {name: [line.rank, line.size] for name, line in (("chain", self.chain), ("shard", self.rows))}
-        self._place = self._place | lines
+        self._heart.move(
+            **{name: [line.rank, line.size] for name, line in (("chain", self.chain), ("shard", self.rows))}
+        )
 
     def progress(self, *, epoch: int, layers: range) -> None:
-        self._place = self._place | {"epoch": epoch, "layers": [layers.start, layers.stop]}
-        self._moved.set()
+        self._heart.move(epoch=epoch, layers=[layers.start, layers.stop])
 
     def stop_requested(self) -> Stop:
-        asked = self.rank == 0 and self.store.check(["stop"])
-        return Stop(int(self.store.get("stop"))) if asked else Stop.NOBODY
+        if self.rank > 0 or not self._board.check(["stop"]):
+            return Stop.NOBODY
+        try:
+            return Stop(int(self._board.get("stop")))
+        except ValueError:  # nothing that we wrote, or only half of it yet
+            return Stop.NOBODY
+
+    def give_up(self) -> None:
+        """End soon, for a reason that has been told: the others, when they are told to end, have nothing to add."""
+        self._board.set(GIVEN_UP, "1")
 
     def leave(self) -> None:
         """Stop beating and take the connections down, after everyone is done."""
         self.barrier()
-        self._done = True
-        self._moved.set()
-        # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
-        self._heart.join(self._timeout)
+        self._heart.stop()
         self.leftward = None
-        self.chain = self.rows = Line()  # groups that are still held when the interpreter ends do the same
+        self.chain = self.rows = Line()  # groups that are still held when the interpreter ends abort the process too
         dist.destroy_process_group()
 
     def peer_lost(self, error: PeerLostError) -> str:
-        """Which worker it was, as far as the connection or its beats tell."""
-        peer = error.peer
-        if peer < 0 and self._beats is not None:
-            # The lost one beats no more, the others do for as long as they look for it here.
-            time.sleep(3 * self._interval)
-            peer = self._beats.longest_silent(2 * self._interval)
+        """Which worker it was, as far as its beats or the connection tell."""
+        # One whose connection broke may have ended because it lost another itself: the first to fall silent is it.
+        lost = self._heart.find_lost()
+        peer = lost if lost >= 0 else error.peer
         if peer < 0:
             return "a worker was lost"
-        beats = Beats(self.store, self.size)
+        beats = Beats(self._board, self.size)
         beats.look()
         return f"{beats.describe(peer)} was lost"
 
-    def _live(self) -> None:
-        """Beat, and look at the others' beats where nobody else does."""
-        count = 0
-        while not self._done:
-            count += 1
-            try:
-                self._beat_store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
-                if self._beats is not None:
-                    self._beats.look()
-                    for rank in self._beats.silent(self._timeout):
-                        self._die(f"{self._beats.describe(rank)} has not answered for {self._timeout:g} s")
-            except RuntimeError:
-                if not self._done:  # the store is gone, and with it whoever started us
-                    os._exit(EXIT_PEER_LOST)
-            time.sleep(min(self._interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
-            self._moved.wait(self._interval)
-            self._moved.clear()
 
-    def _die(self, message: str) -> NoReturn:
-        print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)
-        os._exit(EXIT_PEER_LOST)
+def _die(message: str) -> NoReturn:
+    print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)
+    os._exit(EXIT_PEER_LOST)
 
 
 def raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder: Path, timeout: float) -> None:
@@ -164,9 +270,9 @@ def raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder: 
             cause = next(rank for rank, code in enumerate(codes) if code not in (None, 0))
         raise WorkerLostError(f"{beats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
     beats.look()
-    for rank in beats.silent(timeout):
+    for rank, complaint in beats.silent(timeout).items():
         if codes[rank] is None:  # one that has ended well is silent too
-            raise WorkerLostError(f"{beats.describe(rank)} has not answered for {timeout:g} s")
+            raise WorkerLostError(complaint)
 
 
 def _how(code: int, errors: Path) -> str:

@@ -1,7 +1,7 @@
 """A network of this machine's own: for every worker a network namespace, and a link of a given speed to a bridge.
 
     worker 0 [link] ======== [port0] \\
-    worker 1 [link] ======== [port1] -- bridge, where the process that starts the workers listens
+    worker 1 [link] ======== [port1] -- bridge
     ...                              /
 
 A link is a pair of virtual devices. A token bucket at either end limits what leaves there, so that each direction of
@@ -33,7 +33,7 @@ SPEEDS: dict[str, float | None] = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _ROOT = 0xFFFFFFFF  # TC_H_ROOT: what leaves a device passes here
 #: Nobody outside sees these addresses.
-_ADDRESS, _HUB, _PREFIX = "10.99.{}.{}", "10.99.255.254", 16
+_ADDRESS, _PREFIX = "10.99.{}.{}", 16
 
 
 class Network:
@@ -61,7 +61,7 @@ class Network:
     @property
     def site(self) -> Site:
         """For :func:`~pdadmm_g.engine.launch.run_workers`."""
-        return Site(_HUB, "link", self.inside)
+        return Site("link", self.inside)
 
     @contextmanager
     def inside(self, worker: int | None) -> Iterator[None]:
@@ -110,7 +110,7 @@ class Network:
     def _connect(self, workers: int) -> None:
         hub = self._kernel(None)
         hub.link("add", ifname="hub", kind="bridge")
-        bridge = _up(hub, "hub", _HUB)
+        bridge = _up(hub, "hub")
         for worker in range(workers):
             self._leaves.append(self._namespace())
             peer = {"ifname": "link", "net_ns_fd": self._leaves[worker]}

@@ -135,7 +135,7 @@ class _Epoch:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The settings, each a value, a list of numbers or named numbers: YAML could make anything else, endless too."""
+    """The settings, each a value, a list of numbers or named numbers: YAML could make anything else."""
     config = read_yaml(path)
     for key, value in config.items():
         if isinstance(value, (list, dict)):

@@ -12,7 +12,7 @@ repeats one. Where atheris is installed it goes over the four readers of bytes a
 ``cases``      the cases of one target, one after the other
 ``tally``      how they ended, and what was found
 ``limits``     the bounds of a case, and what its ending means
-``targets``    all targets by name, from ``graphs``, ``runs``, ``settings`` and ``commands``
+``targets``    all targets by name, from ``graphs``, ``tables``, ``objects``, ``runs``, ``settings`` and ``commands``
 ``mutations``  what is done to a valid input
 ``valid``      the valid inputs
 ``guided``     bytes chosen by atheris, for those of ``readers``

@@ -18,13 +18,17 @@ from .tally import ENDINGS
 
 #: Targets and their share of the cases.
 SHARES = {
-    "settings": 0.3, "npz": 0.16, "yaml": 0.15, "model": 0.13, "graph": 0.1, "pt": 0.06, "cli": 0.02,
-    "checkpoint": 0.015, "run": 0.01, "fit": 0.002,
+    "settings": 0.2, "npz": 0.12, "yaml": 0.1, "model": 0.1, "graph": 0.08, "pt": 0.05, "cli": 0.02,
+    "checkpoint": 0.015, "run": 0.01, "fit": 0.002, "tables": 0.07, "graphml": 0.05, "objects": 0.08, "shards": 0.05,
+    "weights": 0.05,
 }  # fmt: skip
 #: Targets that atheris goes over as well, and the share of each.
 GUIDED, GUIDED_SHARE = ("npz", "model", "yaml", "checkpoint"), 0.03
 #: Packages that read what is fuzzed, or that fuzz.
-PACKAGES = ("atheris", "click", "hypothesis", "numpy", "PyYAML", "safetensors", "torch", "torch_geometric")
+PACKAGES = (
+    "atheris", "click", "hypothesis", "networkx", "numpy", "pandas", "pyarrow", "PyYAML", "safetensors", "scipy",
+    "torch", "torch_geometric",
+)  # fmt: skip
 
 
 def campaign(cases: int, seed: int) -> dict[str, Any]:

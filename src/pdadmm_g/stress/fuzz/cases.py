@@ -35,6 +35,6 @@ def run_case(name: str, number: int, folder: Path) -> tuple[str, str]:
     ending, what = judge(lambda: TARGETS[name](random.Random(f"{name} {number}"), folder))
     if ending == "refused" and name in READERS:
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-        if left := [file for file in files if file.endswith((".tmp", "again.yaml", ".csv"))]:
+        if left := [file for file in files if file.endswith((".tmp", "again.yaml", "predictions.csv"))]:
             return "violation", f"refused, but left {left}"
     return ending, what

@@ -83,8 +83,10 @@ def fit(rng: random.Random, _: Path) -> None:
 
 def check_data(data: Data) -> None:
     """What every loaded graph promises."""
-    nodes = data.x.shape[0]
-    sound = data.x.ndim == 2 and nodes > 0 and bool(torch.isfinite(data.x.to_dense()).all())
+    nodes = data.num_nodes
+    sound = nodes > 0
+    if data.x is not None:
+        sound &= data.x.ndim == 2 and len(data.x) == nodes and bool(torch.isfinite(data.x.to_dense()).all())
     if data.edge_index is not None and data.edge_index.numel():
         sound &= int(data.edge_index.min()) >= 0 and int(data.edge_index.max()) < nodes
     if data.y is not None:
@@ -129,26 +131,27 @@ def _rewritten_archive(rng: random.Random, content: bytes) -> bytes:
                 match rng.randrange(6):
                     case 0:
                         shape = tuple(rng.choice(NUMBERS) for _ in range(rng.randrange(1, 4)))
-                        member = _npy(repr(shape), rng.choice(("<f4", "<f8", "|b1", "|O", "<U9999999", "|V0")))
+                        member = npy(repr(shape), rng.choice(("<f4", "<f8", "|b1", "|O", "<U9999999", "|V0")))
                     case 1:
-                        member = _npy(rng.choice(("(" * 300, "(1e9,)", "[3]", "None", "(-1,)", "(True,)")), "<f4")
+                        member = npy(rng.choice(("(" * 300, "(1e9,)", "[3]", "None", "(-1,)", "(True,)")), "<f4")
                     case 2:
                         member = mutate_bytes(rng, member)
                     case 3:
-                        member = _npy("(12, 3)", "|O") + b"cos\nsystem\n(S'false'\ntR."
+                        member = npy("(12, 3)", "|O") + b"cos\nsystem\n(S'false'\ntR."
                     case 4:
                         with warnings.catch_warnings():
                             warnings.simplefilter("ignore")
                             archive.writestr(name, member)
                     case 5:
-                        member = _npy(f"({2**22 * rng.randrange(1, 40)},)", "|b1") + bytes(rng.choice((0, 2**25)))
+                        member = npy(f"({2**22 * rng.randrange(1, 40)},)", "|b1") + bytes(rng.choice((0, 2**25)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 archive.writestr(name, member)
     return target.getvalue()
 
 
-def _npy(shape: str, dtype: str) -> bytes:
+def npy(shape: str, dtype: str) -> bytes:
+    """The header of an array, as a file has it."""
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 

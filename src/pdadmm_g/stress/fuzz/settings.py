@@ -48,7 +48,9 @@ def any_yaml(rng: random.Random) -> str:
         name = rng.choice(setting_names())
         return f"{name}: 3\n{name}: 4\n"
     if kind == 3:
-        return "layers: &a\n  - *a\n" if rng.random() < 0.5 else "<<: {layers: 3}\n<<: 4\n"
+        merges = [f"x{b}: &{b} {{<<: [{', '.join(['*' + a] * 9)}]}}\n" for a, b in itertools.pairwise("abcdefghij")]
+        bomb = "xa: &a {layers: 3}\n" + "".join(merges)
+        return rng.choice(("layers: &a\n  - *a\n", "<<: {layers: 3}\n<<: 4\n", bomb))
     names = [rng.choice(setting_names()) for _ in range(rng.randrange(1, 5))]
     text = yaml.safe_dump({name: any_value(rng) for name in names}, allow_unicode=rng.random() < 0.5)
     if kind == 4:

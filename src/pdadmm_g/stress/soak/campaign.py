@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from .cases import DISTURBANCES, draw
+from .cases import FAULTS, draw
 from .trial import Outcome, Trial
 
 
@@ -36,11 +36,11 @@ def soak(runs: int, seed: int, jobs: int, on_run: Callable[[Outcome], None] | No
 
 
 def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Counts by kind of disturbance, workers, shards and quantization, and every failure with its seed."""
-    dealt = [blow for outcome in outcomes for blow in outcome.dealt]
+    """Counts by kind of fault, workers, shards, data and quantization, and every failure with its seed."""
+    caused = [fault for outcome in outcomes for fault in outcome.caused]
     cases = [outcome.case for outcome in outcomes]
-    workers = Counter(count for case in cases for count in (*(blow.workers for blow in case.blows), case.workers))
-    shards = Counter(count for case in cases for count in (*(blow.shards for blow in case.blows), case.shards))
+    workers = Counter(count for case in cases for count in (*(fault.workers for fault in case.faults), case.workers))
+    shards = Counter(count for case in cases for count in (*(fault.shards for fault in case.faults), case.shards))
     quantized = Counter(
         f"{case.settings['quantize']} {case.settings['bits']} bits" if "bits" in case.settings else "none"
         for case in cases
@@ -51,17 +51,20 @@ def summarize(outcomes: list[Outcome]) -> dict[str, Any]:
             {"seed": outcome.case.seed, "message": outcome.failure} for outcome in outcomes if outcome.failure
         ],
         "attempts": sum(outcome.attempts for outcome in outcomes),
-        "disturbances": len(dealt),
-        "share_in_mid_training": round(sum(middle for _, middle in dealt) / max(len(dealt), 1), 3),
-        "by_disturbance": {
+        "faults": len(caused),
+        "share_in_mid_training": round(sum(middle for _, middle in caused) / max(len(caused), 1), 3),
+        "by_fault": {
             kind: {
-                "dealt": sum(name == kind for name, _ in dealt),
-                "in_mid_training": sum(middle for name, middle in dealt if name == kind),
+                "caused": sum(name == kind for name, _ in caused),
+                "in_mid_training": sum(middle for name, middle in caused if name == kind),
             }
-            for kind in DISTURBANCES
+            for kind in FAULTS
         },
         "by_workers": dict(sorted(workers.items())),
         "by_shards": dict(sorted(shards.items())),
         "shards_changed": sum(not case.exact for case in cases),
+        "by_dataset": dict(sorted(Counter(case.settings["dataset"] for case in cases).items())),
+        "with_unlabelled": sum(case.settings.get("unlabelled", 0) > 0 for case in cases),
+        "with_class_weights": sum("class-weight" in case.settings for case in cases),
         "by_quantization": dict(sorted(quantized.items())),
     }

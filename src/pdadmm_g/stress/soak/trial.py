@@ -23,10 +23,10 @@ from ...runs.folder import RunFolder
 from ...status import Status
 from ...training import checkpoint
 from ...training.records import is_task
-from .cases import DISTURBANCES, Blow, Case, write_graph
+from .cases import FAULTS, GRAPH, SHARDED, WEIGHTED, Case, Fault, write_data
 from .processes import MARK, kill_marked, listens, marked_processes, send
 
-#: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a blow.
+#: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a fault.
 ATTEMPT_SECONDS, GONE_SECONDS = 300.0, 45.0
 #: Where the number of shards has changed on the way, the weights may differ by so many times what two undisturbed runs
 #: on two of these numbers do, or at least by this. How far rounding carries, up to 1e-3, is a matter of the settings.
@@ -43,7 +43,7 @@ SIGNALS = {
 }
 
 
-class Fault(Exception):
+class Failure(Exception):
     """What went wrong in a run, in one line."""
 
 
@@ -53,8 +53,8 @@ class Outcome:
 
     case: Case
     failure: str | None = None
-    #: For each blow that was dealt: its kind and whether it came in the middle of training.
-    dealt: list[tuple[str, bool]] = field(default_factory=list)
+    #: For each fault that was caused: its kind and whether it came in the middle of training.
+    caused: list[tuple[str, bool]] = field(default_factory=list)
     attempts: int = 0
 
 
@@ -73,11 +73,12 @@ class Trial:
         """The undisturbed run, then the disturbed one, and what became of it."""
         self.folder.mkdir()
         (self.folder / "tmp").mkdir()
-        write_graph(self.folder / "graph.npz")
+        if (name := self.case.settings["dataset"]) in (GRAPH, WEIGHTED, SHARDED):
+            write_data(name, self.folder)
         try:
             self._carry_out()
-        except Fault as fault:
-            self.outcome.failure = str(fault)
+        except Failure as failure:
+            self.outcome.failure = str(failure)
         finally:
             kill_marked(self.mark)
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -86,11 +87,11 @@ class Trial:
     def _carry_out(self) -> None:
         reference = self._undisturbed(self.case.shards)
         self.epochs = len(_metrics(reference))
-        for blow in self.case.blows:
-            code = self._attempt(self.run.path, blow.workers, blow.shards, blow)
+        for fault in self.case.faults:
+            code = self._attempt(self.run.path, fault.workers, fault.shards, fault)
             if code in (0, 3):
                 break
-            self._check_remains(blow, code)
+            self._check_remains(fault, code)
         else:
             code = self._attempt(self.run.path, self.case.workers, self.case.shards, None)
         expected, found = RunFolder(reference).status, self.run.status
@@ -102,7 +103,7 @@ class Trial:
             _require(models[0] == models[1], "the weights differ from the undisturbed run's")
         else:
             _require(len(_metrics(self.run.path)) == self.epochs, "it took another number of epochs")
-            others = next(blow.shards for blow in self.case.blows if blow.shards != self.case.shards)
+            others = next(fault.shards for fault in self.case.faults if fault.shards != self.case.shards)
             usual = max(LEAST, _distance(self._undisturbed(others), reference))
             distance = _distance(self.run.path, reference)
             _require(distance < MANY * usual, f"the weights differ by {distance:.1e}, undisturbed by {usual:.1e}")
@@ -118,9 +119,9 @@ class Trial:
         _require(code in (0, 3), f"the undisturbed run ended with exit code {code}: {self._last_words()}")
         return out
 
-    def _attempt(self, out: Path, workers: int, shards: int, blow: Blow | None) -> int:
-        """Start or resume the run, deal the blow, wait for every process to end; the exit code."""
-        stopping = blow is not None and blow.kind == "stop worker"
+    def _attempt(self, out: Path, workers: int, shards: int, fault: Fault | None) -> int:
+        """Start or resume the run, cause the fault, wait for every process to end; the exit code."""
+        stopping = fault is not None and fault.kind == "stop worker"
         settings = self.case.settings | {
             "out": str(out),
             "workers": workers,
@@ -142,22 +143,22 @@ class Trial:
             )  # fmt: skip
         started = time.monotonic()
         checkpoint_before = None
-        if blow is not None:
-            checkpoint_before = self._strike(process, blow)
+        if fault is not None:
+            checkpoint_before = self._cause(process, fault)
         elapsed = time.monotonic() - started
-        limit = ATTEMPT_SECONDS - elapsed if blow is None else GONE_SECONDS + STOP_TIMEOUT
+        limit = ATTEMPT_SECONDS - elapsed if fault is None else GONE_SECONDS + STOP_TIMEOUT
         self._wait(lambda: process.poll() is not None, limit, "the command did not end")
         self._wait(lambda: not any(marked_processes(self.mark)), GONE_SECONDS, "processes were left behind")
         if checkpoint_before is not None:
             self._check_checkpoint(checkpoint_before)
         return process.returncode
 
-    def _strike(self, process: subprocess.Popen[bytes], blow: Blow) -> int | None:
-        """Deal the blow when its moment has come; the epoch of the checkpoint that was there, if one was."""
+    def _cause(self, process: subprocess.Popen[bytes], fault: Fault) -> int | None:
+        """Cause the fault when its moment has come; the epoch of the checkpoint that was there, if one was."""
         started, wall = time.monotonic(), time.time()
         metrics = self.run.path / "metrics.jsonl"
         done = _newest_checkpoint(self.run.checkpoints) or 0
-        moment = done + blow.share * (self.epochs - done)
+        moment = done + fault.share * (self.epochs - done)
         target: list[int] = []
 
         def progress() -> int:
@@ -167,28 +168,28 @@ class Trial:
         def due() -> bool:
             if process.poll() is not None:
                 return True
-            if progress() <= moment if blow.delay is None else time.monotonic() - started < blow.delay:
+            if progress() <= moment if fault.delay is None else time.monotonic() - started < fault.delay:
                 return False
-            if "parent" not in blow.kind:
-                target[:] = self._worker(blow.victim)
-            elif blow.kind == "kill parent" or listens(process.pid, SIGNALS[blow.kind]):
+            if "parent" not in fault.kind:
+                target[:] = self._worker(fault.victim)
+            elif fault.kind == "kill parent" or listens(process.pid, SIGNALS[fault.kind]):
                 target[:] = [process.pid]
             return bool(target)
 
         self._wait(due, ATTEMPT_SECONDS, "the run made no progress")
         before = _newest_checkpoint(self.run.checkpoints)
         epochs = progress()
-        if target and process.poll() is None and send(target[0], SIGNALS[blow.kind]):
-            self.outcome.dealt.append((blow.kind, 0 < epochs < self.epochs))
+        if target and process.poll() is None and send(target[0], SIGNALS[fault.kind]):
+            self.outcome.caused.append((fault.kind, 0 < epochs < self.epochs))
         return before
 
     def _worker(self, rank: int) -> list[int]:
         return [pid for pid, environment in marked_processes(self.mark) if environment.get("RANK") == str(rank)]
 
-    def _check_remains(self, blow: Blow, code: int) -> None:
+    def _check_remains(self, fault: Fault, code: int) -> None:
         """The exit code says what happened, and an interrupted run has a model."""
-        expected = DISTURBANCES[blow.kind]
-        _require(code == expected, f"exit code {code} after {blow.kind}, expected {expected}: {self._last_words()}")
+        expected = FAULTS[fault.kind]
+        _require(code == expected, f"exit code {code} after {fault.kind}, expected {expected}: {self._last_words()}")
         if expected == 130 and self.run.finished:
             fitting = self.run.status == Status.INTERRUPTED.name or self.run.unscored  # interrupted while it is scored
             _require(fitting, f"interrupted run ended as {self.run.status}")
@@ -206,13 +207,13 @@ class Trial:
             for index in range(saved.meta.depth):
                 saved.layer(index, torch.empty(0))
         except InputError as error:
-            raise Fault(str(error)) from None
+            raise Failure(str(error)) from None
 
     def _wait(self, condition: Callable[[], bool], seconds: float, message: str) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.stop.is_set():
-                raise Fault("the soak was interrupted")
+                raise Failure("the soak was interrupted")
             _require(time.monotonic() < deadline, f"{message} within {seconds:.0f} s: {self._last_words()}")
             time.sleep(0.002)
 
@@ -232,7 +233,7 @@ def _distance(folder: Path, other: Path) -> float:
 
 def _require(holds: bool, message: str) -> None:
     if not holds:
-        raise Fault(message)
+        raise Failure(message)
 
 
 def _count_epochs(path: Path, since: float) -> int:
