@@ -210,6 +210,10 @@ REFUSED = {
         lambda g: as_graph(node_table(g).assign(name="x y"), edge_index=edge_table(g)),
         "nodes: column 'name' must be numbers",
     ),
+    "column twice": (
+        lambda g: as_graph(pd.concat([node_table(g), node_table(g)[["feature 3"]]], axis=1), edge_table(g)),
+        "nodes: column 'feature 3' is there twice",
+    ),
     "split": (lambda g: as_graph(node_table(g).assign(split="all"), edge_index=edge_table(g)), "'split' has 'all'"),
     "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all numbers, got both"),
     "fractions": (lambda g: as_graph(g.x, [0.5, 1.0] * 10, [[0], [1]]), "must be whole numbers or text, got 0.5"),
@@ -224,6 +228,13 @@ def test_what_cannot_be_meant_is_refused(tiny_graph: Data, name: str) -> None:
     call, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         call(tiny_graph)
+
+
+def test_a_feature_may_be_called_x() -> None:
+    """A column x of lists is all features; one of numbers is a feature like any other."""
+    nodes = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    graph = as_graph(nodes, pd.DataFrame({"source": [0], "target": [1]}))
+    assert (graph.x.tolist(), graph.feature_names) == ([[1, 3], [2, 4]], ("x", "y"))
 
 
 def test_a_networkx_graph_keeps_its_direction() -> None:

@@ -296,11 +296,13 @@ def is_table(value: Any) -> bool:
 
 def node_columns(table: Any) -> dict[str, Any]:
     """The columns of a pandas table of nodes, features as one matrix ``x``."""
-    names = [str(name) for name in table.columns]
+    twice = table.columns[table.columns.duplicated()]
+    if len(twice):
+        raise InputError(f"nodes: column {twice[0]!r} is there twice: give each its own name")
     columns = {name: table[name].to_numpy() for name in table.columns if name in KNOWN}
     columns.setdefault("id", table.index.to_numpy())
     features = [name for name in table.columns if name not in KNOWN]
-    if "x" in names:
+    if "x" in features and table["x"].dtype.kind not in "biuf":
         columns["x"] = as_matrix([np.asarray(row) for row in table["x"]], "nodes: column 'x'")
     elif features:
         for name in features:
