@@ -18,13 +18,13 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
     It replaces a finished run, as a file of that name would be replaced.
     """
     folder = RunFolder(path)
-    # Python does not know where its data come from.
-    config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
-    summary = summarize(classifier, config)
-    if data is not None:
-        summary |= figures(classifier, check_graph(data))
     with folder.held():
         folder.check_replaceable()
+        # Python does not know where its data come from.
+        config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
+        summary = summarize(classifier, config)
+        if data is not None:
+            summary |= figures(classifier, check_graph(data))
         folder.start(config, classifier.history_)
         folder.keep(classifier, summary)
         folder.finish(summary)
