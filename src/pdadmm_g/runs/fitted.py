@@ -20,13 +20,13 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
     """
     folder = RunFolder(path)
     graph = None if data is None else check_graph(graph_alone(data, "data"))
-    # Python does not know where its data come from.
-    config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
-    summary = summarize(classifier, config)
-    if graph is not None:
-        summary |= figures(classifier, graph)
     with folder.held():
         folder.check_replaceable()
+        # Python does not know where its data come from.
+        config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
+        summary = summarize(classifier, config)
+        if graph is not None:
+            summary |= figures(classifier, graph)
         folder.start(config, classifier.history_)
         folder.keep(classifier, summary)
         folder.finish(summary)

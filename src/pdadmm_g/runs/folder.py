@@ -251,7 +251,17 @@ class RunFolder:
                 self.append(record)
 
     def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
-        """Write the model and what is known of it before it is scored: from here on no training can be lost."""
+        """Write the model and what is known of it before it is scored: from here on no training can be lost.
+
+        An interrupt is heard when all is written.
+        """
+        try:
+            self._keep(classifier, summary)
+        except KeyboardInterrupt:
+            self._keep(classifier, summary)
+            raise
+
+    def _keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
         self._complete(classifier.history_)
         classifier.save(self.model)
         write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
