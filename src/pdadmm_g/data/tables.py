@@ -46,9 +46,9 @@ def check_block(x: Array, first: int, culprit: str) -> Array:
     """Features of consecutive nodes from ``first`` on, as float32, or an :class:`InputError`."""
     if x.dtype.kind not in "biuf":
         raise InputError(f"{culprit}: features must be real numbers, not {x.dtype}")
-    # In double precision: the smallest integer has no absolute value of its kind.
-    wide = x.astype(np.float64) if x.dtype.kind in "iu" else x
-    largest = np.abs(wide).max(1) if x.dtype.kind == "f" or x.dtype.itemsize == 8 else np.zeros(1)
+    # Of whole numbers only those of 64 bits reach the limit; the smallest has no absolute value of its kind.
+    wide = x.astype(np.float64) if x.dtype.kind in "iu" and x.dtype.itemsize == 8 else x
+    largest = np.abs(wide).max(1) if wide.dtype.kind == "f" else np.zeros(1)
     if not bool((largest <= LARGEST).all()):
         bad = np.flatnonzero(~np.isfinite(largest))
         if len(bad):
