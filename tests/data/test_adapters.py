@@ -248,3 +248,17 @@ def test_a_networkx_graph_keeps_its_direction() -> None:
     numbers.add_node("r", size=1.0)
     with pytest.raises(InputError, match="node 'r' has no 'height', which is a feature of others"):
         as_graph(numbers)
+
+
+@pytest.mark.parametrize("odd", [[1, 2], {"a": 1}], ids=["list", "dict"])
+def test_labels_and_ids_that_are_neither_text_nor_numbers(odd: Any) -> None:
+    x, edges = np.eye(3), np.array([[0, 1], [1, 2]])
+    with pytest.raises(InputError, match="must be"):
+        as_graph(x, [0, 1, odd], edges)
+    with pytest.raises(InputError, match="must be"):
+        as_graph(x, ["a", None, odd], edges)
+    table = pd.DataFrame(x, columns=list("abc"))
+    with pytest.raises(InputError, match="must be"):
+        as_graph(table, [0, 1, odd], edges)
+    with pytest.raises(InputError, match="must be text or numbers"):
+        as_graph(table.assign(id=["a", "b", odd]), [0, 1, 0], pd.DataFrame({"source": ["a"], "target": ["b"]}))

@@ -13,7 +13,7 @@ import copy
 import numbers
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, cast
 
@@ -68,7 +68,7 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
     if is_table(X) or is_table(edge_index):
         nodes = node_columns(X) if is_table(X) else {"x": X}
         if y is not None:
-            nodes["label"] = np.asarray(y)
+            nodes["label"] = y if isinstance(y, list | tuple) else np.asarray(y)
         edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
         return graph_of_columns(nodes, edges, edge_weight=edge_weight)
     return _from_matrix(X, y, edge_index, edge_weight)
@@ -386,6 +386,9 @@ def _checked_ids(ids: Array, culprit: str) -> Array:
     if missing is not None:
         raise InputError(f"{culprit} has none in {row_name(missing)}")
     values = ids.tolist()
+    odd = next((value for value in values if not isinstance(value, Hashable)), None)
+    if odd is not None:
+        raise InputError(f"{culprit} must be text or numbers, got {odd!r:.60}")
     if len(set(values)) < len(values):
         twice = next(value for value, times in Counter(values).items() if times > 1)
         raise InputError(f"{culprit} names node {twice!r} twice")
@@ -454,7 +457,7 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     """
     if isinstance(y, Tensor):
         return y, None
-    array = y if isinstance(y, np.ndarray) else object_array(list(y)) if _is_ragged(y) else np.asarray(y)
+    array = y if isinstance(y, np.ndarray) else _label_array(y)
     if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim == 2):
         return as_tensor(array, f"{culprit} must be numbers"), None
     if array.ndim == 2 and array.shape[1] == 1:
@@ -477,6 +480,9 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     kinds = {isinstance(value, str) for value in known}
     if len(kinds) > 1:
         raise InputError(f"{culprit} must be all text or all numbers, got both")
+    odd = next((value for value in known if not isinstance(value, str | numbers.Real)), None)
+    if odd is not None:
+        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}")
     names, codes[~missing] = np.unique(np.array(known), return_inverse=True)
     return torch.from_numpy(codes), names
 
@@ -490,8 +496,14 @@ def object_array(values: Sequence[Any]) -> Array:
     return np.array(values) if kinds in ({int}, {str}, {bool}) else array
 
 
-def _is_ragged(y: Any) -> bool:
-    return isinstance(y, list | tuple) and any(value is None or isinstance(value, str) for value in y)
+def _label_array(y: Any) -> Array:
+    """Labels as an array; one value an entry where they are of several kinds."""
+    if isinstance(y, list | tuple) and any(value is None or isinstance(value, str) for value in y):
+        return object_array(y)
+    try:
+        return np.asarray(y)
+    except ValueError:  # lists of several lengths
+        return object_array(list(y))
 
 
 def _is_missing(value: Any) -> bool:
