@@ -63,7 +63,8 @@ NOW = (
     '"weight_decay": 0.1, "unlabelled": 0, "drop_entries": null, "sharpness": null}, "rho": 5.0, "worker_epochs": 5, '
     '"schedule": {"epochs": 5, "start": 5.0, "before": Infinity}, '
     '"best_score": [-Infinity, -Infinity], "best_epoch": 0, "scale": 4.1, "rate": Infinity, "shards": 1, '
-    '"total_epochs": 5, "history_bytes": 2000, "settings": {"stages": [2], "teleport": 0.2}, "data": "digest"}'
+    '"total_epochs": 5, "history_bytes": 2000, "settings": {"stages": [2], "teleport": 0.2}, "data": "digest", '
+    '"reasons": []}'
 )
 #: Before nodes without labels could teach.
 BEFORE = (

@@ -69,7 +69,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("metrics.jsonl", json.dumps(record(-1, 1, 1)), "line 1 is not a record of an epoch"),
         ("summary.json", json.dumps(SUMMARY).replace("0.75", HUGE), "cannot read the summary: a number of 400 digits"),
         ("summary.json", f'{{"status": {DEEP}}}', "cannot read the summary: nested too deeply"),
-        ("config.yaml", "stages: &a [*a]", "setting 'stages' must be a value or a list of numbers"),
+        ("config.yaml", "stages: &a [*a]", "not valid YAML: '*a' stands for another value"),
         ("config.yaml", "stages: [{}]", "setting 'stages' must be a value or a list of numbers"),
         ("config.yaml", "layers: 2026-01-01", "setting 'layers' must be a value or a list of numbers"),
         ("config.yaml", f"seed: 0x{'f' * 5000}", "setting 'seed' must be a value or a list of numbers"),

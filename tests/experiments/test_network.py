@@ -90,10 +90,11 @@ def test_network(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (folder / "figure.png").exists()
     assert out.startswith("| seconds per epoch | chain x shards | MB per epoch | 100 Mbit/s |")
     assert "Error" not in out
-    # The same values travel packed: two messages of 200 x 50 half bytes, and headers.
+    # Two messages of 200 x 50 values, and headers; quantized, what has changed of them, packed.
     rows = Results(folder, "test").rows()
     chain = {row["method"]: row["megabytes"] for row in rows if row.get("workers") == 2 and "megabytes" in row}
-    assert 0.01 <= chain[QUANTIZED] < 0.3 * chain["pdADMM-G"]
+    assert chain["pdADMM-G"] >= 0.08
+    assert 0 < chain[QUANTIZED] < 0.3 * chain["pdADMM-G"]
     # What is there is not measured again.
     monkeypatch.setattr(network, "Network", None)
     monkeypatch.setattr(network, "measure", None)
