@@ -167,11 +167,11 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(RunFolder, "start", plain_start)
         raise KeyboardInterrupt
 
-    for place, (name, blow, epochs) in enumerate(
+    for place, (name, fault, epochs) in enumerate(
         [("append", struck_before, 3), ("append", struck_after, 3), ("start", struck_at_first, 1)]
     ):
         out = tmp_path / str(place)
-        monkeypatch.setattr(RunFolder, name, blow)
+        monkeypatch.setattr(RunFolder, name, fault)
         summary = train_run(config(out))
         assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
         assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))

@@ -163,15 +163,15 @@ def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeyp
 @pytest.mark.parametrize("late", [False, True], ids=["before it is known", "after"])
 def test_an_interrupt_loses_nothing_that_workers_tell(late: bool) -> None:
     notes = deque((0, {"epoch": {"epoch": number}}) for number in (1, 2, 3))
-    history, heard, blows = [], [], [KeyboardInterrupt()]
+    history, heard, interrupts = [], [], [KeyboardInterrupt()]
 
     def on_note(_: int, note: dict[str, Any]) -> object:
-        strikes = note["epoch"]["epoch"] == 2 and blows
+        strikes = note["epoch"]["epoch"] == 2 and interrupts
         if strikes and not late:
-            raise blows.pop()
+            raise interrupts.pop()
         answer = told(note["epoch"], history, heard.append)
         if strikes:
-            raise blows.pop()
+            raise interrupts.pop()
         return answer
 
     with pytest.raises(KeyboardInterrupt):
