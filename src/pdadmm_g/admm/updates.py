@@ -108,8 +108,8 @@ def _p_hessian(W: Tensor, *, nu: float, rho: float) -> Tensor:
 
 
 def p_inverse(W: Tensor, *, nu: float, rho: float) -> Tensor:
-    r""":math:`(\nu W^T W + \rho I)^{-1}`, for :func:`p_preconditioned`."""
-    return _inverse(_cholesky(_p_hessian(W, nu=nu, rho=rho)))
+    r""":math:`(\nu W^T W + \rho I)^{-1}`, for :func:`p_preconditioned`; row by row in memory, as when read."""
+    return _inverse(_cholesky(_p_hessian(W, nu=nu, rho=rho))).contiguous()
 
 
 def p_preconditioned(
@@ -305,14 +305,14 @@ def W_exact(
     decay = W - W0 if mu else None
     if factor.kernel:
         ridge = across(factor.ridge)
-        S = torch.cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.cholesky)
+        S = _cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.cholesky)
         direction = matmul(S.mT, p)
         if decay is not None:
             direction = direction + mu / ridge * decay
         product = torch.addcmul(r, S, ridge / nu if rows.weights is None else ridge / nu / rows.weights, value=-1)
     else:
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
-        direction = torch.cholesky_solve(G.mT, factor.cholesky).mT
+        direction = _cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
     slope, *sums = _totals_with_columns(inner(r, product, rows.weights), found, product, rows)
     descent = nu * slope
@@ -325,7 +325,7 @@ def W_inverse(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matm
     r""":math:`(\nu p^T \mathrm{diag}(w)\, p + ridge I)^{-1}` with the ridge of `gram`, for :func:`W_preconditioned`."""
     factor = gram(p, nu=nu, mu=mu, rows=rows, mm=mm)
     assert not factor.kernel
-    return _inverse(factor.cholesky)
+    return _inverse(factor.cholesky).contiguous()
 
 
 def W_preconditioned(
@@ -400,13 +400,24 @@ def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
     """
     factor = _cholesky(A)
     if B.shape[-2] > (A.shape[-1] if B.is_cuda else max(MANY_ROWS, 4 * A.shape[-1])):
-        return mm(B, torch.cholesky_inverse(factor))
-    return torch.cholesky_solve(B.mT.to(A.dtype), factor).mT
+        return mm(B, _inverse(factor))
+    return _cholesky_solve(B.mT.to(A.dtype), factor).mT
 
 
-def _inverse(cholesky: Tensor) -> Tensor:
-    """The inverse, row by row in memory: the bits of a product depend on it, and so it is read back from a file."""
-    return torch.cholesky_inverse(cholesky).contiguous()
+def _cholesky_solve(B: Tensor, factor: Tensor) -> Tensor:
+    """A^-1 B from the Cholesky factor of A."""
+    if not B.is_cuda:
+        return torch.cholesky_solve(B, factor)
+    # torch.cholesky_solve may look at values on the way, so that no epoch with it could be recorded.
+    half = torch.linalg.solve_triangular(factor, B, upper=False)
+    return torch.linalg.solve_triangular(factor.mT, half, upper=True)
+
+
+def _inverse(factor: Tensor) -> Tensor:
+    """A^-1 from the Cholesky factor of A."""
+    if not factor.is_cuda:
+        return torch.cholesky_inverse(factor)
+    return _cholesky_solve(torch.eye(factor.shape[-1]).to(factor).expand_as(factor), factor)
 
 
 def _cholesky(A: Tensor) -> Tensor:
