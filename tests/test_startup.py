@@ -12,22 +12,14 @@ import torch
 from helpers.commands import save
 from pdadmm_g.data.graph import Graph
 
-#: pandas is hidden, as where it is not installed: where it is, scikit-learn loads it by itself.
 SCRIPT = """
 import sys
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Hidden())
 from pdadmm_g.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit as end:
     assert not end.code, end.code
-heavy = ("torch_geometric", "torch._dynamo", "sympy", "triton", "matplotlib", "networkx", "pyarrow", "sklearn.datasets")
+heavy = "matplotlib networkx pandas pyarrow sklearn sympy torch._dynamo torch_geometric triton".split()
 print("loaded:", *(name for name in heavy if name in sys.modules))
 """
 SETTINGS = ["--unlabelled", "0", "--epochs", "2", "--layers", "2", "--weight-decay", "0.1", "--augment", "average"]
