@@ -21,7 +21,7 @@ from ..engine.plan import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import temporary_folder
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
@@ -122,7 +122,7 @@ def _settled(folder: RunFolder, say: Say | None) -> dict[str, Any]:
     return summary
 
 
-def _summary(classifier: GAMLPClassifier, config: RunConfig, result: dict[str, Any]) -> dict[str, Any]:
+def _summary(classifier: Estimator, config: RunConfig, result: dict[str, Any]) -> dict[str, Any]:
     whole = ShardFolder(config.dataset).whole
     facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
     known = {"confusion": result["confusion"], "data": facts, "processes": result["processes"]}
@@ -156,16 +156,15 @@ def _fit(
     on_epoch: OnEpoch,
     say: Say | None,
     team: Team | None,
-) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
+) -> tuple[Estimator | None, dict[str, Any]]:
     if team is None and config.processes > 1:
         job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
         history = checkpointing.history
         with temporary_folder() as folder:
             run_task(folder, job, config.processes, config, say, on_epoch, history)
             result = json.loads((folder / RESULT).read_text())
-            classifier = GAMLPClassifier.load(folder / MODEL)
-        settings = classifier.get_params() | result["config"]
-        classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
+            classifier = Estimator.load(folder / MODEL)
+        vars(classifier).update(result["config"])
         classifier.config_ = classifier._config()
         training = TrainingResult(
             classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
@@ -183,10 +182,10 @@ def model_config(config: RunConfig) -> ModelConfig:
     return ModelConfig(**config.model_settings())
 
 
-def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
+def classifier_of(found: ShardedResult, config: RunConfig) -> Estimator:
     """The estimator that such a run amounts to."""
     settings = {name: getattr(found.config, name) for name in config.model_settings()}
-    classifier = GAMLPClassifier(**settings, random_state=config.seed)
+    classifier = Estimator(**settings, random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
     classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
@@ -194,9 +193,7 @@ def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
     return _adopted(classifier, config.seed, found.training, found.reasons)
 
 
-def _adopted(
-    classifier: GAMLPClassifier, seed: int, training: TrainingResult, reasons: tuple[str, ...]
-) -> GAMLPClassifier:
+def _adopted(classifier: Estimator, seed: int, training: TrainingResult, reasons: tuple[str, ...]) -> Estimator:
     classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
     classifier.plan_, classifier.choices_ = training.plan.counts, reasons
     classifier.n_iter_, classifier.seed_ = len(training.history), seed
