@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, preload, watch
 from record import write
@@ -33,6 +33,7 @@ from record import write
 #: What is changed: the equations, the engine without what needs a GPU, and the rounds.
 SOURCES = [path for part in ("admm/*.py", "engine/*.py", "training/round*.py") for path in sorted(PACKAGE.glob(part))]
 NEED_A_GPU = ("kernels.py", "cuda_graph.py", "precision.py")
+OF_A_GPU = tuple(f"test_{name}" for name in (*NEED_A_GPU, "gpu.py", "mesh_gpu.py"))
 #: The tests that are asked.
 ASKED = (
     "tests/admm/test_*.py", "tests/engine/test_*.py", "tests/training/test_*.py", "tests/test_digests.py",
@@ -57,6 +58,8 @@ class Mutant:
     text: str = field(repr=False)
     diff: str
     killed_by: str | None = None
+    #: Why no test can notice, as somebody has written into the result.
+    equivalent: str | None = None
     #: Tries that have not ended yet, and whether all tests have passed.
     waiting: int = 0
     survived: bool = False
@@ -92,9 +95,10 @@ def changed(node: ast.AST) -> ast.AST | None:
 def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST, tuple[int, int]]]:
     """Where a node may be changed: its parent, the field and place in it, the node instead, and the lines to reach."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    statements = dict.fromkeys(node for function in functions for part in function.body for node in ast.walk(part))
-    for statement in statements:
-        for parent in _of_the_statement(statement) if isinstance(statement, ast.stmt) else ():
+    every = dict.fromkeys(node for function in functions for part in function.body for node in ast.walk(part))
+    unreachable = {node for branch in every if _needs_a_gpu(branch) for part in branch.body for node in ast.walk(part)}
+    for statement in (node for node in every if isinstance(node, ast.stmt) and node not in unreachable):
+        for parent in _of_the_statement(statement):
             for name, value in ast.iter_fields(parent):
                 for place, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
                     if not isinstance(node, ast.expr):
@@ -104,6 +108,12 @@ def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
                         yield parent, name, place, instead, lines
                     if isinstance(parent, ast.If | ast.IfExp) and name == "test":
                         yield parent, name, place, ast.UnaryOp(ast.Not(), node), lines
+
+
+def _needs_a_gpu(node: ast.AST) -> TypeGuard[ast.If]:
+    """Is it a branch for a GPU alone?"""
+    test = ast.unparse(node.test) if isinstance(node, ast.If) else ""
+    return "cuda" in test and not test.startswith("not ") and "!=" not in test
 
 
 def _of_the_statement(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -225,18 +235,20 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="only modules whose path contains this")
+    parser.add_argument("--tests", nargs="+", default=ASKED, help="files of tests that are asked")
     parser.add_argument("--jobs", type=int, default=1, help="processes of tests at a time")
     parser.add_argument("--map", type=Path, default=ROOT / "build" / "reached.json", help="which test reaches what")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     mutants = draw(arguments.count, arguments.seed, arguments.only)
     if arguments.out.exists():
-        before = {entry["diff"]: entry["killed_by"] for entry in json.loads(arguments.out.read_text())["mutants"]}
+        before = {(entry["name"], entry["diff"]): entry for entry in json.loads(arguments.out.read_text())["mutants"]}
         for mutant in mutants:
-            mutant.killed_by = before.get(mutant.diff)
+            known = before.get((mutant.name, mutant.diff), {})
+            mutant.killed_by, mutant.equivalent = known.get("killed_by"), known.get("equivalent")
     preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        files = [path for part in ASKED for path in sorted(ROOT.glob(part))]
+        files = [path for part in arguments.tests for path in sorted(ROOT.glob(part)) if path.name not in OF_A_GPU]
         tests = watch(files, SOURCES, Path(name, "watch"), arguments.jobs, arguments.map)
         check = Check(mutants, tests, Path(name), lambda: write(arguments.out, figures(mutants)))
         in_parallel(check.waiting, arguments.jobs, check.begin, check.end)
@@ -247,7 +259,8 @@ def main() -> None:
 def figures(mutants: list[Mutant]) -> dict[str, Any]:
     """What is known of the mutants that were tried."""
     tried = [mutant for mutant in mutants if mutant.killed_by is not None or mutant.survived]
-    entries = [{"name": mutant.name, "killed_by": mutant.killed_by, "diff": mutant.diff} for mutant in tried]
+    kept = ("name", "killed_by", "equivalent", "diff")
+    entries = [{name: getattr(mutant, name) for name in kept} for mutant in tried]
     return {"count": len(tried), "killed": sum(not mutant.survived for mutant in tried), "mutants": entries}
 
 
