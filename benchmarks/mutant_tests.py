@@ -140,7 +140,8 @@ class Run:
 
     def _run(self) -> int:
         signal.alarm(COLLECTING)
-        environment = {"PYTHONPATH": str(self.package.parent), "TMPDIR": str(self.out / "tmp"), MARK: str(self.out)}
+        path = os.pathsep.join([str(self.package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"PYTHONPATH": path, "TMPDIR": str(self.out / "tmp"), MARK: str(self.out)}
         if self.watched:
             environment |= {reached.OUT: str(self.out / "reached"), reached.WATCHED: str(self.package)}
         os.environ.update(environment)
