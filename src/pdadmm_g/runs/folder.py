@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -26,6 +27,8 @@ from .tensorboard import ScalarLog
 
 #: The summary of a run whose model is there and has not been scored yet.
 UNSCORED = "unscored.json"
+#: Where a summary says which data were trained on.
+DIGEST = "data_digest"
 MODEL = "model.safetensors"
 FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
 #: There while a command writes to the folder.
@@ -203,8 +206,21 @@ class RunFolder:
         before = self.config()
         if config.epochs > before.epochs:
             return False
+        if self.unscored:  # its data are known by their digest
+            before = dataclasses.replace(before, dataset=config.dataset, edges=config.edges)
         checkpoint.check_same_run(self.path, before, config)
         return True
+
+    def check_data(self, config: RunConfig, summary: dict[str, Any], digest: str) -> None:
+        """Raise unless what is to be scored with are the data that were trained on, perhaps by another name by now."""
+        before = self.config()
+        if (before.dataset, before.edges) == (config.dataset, config.edges):
+            return
+        if summary.get(DIGEST) != digest:
+            raise InputError(f"{config.dataset}: is not what {self.path} was trained on; name those data")
+        text = (self.path / "config.yaml").read_text(encoding="utf-8")
+        chosen = [line for line in text.splitlines(keepends=True) if line.startswith("#")]
+        write_atomically(self.path / "config.yaml", config.to_yaml() + "".join(chosen))
 
     def check_replaceable(self) -> None:
         """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""

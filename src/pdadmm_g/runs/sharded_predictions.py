@@ -15,6 +15,7 @@ import numpy as np
 from ..config import RunConfig
 from ..data.augmentation import GraphAugment
 from ..data.checks import MASKS, check_kind
+from ..data.feature_names import order
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
@@ -109,6 +110,9 @@ def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Estimator, Part
     if whole.features != classifier.n_features_in_:
         expected = f"the model was trained with {classifier.n_features_in_}"
         raise InputError(f"{job['dataset']} has {whole.features} features, {expected}")
+    if order(whole.feature_names, getattr(classifier, "feature_names_in_", None)) is not None:
+        why = "the features stand in another order than those of the model"
+        raise InputError(f"{job['dataset']}: {why}: make the folder anew in its order")
     augment = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
     sharded, figures = augmented(team, part, augment, say)
     assert part is not None
