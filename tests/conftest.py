@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Tests are imported one by one, so what they share is found like any other package.
@@ -19,6 +19,7 @@ if not torch.cuda.is_available():
 import pytest
 from hypothesis import settings
 
+from helpers import warm
 from helpers.commands import save
 from helpers.faults import config
 from pdadmm_g.admm.activations import ACTIVATIONS
@@ -157,3 +158,22 @@ def data_root() -> Path:
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Processed benchmarks go to a folder of this test session."""
     os.environ["PDADMM_G_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_processes(private_cache: None) -> Iterator[None]:
+    """Programs that import torch are forked from a process that has."""
+    if sys.platform != "linux":
+        yield
+        return
+    server = warm.install()
+    yield
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    """Programs are executed, as users start them."""
+    with warm.paused():
+        yield

@@ -93,8 +93,8 @@ def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def wake() -> None:
-        for line in descendants(tmp_path):
-            os.kill(int(line.split()[0]), signal.SIGCONT)
+        for pid in descendants(tmp_path):
+            os.kill(pid, signal.SIGCONT)
 
     def interrupt(record) -> None:
         epochs.append(record["epoch"])
