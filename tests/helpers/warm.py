@@ -1,6 +1,6 @@
 """Python processes that begin with torch in them, forked from one that has it: most tests take less than its import.
 
-``install`` changes what ``subprocess`` does in this process with the commands of ``_is_warm``, here and in what they
+``installed`` changes what ``subprocess`` does in this process with the commands of ``_is_warm``, here and in what they
 start themselves. All else about such a process is as if it had been executed: its parent, its files, its environment,
 its folder, its session, its exit code. What was in memory when it was forked is what ``PRELOADED`` names; where that
 matters, tests say ``afresh``.
@@ -37,15 +37,19 @@ _FORK_EXEC = _posixsubprocess.fork_exec
 
 
 class Server:
-    """A child of this process that forks when it is asked to, and what it was told at its start."""
+    """A child of this process that forks when it is asked to, from the first time on that it is."""
 
     def __init__(self) -> None:
+        self.early, self.network = _early(os.environ), _network()
+        self.requests: socket.socket | None = None
+        self.lock = threading.Lock()
+
+    def begin(self) -> socket.socket:
+        """Be ready for a child that serves, whose end of the requests this is."""
         # What the server forks twice has lost its parent; then it is a child of this process.
         ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1)
-        self.requests, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.early = _early(os.environ)
-        self.network = _network()
-        self.lock = threading.Lock()
+        self.requests, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return end
 
     def start(self, *args: object) -> int:
         """As ``_fork_exec`` of the standard library, whose arguments these are."""
@@ -60,23 +64,37 @@ class Server:
         request = [words[1:], os.fsdecode(folder or Path.cwd()), variables, bool(session)]
         ends = [fd if fd != -1 else standard for standard, fd in enumerate((args[6], args[9], args[11]))]
         with self.lock:
+            if self.requests is None:
+                self._execute()
             socket.send_fds(self.requests, [json.dumps(request).encode()], ends)
             return int(self.requests.recv(32))
 
     def _differs(self, variables: dict[str, str]) -> bool:
         return _early(variables) != self.early or _network() != self.network
 
+    def _execute(self) -> None:
+        with self.begin() as end:
+            number = end.fileno()
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, str(number)], pass_fds=[number], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )  # fmt: skip
 
-def install() -> subprocess.Popen[bytes]:
-    """From now on, start the programs that ``_is_warm`` names by forking."""
+    def end(self) -> None:
+        """It ends where nobody can ask any more."""
+        if self.requests is not None:
+            self.requests.close()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Within, programs that ``_is_warm`` names are forked."""
     server = Server()
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(server.end.fileno())], pass_fds=[server.end.fileno()],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    server.end.close()
     setattr(*_PLACE, server.start)
-    return process
+    yield
+    setattr(*_PLACE, _FORK_EXEC)
+    server.end()
 
 
 @contextlib.contextmanager
@@ -169,13 +187,14 @@ def become(fds: list[int], words: list[str], folder: str, variables: dict[str, s
 def _serve_myself(fds: list[int]) -> None:
     """Have a server of one's own, which must be forked as long as there is one thread."""
     server = Server()
+    end = server.begin()
     if os.fork() == 0:
-        server.requests.close()
         for fd in fds:
             os.close(fd)
-        serve(server.end)
+        server.requests.close()
+        serve(end)
         sys.exit()
-    server.end.close()
+    end.close()
     setattr(*_PLACE, server.start)
 
 

@@ -122,6 +122,7 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("afresh")
 def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_path: Path, whole: GAMLPClassifier):
     def stop(record: dict) -> None:
         if record["epoch"] == 8:
