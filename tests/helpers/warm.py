@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from pathlib import Path
 PRELOADED = ["torch.distributed", "pdadmm_g.training.fit", "pdadmm_g.runs.train_run", "pdadmm_g.cli.train"]
 #: Programs that start others of these.
 PARENTS = ("torch.distributed.run", "pdadmm_g")
-PROGRAMS = (*PARENTS, "pdadmm_g.training.worker_process", "pdadmm_g.runs.sharded_process")
 #: How the names of variables begin that are read when Python and libraries are loaded, or from outside.
 READ_EARLY = ("PYTHON", "MKL_", "ATEN_", "TRITON_", "PDADMM_G_SOAK")
 _SUBREAPER = 36
@@ -107,12 +107,12 @@ def paused() -> Iterator[None]:
 
 
 def _is_warm(words: list[str]) -> bool:
-    """A script in a file, or one of ``PROGRAMS``, for this interpreter without options but -u."""
+    """A script in a file, a module of ours or torchrun, for this interpreter without options but -u."""
     if words[0] != sys.executable or len(words) < 2:
         return False
     rest = words[2:] if words[1] == "-u" else words[1:]
     if rest[0] == "-m":
-        return rest[1] in PROGRAMS
+        return rest[1] in PARENTS or rest[1].startswith("pdadmm_g.")
     return rest[0].endswith(".py") and Path(rest[0]).resolve() != Path(__file__).resolve()
 
 
@@ -143,10 +143,13 @@ def serve(requests: socket.socket) -> None:
             for fd in (reading, *fds):
                 os.close(fd)
             continue
+        between = os.getpid()
         pid = os.fork()
         if pid:
             os.write(writing, str(pid).encode())
             os._exit(0)
+        while os.getppid() == between:
+            time.sleep(0.001)
         for end in (requests.fileno(), reading, writing):
             os.close(end)
         requests.detach()
