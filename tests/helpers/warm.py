@@ -40,7 +40,7 @@ class Server:
     """A child of this process that forks when it is asked to, from the first time on that it is."""
 
     def __init__(self) -> None:
-        self.early, self.network = _early(os.environ), _network()
+        self.early, self.inherited = _early(os.environ), _inherited()
         self.requests: socket.socket | None = None
         self.lock = threading.Lock()
 
@@ -70,7 +70,7 @@ class Server:
             return int(self.requests.recv(32))
 
     def _differs(self, variables: dict[str, str]) -> bool:
-        return _early(variables) != self.early or _network() != self.network
+        return _early(variables) != self.early or _inherited() != self.inherited
 
     def _execute(self) -> None:
         with self.begin() as end:
@@ -120,8 +120,10 @@ def _early(variables: dict[str, str] | os._Environ[str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(READ_EARLY)}
 
 
-def _network() -> str:
-    return str(Path("/proc/thread-self/ns/net").readlink())
+def _inherited() -> tuple[str, str, set[int]]:
+    """What else an executed process would have of this one: network, limits (of a file's size, say), cores."""
+    thread = Path("/proc/thread-self")
+    return str((thread / "ns/net").readlink()), (thread / "limits").read_text(), os.sched_getaffinity(0)
 
 
 # ----------------------------------------------------------------------------------------------------- in the server
