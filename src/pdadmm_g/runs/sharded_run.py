@@ -69,9 +69,8 @@ def train_sharded_run(
             if team is None or team.rank == 0:
                 stack.enter_context(folder.held())
                 folder.check_free(config, overwrite=overwrite, resume=resume)
-            return (
-                None if resume and not overwrite and folder.settled(config) else _begun(config, folder, resume=resume)
-            )
+            done = resume and not overwrite and folder.settled(config)
+            return None if done else _begun(config, folder, resume=resume)
 
         checkpointing = begin() if team is None else agreed(team, begin)
         if checkpointing is None:
