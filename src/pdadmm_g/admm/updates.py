@@ -417,7 +417,8 @@ def _inverse(factor: Tensor) -> Tensor:
     """A^-1 from the Cholesky factor of A."""
     if not factor.is_cuda:
         return torch.cholesky_inverse(factor)
-    return _cholesky_solve(torch.eye(factor.shape[-1]).to(factor).expand_as(factor), factor)
+    one = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return _cholesky_solve(one.expand_as(factor), factor)
 
 
 def _cholesky(A: Tensor) -> Tensor:

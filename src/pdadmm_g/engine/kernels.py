@@ -73,7 +73,7 @@ def _multiples(levels: Delta | None) -> tuple[float, float, float]:
 
 
 def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
-    return length if isinstance(length, Tensor) else like.new_tensor(length)
+    return length if isinstance(length, Tensor) else like.new_full((), length)
 
 
 def _in_order(weights: Tensor | None) -> Tensor | None:
