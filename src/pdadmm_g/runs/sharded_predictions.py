@@ -21,7 +21,7 @@ from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import temporary_folder, write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
@@ -101,11 +101,9 @@ def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None)
     return None if team.rank > 0 else found._asdict() | {"processes": everyone}
 
 
-def _applied(
-    job: dict[str, Any], team: Team, say: Say
-) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
+def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Estimator, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features."""
-    classifier = agreed(team, lambda: GAMLPClassifier.load(job["model"]))
+    classifier = agreed(team, lambda: Estimator.load(job["model"]))
     whole, part = open_part(job["dataset"], team)
     if isinstance(classifier.model_, GCN):
         raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
@@ -137,7 +135,7 @@ def _begin(out: Path, team: Team) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+def _write(out: Path, classifier: Estimator, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
     """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
 
     def blocks() -> Iterator[Predictions]:

@@ -22,7 +22,7 @@ from ..engine.plan import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import temporary_folder
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
@@ -69,9 +69,8 @@ def train_sharded_run(
             if team is None or team.rank == 0:
                 stack.enter_context(folder.held())
                 folder.check_free(config, overwrite=overwrite, resume=resume)
-            return (
-                None if resume and not overwrite and folder.settled(config) else _begun(config, folder, resume=resume)
-            )
+            done = resume and not overwrite and folder.settled(config)
+            return None if done else _begun(config, folder, resume=resume)
 
         checkpointing = begin() if team is None else agreed(team, begin)
         if checkpointing is None:
@@ -83,7 +82,7 @@ def train_sharded_run(
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
-        def keep(classifier: GAMLPClassifier) -> None:
+        def keep(classifier: Estimator) -> None:
             if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
                 folder.start(config, checkpointing.history)
             folder.keep(classifier, _summary(classifier, config))
@@ -137,7 +136,7 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say | None, team: Team |
     return summary
 
 
-def _summary(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
+def _summary(classifier: Estimator, config: RunConfig) -> dict[str, Any]:
     """What is known before it is scored."""
     whole = ShardFolder(config.dataset).whole
     facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
@@ -176,15 +175,15 @@ def _fit(
     on_epoch: OnEpoch,
     say: Say | None,
     team: Team | None,
-    keep: Callable[[GAMLPClassifier], None],
-) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
+    keep: Callable[[Estimator], None],
+) -> tuple[Estimator | None, dict[str, Any]]:
     """Train, ``keep`` the model, score it; the model and what is known of it, nothing where this is not the first."""
     if team is None and config.processes > 1:
         job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
         history = checkpointing.history
         with temporary_folder() as folder:
 
-            def found_there() -> tuple[GAMLPClassifier, dict[str, Any]]:
+            def found_there() -> tuple[Estimator, dict[str, Any]]:
                 result = json.loads((folder / RESULT).read_text())
                 return _loaded(folder / MODEL, result, config.seed, history), result
 
@@ -200,11 +199,10 @@ def _fit(
     return (None, {}) if found is None else (classifier_of(found, config), plain(found))
 
 
-def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> GAMLPClassifier:
+def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> Estimator:
     """The estimator that the processes have left in a file, with what they tell of it."""
-    classifier = GAMLPClassifier.load(model)
-    settings = classifier.get_params() | result["config"]
-    classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
+    classifier = Estimator.load(model)
+    vars(classifier).update(result["config"])
     classifier.config_ = classifier._config()
     training = TrainingResult(
         classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
@@ -217,10 +215,10 @@ def model_config(config: RunConfig) -> ModelConfig:
     return ModelConfig(**config.model_settings())
 
 
-def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
+def classifier_of(found: ShardedResult, config: RunConfig) -> Estimator:
     """The estimator that such a run amounts to."""
     settings = {name: getattr(found.config, name) for name in config.model_settings()}
-    classifier = GAMLPClassifier(**settings, random_state=config.seed)
+    classifier = Estimator(**settings, random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
     classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
@@ -229,9 +227,7 @@ def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
     return _adopted(classifier, config.seed, found.training, found.reasons)
 
 
-def _adopted(
-    classifier: GAMLPClassifier, seed: int, training: TrainingResult, reasons: tuple[str, ...]
-) -> GAMLPClassifier:
+def _adopted(classifier: Estimator, seed: int, training: TrainingResult, reasons: tuple[str, ...]) -> Estimator:
     classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
     classifier.plan_, classifier.choices_ = training.plan.counts, reasons
     classifier.n_iter_, classifier.seed_ = len(training.history), seed

@@ -17,7 +17,7 @@ from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
-from ..estimator import GAMLPClassifier, warm_start
+from ..estimator import Estimator, warm_start
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
@@ -90,7 +90,7 @@ def train_run(
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
-        classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
+        classifier = Estimator(**config.model_settings(), random_state=config.seed)
         try:
             classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
@@ -107,7 +107,7 @@ def train_run(
     return summary
 
 
-def _scores(classifier: GAMLPClassifier, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
+def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     """What the model in the folder is worth. It is there already: whatever happens here, it can be used and scored."""
     try:
         with task("evaluating"):
