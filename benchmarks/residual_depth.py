@@ -182,31 +182,32 @@ def main() -> None:
     parser.add_argument("--depths", default="2,10,50,100")
     parser.add_argument("--methods", default="pdADMM-G,Adam")
     parser.add_argument("--kinds", default="plain,residual")
-    parser.add_argument("--nus", default="1", help="nu; 'L' for the number of layers")
-    parser.add_argument("--rhos", default="5,1", help="rho, as multiples of nu")
-    parser.add_argument("--holds", default="1", help="times the weight decay of hidden layers")
+    parser.add_argument("--nus", default="1,10")
+    parser.add_argument("--rhos", default="1", help="rho, as multiples of nu")
+    parser.add_argument("--holds", default="1,30", help="times the weight decay of hidden layers")
     parser.add_argument("--warm", default="0", help="epochs before hidden layers learn")
-    parser.add_argument("--hidden", type=int, default=100)
-    parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=600)
+    parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--folder", type=Path, help="keeps augmented features from one run to the next")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="what is in it already is not measured again")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    known = args.out is not None and args.out.exists()
+    rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if known else []
     for dataset, number in itertools.product(args.datasets.split(","), map(int, args.rows.split(","))):
         *tensors, features = rows_of(dataset, args.data_root, range(args.splits), args.folder, number)
         data = Data(*(tensor.to(args.device) for tensor in tensors), features)
         torch.set_default_device(args.device)
         names = (args.depths, args.methods, args.kinds, args.nus, args.rhos, args.holds, args.warm)
         for depth, method, kind, *given in itertools.product(*(each.split(",") for each in names)):
-            settings = [float(depth if word == "L" else word) for word in given]
+            settings = [float(word) for word in given]
             key = {"dataset": dataset, "rows": data.y.shape[1], "layers": int(depth), "method": method, "kind": kind}
             if method != "Adam":
                 key |= dict(zip(("nu", "rho", "hold", "warm"), settings, strict=True))
             if any(key.items() <= row.items() for row in rows):
-                continue  # Adam has none of the settings
+                continue  # known from before, or Adam, which has none of the settings
             net = start(data, int(depth), args.hidden, kind == "residual")
             rows.append(key | measure(data, method, net, args.epochs, *settings))
             print(json.dumps(rows[-1]), flush=True)
