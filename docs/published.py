@@ -23,7 +23,7 @@ def rows_of(name: str) -> list[Row]:
     """What the table is made of: the rows of an experiment, or files of figures."""
     if name in EXPERIMENTS:
         return Results(RESULTS / name, "").rows()
-    return [json.loads((RESULTS / "performance" / f"{file}.json").read_text()) for file in MEASURED[name][1]]
+    return [json.loads((table_file(name).with_name(f"{file}.json")).read_text()) for file in MEASURED[name][1]]
 
 
 def rendered(name: str) -> str:
@@ -169,7 +169,65 @@ def residual_depths(files: Sequence[Row]) -> str:
     return _table(["data set", "trained at once", *map(str, depths)], lines)
 
 
-#: Tables of files of results/performance: how they are made, and of which.
+def soak(files: Sequence[Row]) -> str:
+    """How often each fault was caused, and what the runs were."""
+    (file,) = files
+    lines = [[kind, str(found["caused"]), str(found["in_mid_training"])] for kind, found in file["by_fault"].items()]
+    lines.append(["all", str(file["faults"]), str(sum(int(line[2]) for line in lines))])
+    text = _table(["fault", "times", "in mid training"], lines)
+    text += f"\n{file['runs']} runs, {file['attempts']} attempts, {len(file['failures'])} failures.\n"
+    if "by_shards" not in file:
+        return text
+    data = ", ".join(f"{count} on {name}" for name, count in file["by_dataset"].items())
+    return text + (
+        f"Attempts by workers of a chain: {_counts(file['by_workers'])}; by shards: {_counts(file['by_shards'])}. "
+        f"Runs: {data}; {file['with_unlabelled']} with nodes without labels, {file['with_class_weights']} with weights "
+        f"of classes, {file['runs'] - file['by_quantization'].get('none', 0)} quantized, {file['shards_changed']} "
+        "with other shards after every fault.\n"
+    )
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} of {number}" for number, count in found.items())
+
+
+def fuzz(files: Sequence[Row]) -> str:
+    """How the cases of each target ended."""
+    (file,) = files
+    endings = ("cases", "accepted", "refused", "violation")
+    lines = [[name, *(f"{target[end]:,}" for end in endings)] for name, target in sorted(file["targets"].items())]
+    text = _table(["target", "cases", "accepted", "refused", "violations"], lines)
+    return text + f"\n{file['cases']:,} cases, {file['violations']} violations.\n"
+
+
+def mutants(files: Sequence[Row]) -> str:
+    """How many changes of each module were noticed, and those that were not."""
+    (file,) = files
+    modules = sorted({entry["name"].partition(":")[0] for entry in file["mutants"]})
+    lines = []
+    for module in modules:
+        own = [entry for entry in file["mutants"] if entry["name"].startswith(f"{module}:")]
+        lines.append([f"`{module}`", str(len(own)), str(sum(entry["killed_by"] is not None for entry in own))])
+    lines.append(["all", str(file["count"]), str(file["killed"])])
+    text = _table(["module", "mutants", "killed"], lines)
+    left = [entry for entry in file["mutants"] if entry["killed_by"] is None]
+    text += f"\n{file['killed']} of {file['count']} were killed.\n"
+    if not left:
+        return text
+    rest = [
+        [f"`{entry['name'].partition(' ')[0]}`", *_change(entry["diff"]), entry["equivalent"] or "wants a test"]
+        for entry in left
+    ]
+    return text + "\n" + _table(["not killed", "was", "became", "why"], rest)
+
+
+def _change(diff: str) -> list[str]:
+    """The lines that went and came, as code in a table."""
+    lines = diff.replace("|", "\\|").splitlines()
+    return ["<br>".join(f"`{line[1:].strip()}`" for line in lines if line.startswith(sign)) for sign in "-+"]
+
+
+#: Tables of other files of results/: how they are made, and of which, beside them.
 MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/cpu": (epochs, (
         "cpu-1000", "cpu-1000-compiled", "cpu-500", "cpu-500-compiled", "cpu-cora-size", "cpu-cora-size-compiled",
@@ -189,6 +247,9 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "residual-depth-cora", "residual-depth-pubmed", "residual-depth-amazon-photo",
         "residual-depth-rows",
     )),
+    "soak": (soak, ("soak",)),
+    "fuzz": (fuzz, ("fuzz",)),
+    "mutants": (mutants, ("mutants",)),
 }  # fmt: skip
 #: Every table that there is; an experiment that was not run yet has none.
 PUBLISHED = (*(name for name in EXPERIMENTS if (RESULTS / name / "results.jsonl").exists()), *MEASURED)

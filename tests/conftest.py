@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 # Tests are imported one by one, so what they share is found like any other package.
 sys.path.append(str(Path(__file__).parent))
+
+# Threads that wait for each other sleep: here they are more than the cores. Read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
@@ -19,6 +24,7 @@ if not torch.cuda.is_available():
 import pytest
 from hypothesis import settings
 
+from helpers import warm
 from helpers.commands import save
 from helpers.faults import config
 from pdadmm_g.admm.activations import ACTIVATIONS
@@ -157,3 +163,19 @@ def data_root() -> Path:
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Processed benchmarks go to a folder of this test session."""
     os.environ["PDADMM_G_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_processes(private_cache: None) -> Iterator[None]:
+    """Programs that import torch are forked from a process that has."""
+    # A suite that a shell runs in the background is started with interrupts ignored, and what it starts inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with warm.installed() if sys.platform == "linux" else nullcontext():
+        yield
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    """Programs are executed, as users start them."""
+    with warm.paused():
+        yield

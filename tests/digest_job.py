@@ -37,6 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
     "no decay, below the bound": {"weight_decay": 0.0, "rho": 0.5, **LINEARIZED},
     "deep and stacked": {"layers": 8, "stages": (2, 8), "hidden": 16},
     "wide, in blocks of rows": {"hidden": 320, "augment": "none", "matrix": True, "stages": (4,), **LINEARIZED},
+    "wide, inverted now and then": {"hidden": 512, "augment": "none", "matrix": True, "stages": (3,), "layers": 3},
+    "wide, two workers": {"hidden": 512, "augment": "none", "matrix": True, "stages": (3,), "layers": 3, "workers": 2},
     "leaky-relu": {"activation": "leaky-relu"},
     "tanh": {"activation": "tanh", **LINEARIZED},
     "sigmoid": {"activation": "sigmoid"},

@@ -36,6 +36,16 @@ def test_they_are_those_of_scikit_learn() -> None:
     assert found["log_loss"] == pytest.approx(log_loss(Y, P))
 
 
+def test_rows_that_are_alike_are_ranked_alike() -> None:
+    """Probabilities of one digit, of which many are the same; some are zero and one."""
+    rough = np.round(P, 1) / np.round(P, 1).sum(1, keepdims=True)
+    found = metrics(Y, rough)
+    each = [(roc_auc_score(c == Y, rough[:, c]), average_precision_score(c == Y, rough[:, c])) for c in range(4)]
+    assert (found["roc_auc_ovr"], found["average_precision"]) == pytest.approx(np.mean(each, axis=0), rel=1e-12)
+    certain = np.eye(4)[P.argmax(1)]
+    assert metrics(Y, certain)["log_loss"] == pytest.approx(log_loss(Y, certain), rel=1e-12)
+
+
 def test_of_two_classes_they_are_of_the_second() -> None:
     two = P[:, :2] / P[:, :2].sum(1, keepdims=True)
     y = (RNG.random(200) < two[:, 1]).astype(int)

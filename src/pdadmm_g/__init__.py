@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .classifier import GAMLPClassifier
     from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
     from .data.graph import Graph
     from .errors import InputError
-    from .estimator import GAMLPClassifier
     from .model import GAMLP
     from .node_classifier import NodeClassifier
     from .status import Status
@@ -24,7 +24,7 @@ __all__ = [
 
 _HOME = {
     "GAMLP": "model",
-    "GAMLPClassifier": "estimator",
+    "GAMLPClassifier": "classifier",
     "Graph": "data.graph",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",

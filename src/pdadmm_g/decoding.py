@@ -86,7 +86,7 @@ def decoded(kind: Callable[..., Kind], value: Any) -> Kind:
         for check in checks:
             if not check.holds(value.get(name)):
                 raise ValueError(f"{name} {check.otherwise}")
-    return kind(**{name: value[name] for name in fields})
+    return kind(**{name: value[name] for name in fields if name in value})
 
 
 @functools.cache

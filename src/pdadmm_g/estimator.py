@@ -1,4 +1,7 @@
-"""The scikit-learn estimator: fit, predict and score on graphs and on plain feature matrices."""
+"""The estimator: fit, predict and score on graphs and on plain feature matrices.
+
+It has all that the commands need; :mod:`.classifier` makes scikit-learn's of it, which takes a second to import.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
 from .config import ModelConfig, Scoring, described, label_name
@@ -53,12 +53,12 @@ from .training.records import Record
 from .training.refit import refit
 from .training.warm_start import WarmStart
 
-Classifier = TypeVar("Classifier", bound="GAMLPClassifier")
+Classifier = TypeVar("Classifier", bound="Estimator")
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
 
 
-class GAMLPClassifier(ClassifierMixin, BaseEstimator):
+class Estimator:
     """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
 
     ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
@@ -220,7 +220,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self,
+        self: Classifier,
         X: Any,
         y: ArrayLike | None = None,
         edge_index: Any = None,
@@ -228,8 +228,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         edge_weight: Any = None,
         sample_weight: ArrayLike | Tensor | None = None,
         on_epoch: OnEpoch | None = None,
-        init: GAMLPClassifier | GAMLP | str | Path | None = None,
-    ) -> GAMLPClassifier:
+        init: Estimator | GAMLP | str | Path | None = None,
+    ) -> Classifier:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
@@ -270,7 +270,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             return self._fit(X, y, sample_weight, on_epoch=shown, start=start)
 
     def _fit(
-        self,
+        self: Classifier,
         X: Graph | ArrayLike,
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None = None,
@@ -279,7 +279,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         checkpointing: Checkpointing | None = None,
         team: Team | None = None,
         start: WarmStart | None = None,
-    ) -> GAMLPClassifier:
+    ) -> Classifier:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
@@ -388,6 +388,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         nor validate by its masks. Where edges are given beside features, ``y`` are the labels, and nodes without one
         are not scored; without masks, all others are, whoever trained.
         """
+        from sklearn.metrics import accuracy_score
+
         y, edge_index = edges_apart(y, edge_index)
         labels_given = edge_index is not None and y is not None
         if labels_given:
@@ -396,7 +398,8 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             X = self._given(X, edge_index, edge_weight)
         if not isinstance(X, Graph):
             soft = probabilities_of(y)
-            return float(super().score(X, y if soft is None else soft.argmax(1).numpy(), sample_weight))
+            true = y if soft is None else soft.argmax(1).numpy()
+            return float(accuracy_score(true, self.predict(X), sample_weight=sample_weight))
         data, _ = one_split(check_graph(X), self.split)
         require_y(data)
         if y is not None and _are_labels(y, data):
@@ -410,8 +413,6 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
         if bool((labels < 0).any()):
             first = node_name(data, int(nodes[labels < 0][0]))
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
-        from sklearn.metrics import accuracy_score
-
         true = labels_of(data)[nodes.numpy()]
         check_kind(true, self.classes_)
         return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
@@ -425,7 +426,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
                 ``export`` and ``report``. What was saved there before is replaced.
             data: A graph whose accuracies and confusion matrix the summary of a run folder is to have.
         """
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         if not Path(path).suffix or Path(path).is_dir():
             from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
 
@@ -444,7 +445,7 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             path: The HTML file.
             data: A graph whose accuracies and confusion matrix the page is to show.
         """
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
 
         write_report(self, path, data)
@@ -471,18 +472,24 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            from sklearn.utils.validation import check_is_fitted
+
+            check_is_fitted(self, "model_")
+
     def _seed(self) -> int:
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
+            from sklearn.utils import check_random_state
+
             seed = check_random_state(seed).randint(2**31)
         if not 0 <= seed < 2**62:
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
         return int(seed)
 
     def _config(self) -> ModelConfig:
-        settings = self.get_params()
-        for name in ("random_state", "verbose"):
-            del settings[name]
+        settings = {item.name: getattr(self, item.name) for item in dataclasses.fields(ModelConfig)}
         return ModelConfig.from_settings(settings).resolved()
 
     def _problem(
@@ -500,6 +507,9 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
             problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import check_consistent_length, validate_data
+
         labels: Any = probabilities_of(y)
         if labels is None:
             features, labels = validate_data(self, X, y, dtype=np.float32)
@@ -526,11 +536,13 @@ class GAMLPClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         device = checked_device(self.device)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
+            from sklearn.utils.validation import validate_data
+
             rows = as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
             return finite(self._outputs(device, rows))
         data = self._checked(X)
@@ -578,7 +590,7 @@ def _with_parameters(docstring: str) -> str:
 
 
 # For help() and notebooks; the site has the same texts in a table.
-GAMLPClassifier.__doc__ = _with_parameters(GAMLPClassifier.__doc__ or "")
+Estimator.__doc__ = _with_parameters(Estimator.__doc__ or "")
 
 
 def _are_labels(y: Any, data: Graph) -> bool:
@@ -587,14 +599,14 @@ def _are_labels(y: Any, data: Graph) -> bool:
     return given.dtype != torch.bool and given.shape == data.y.shape and bool((given == data.y).all())
 
 
-def warm_start(init: GAMLPClassifier | GAMLP | str | Path | None) -> WarmStart | None:
+def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
     """What ``fit(init=...)`` starts from."""
     if isinstance(init, (str, Path)):
-        init = GAMLPClassifier.load(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
+        init = Estimator.load(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
     if init is None or isinstance(init, GAMLP):
         return None if init is None else WarmStart(init)
-    if not isinstance(init, GAMLPClassifier):
+    if not isinstance(init, Estimator):
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    check_is_fitted(init, "model_")
+    init._check_fitted()
     names = getattr(init, "feature_names_in_", None)
     return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_, names)

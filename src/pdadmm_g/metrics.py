@@ -1,4 +1,6 @@
-r"""How good predicted probabilities are: the figures that people judge a classifier by.
+r"""How good predicted probabilities are: the figures that people judge a classifier by, as scikit-learn defines them.
+
+They are computed here, since importing scikit-learn takes longer than many a run.
 
 Labels are class numbers, the columns of the probabilities; those that the model does not know are -1, and always wrong.
 A figure that is not defined on the rows at hand (a ranking of one class, say) is None.
@@ -21,7 +23,7 @@ Scorer = Callable[[Any, Any, Any], float]
 
 
 def metrics(y: ArrayLike, probabilities: ArrayLike) -> dict[str, float | None]:
-    r"""All figures of predictions, by scikit-learn but for the last one.
+    r"""All figures of predictions.
 
     ``accuracy``, ``balanced_accuracy`` (the mean recall of the classes that occur), ``f1_macro``, ``f1_micro``,
     ``roc_auc_ovr`` and ``average_precision`` (each class against the others, the mean over the classes that occur; of
@@ -93,33 +95,41 @@ def _accuracy(y: Array, P: Array) -> float:
 
 
 def _balanced_accuracy(y: Array, P: Array) -> float:
-    from sklearn.metrics import recall_score
+    right = P.argmax(1) == y
+    return float(np.mean([right[y == each].mean() for each in np.unique(y)]))
 
-    return float(recall_score(y, P.argmax(1), labels=np.unique(y), average="macro", zero_division=0))
 
-
-def _f1(average: str) -> Callable[[Array, Array], float]:
-    def figure(y: Array, P: Array) -> float:
-        from sklearn.metrics import f1_score
-
-        return float(f1_score(y, P.argmax(1), average=average, zero_division=0))
-
-    return figure
+def _f1_macro(y: Array, P: Array) -> float:
+    found = P.argmax(1)
+    own = [(y == each, found == each) for each in np.union1d(y, found)]
+    return float(np.mean([2 * (true & taken).sum() / (true.sum() + taken.sum()) for true, taken in own]))
 
 
 def _roc_auc(y: Array, P: Array) -> float | None:
-    from sklearn.metrics import roc_auc_score
+    return _one_against_others(_ranked_right, y, P, range(P.shape[1]))
 
-    return _one_against_others(roc_auc_score, y, P, range(P.shape[1]))
+
+def _ranked_right(own: Array, confidence: Array) -> float:
+    """The share of pairs, one row of the class and one that is not, in which the former has more; ties are halves."""
+    _, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    number = own.sum()
+    return float((ranks[own].sum() - number * (number + 1) / 2) / (number * (len(own) - number)))
 
 
 def _average_precision(y: Array, P: Array) -> float | None:
-    from sklearn.metrics import average_precision_score
-
-    return _one_against_others(average_precision_score, y, P, [1] if P.shape[1] == 2 else range(P.shape[1]))
+    return _one_against_others(_mean_precision, y, P, [1] if P.shape[1] == 2 else range(P.shape[1]))
 
 
-def _one_against_others(figure: Callable[..., Any], y: Array, P: Array, classes: Any) -> float | None:
+def _mean_precision(own: Array, confidence: Array) -> float:
+    """The precision of all rows with at least some confidence, averaged over the rows of the class among them."""
+    order = np.argsort(-confidence, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(confidence[order])), len(order) - 1)  # of each confidence
+    hits = np.cumsum(own[order])[last]
+    return float((np.diff(hits, prepend=0) * hits / (last + 1)).sum() / own.sum())
+
+
+def _one_against_others(figure: Callable[[Array, Array], float], y: Array, P: Array, classes: Any) -> float | None:
     """The mean over those classes that some rows are of and others are not."""
     own = [y == each for each in classes]
     found = [figure(is_own, P[:, each]) for each, is_own in zip(classes, own, strict=True) if 0 < is_own.sum() < len(y)]
@@ -127,12 +137,13 @@ def _one_against_others(figure: Callable[..., Any], y: Array, P: Array, classes:
 
 
 def _log_loss(y: Array, P: Array) -> float | None:
-    from sklearn.metrics import log_loss
-
     if (y < 0).any():  # it would be infinite
         return None
-    P = P / P.sum(1, keepdims=True)
-    return float(log_loss(y, P, labels=range(P.shape[1]))) if P.shape[1] > 1 else 0.0
+    if P.shape[1] == 1:
+        return 0.0
+    smallest = np.finfo(P.dtype).eps
+    own = (P / P.sum(1, keepdims=True))[np.arange(len(y)), y]
+    return float(-np.log(np.clip(own, smallest, 1 - smallest)).mean())
 
 
 def _calibration_error(y: Array, P: Array) -> float:
@@ -143,8 +154,8 @@ def _calibration_error(y: Array, P: Array) -> float:
 METRICS: dict[str, Callable[[Array, Array], float | None]] = {
     "accuracy": _accuracy,
     "balanced_accuracy": _balanced_accuracy,
-    "f1_macro": _f1("macro"),
-    "f1_micro": _f1("micro"),
+    "f1_macro": _f1_macro,
+    "f1_micro": _accuracy,  # where each row has one class
     "roc_auc_ovr": _roc_auc,
     "average_precision": _average_precision,
     "log_loss": _log_loss,

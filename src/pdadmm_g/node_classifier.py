@@ -11,11 +11,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from .classifier import GAMLPClassifier
 from .data.adapters import graph_alone
 from .data.checks import MASKS, as_mask, check_graph
 from .data.graph import Graph
 from .errors import InputError
-from .estimator import GAMLPClassifier
 
 
 class NodeClassifier(ClassifierMixin, BaseEstimator):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -86,6 +88,47 @@ def test_a_warm_start_needs_no_look() -> None:
     torch.testing.assert_close(
         risk.argmin_z_blind(moved, y, 1.0, z), risk.argmin_z(moved, y, 1.0, z), rtol=1e-9, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_gpu_looks_after_some_steps_and_never_while_it_records(
+    monkeypatch: pytest.MonkeyPatch, capturing: bool
+) -> None:
+    risk, calls = RISKS["cross-entropy"], 0
+    m, y, z_old = random_problem(4, 100, 5, 10.0)
+    blind = risk.argmin_z_blind
+
+    def counted(*arguments: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return blind(*arguments)
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(risk, "argmin_z_blind", counted)
+    z, done = risk._steps_on_gpu(m, y, 0.1, z_old)
+    assert done
+    if capturing:
+        assert calls == 1
+        assert torch.equal(z, blind(m, y, 0.1, z_old))
+        return
+    assert 1 < calls < risk.blind_rounds
+    torch.testing.assert_close(z, risk.argmin_z(m, y, 0.1, z_old), rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(risk, "blind_rounds", 1)
+    assert not risk._steps_on_gpu(m, y, 0.1, z_old)[1]
+
+
+def test_steps_are_halved_one_by_one() -> None:
+    """Where nu is all that counts: a direction thrice too long is taken half, next to one that is right and taken."""
+    risk, nu = RISKS["cross-entropy"], 1e6
+    m, y, _ = random_problem(5, 2, 3, 1.0)
+    z = m + 1.0
+    gradient = nu * (z - m)
+    direction = torch.tensor([[3.0], [1.0]], dtype=torch.float64) * (z - m)
+    value = risk._node_objective(z, m, y, nu)
+    found, reached, moved = risk._backtrack(z, value, direction, gradient, m, y, nu)
+    assert moved
+    assert torch.equal(found, torch.stack([z[0] - 0.5 * direction[0], z[1] - direction[1]]))
+    assert torch.equal(reached, risk._node_objective(found, m, y, nu))
 
 
 def test_values_by_hand() -> None:

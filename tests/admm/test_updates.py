@@ -17,12 +17,16 @@ from pdadmm_g.admm.updates import (
     Step,
     W_exact,
     W_gradient,
+    W_inverse,
     W_linearized,
+    W_preconditioned,
     b_decrement,
     gram,
     p_exact,
     p_gradient,
+    p_inverse,
     p_linearized,
+    p_preconditioned,
     p_quantized,
     q_step,
     u_step,
@@ -247,6 +251,50 @@ def test_W_exact_reuses_a_factor() -> None:
     torch.testing.assert_close(reused.direction, fresh.direction, rtol=0, atol=0)
 
 
+@given(problems())
+def test_p_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(problem: Problem) -> None:
+    g, given = problem.p_gradient(), {"nu": problem.nu, "rho": problem.rho}
+    own = p_inverse(problem.W, **given)
+    step = p_preconditioned(problem.W, g, own, **given, rows=problem.rows)
+    close(step.of(problem.p), p_exact(problem.W, g, **given, rows=problem.rows).of(problem.p), 1e-7)
+    step = p_preconditioned(problem.W, g, p_inverse(problem.W0, **given), **given, rows=problem.rows)
+    p = step.of(problem.p)
+    close(problem.phi() - problem.phi(p=p), step.descent, 1e-7)
+    assert step.descent >= 0
+    assert_product_is_the_change_of_r(problem, step, p=p)
+    # No other length is better.
+    for length in (0.99, 1.01):
+        assert problem.phi(p=problem.p - length * step.length * step.direction) >= problem.phi(p=p) - 1e-9
+
+
+@given(problems(mu=penalty))
+def test_W_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(problem: Problem) -> None:
+    given = {"nu": problem.nu, "mu": problem.mu, "rows": problem.rows}
+    parts = Rows(len(problem.p), across=Alone())  # no kernel form
+    G = W_gradient(problem.r.T @ problem.p, problem.W - problem.W0, nu=problem.nu, mu=problem.mu)
+    own, other = (W_inverse(p, nu=problem.nu, mu=problem.mu, rows=parts) for p in (problem.p, problem.q))
+    step = W_preconditioned(G, problem.p, own, **given)
+    exact = W_exact(problem.W, problem.W0, problem.p, problem.r, **given)
+    close(step.of(problem.W), exact.of(problem.W), 1e-6)
+    found = problem.r.sum(0, keepdim=True)
+    step = W_preconditioned(G, problem.p, other, **given, found=found)
+    W = step.of(problem.W)
+    close(problem.phi() - problem.phi(W=W), step.descent, 1e-6)
+    assert step.descent >= 0
+    assert_product_is_the_change_of_r(problem, step, W=W)
+    close(step.left, problem.residual(W=W).sum(0, keepdim=True), 1e-7)
+
+
+class Alone:
+    """Rows that are all here, as if they might not be."""
+
+    def sum(self, part: Tensor) -> Tensor:
+        return part
+
+    def largest(self, part: Tensor) -> Tensor:
+        return part
+
+
 @given(problems(), st.sampled_from(["paper", "uniform", "arbitrary"]))
 def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, kind: str) -> None:
     values = {"paper": PAPER_LEVELS, "uniform": [-2 + i / 4 for i in range(16)], "arbitrary": [-1.5, -0.2, 0, 0.1, 3]}
@@ -256,13 +304,13 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     step = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
     p = levels.project(step.of(problem.p))
     close(p, step.of(problem.p), 1e-12)
-    # Some tau = tau_0 2^k that satisfies the majorisation projects to the returned point.
-    taus = [(problem.nu * problem.W.square().sum(1).sum() / problem.W.shape[1] + problem.rho) * 2**k for k in range(60)]
+    # It is the projection of a step along the gradient, by a tau that satisfies the majorisation.
     d = p - problem.p
     curvature = problem.nu * (d @ problem.W.T).square().sum() + problem.rho * d.square().sum()
-    tau = next(tau for tau in taus if torch.equal(levels.project(problem.p - g / tau), p))
-    holds = [t for t in taus if t >= tau and torch.equal(levels.project(problem.p - g / t), p)]
-    assert any(curvature <= t * d.square().sum() * (1 + 1e-12) for t in holds)
+    least = problem.nu * problem.W.square().sum() / problem.W.shape[1] + problem.rho
+    taus = torch.cat([least * 1.001 ** torch.arange(15_000), least * 2.0 ** torch.arange(22, 60)])
+    taus = taus[curvature <= taus * d.square().sum() * (1 + 1e-9)]
+    assert (levels.project(problem.p - g / taus[:, None, None]) == p).all(-1).all(-1).any()
     assert problem.phi(p=p) <= problem.phi() + 1e-9 * (1 + problem.phi().abs())
     assert_product_is_the_change_of_r(problem, step, p=p)
 
@@ -272,12 +320,27 @@ def test_p_quantized_on_fine_levels_is_a_step_along_the_gradient(problem: Proble
     levels = Levels(torch.linspace(-200, 200, 2**16, dtype=torch.float64))
     problem = problem._replace(p=levels.project(problem.p), rho=1.0 + problem.rho)
     g = problem.p_gradient()
-    tau = problem.nu * problem.W.square().sum() / problem.W.shape[1] + problem.rho
+    least = problem.nu * problem.W.square().sum() / problem.W.shape[1] + problem.rho
     quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
     spacing = 400 / 2**16
-    # The first tau may be doubled: the step is then the projection of half, a quarter, ... of the first one.
-    shares = [(quantized.direction - g / tau / 2**k).abs().max() for k in range(8)]
-    assert min(shares) <= spacing
+    length = (quantized.direction * g).sum() / g.square().sum() if g.any() else 0.0
+    assert (quantized.direction - length * g).abs().max() <= spacing
+    assert length <= 1 / least
+
+
+@given(problems(), st.sampled_from(["uniform", "arbitrary"]))
+def test_p_quantized_that_does_not_look_takes_the_same_step_or_none(problem: Problem, kind: str) -> None:
+    values = {"uniform": [-2 + i / 4 for i in range(16)], "arbitrary": [-1.5, -0.2, 0, 0.1, 3]}
+    levels = Levels.from_sequence(values[kind], like=problem.p)
+    problem = problem._replace(p=levels.project(problem.p))
+    given = {"nu": problem.nu, "rho": problem.rho, "rows": problem.rows}
+    looked = p_quantized(problem.p, problem.W, problem.p_gradient(), levels, **given)
+    for tries in (1, 2, 40):
+        step = p_quantized(problem.p, problem.W, problem.p_gradient(), levels, tries=tries, **given)
+        if tries == 40 or step.length.all():
+            assert torch.equal(step.of(problem.p), looked.of(problem.p))
+        else:
+            assert torch.equal(step.of(problem.p), problem.p)
 
 
 @pytest.mark.parametrize("quantized", [False, True])

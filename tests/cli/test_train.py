@@ -183,11 +183,9 @@ def test_overlapping_masks_are_a_warning(run, tmp_path: Path, tiny_graph: Data) 
 
 
 def command(*arguments: str, **options) -> subprocess.Popen[str]:
-    # Started in the background of a shell, the suite itself may ignore interrupts; the command must not inherit that.
     return subprocess.Popen(
         [sys.executable, "-m", "pdadmm_g", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
@@ -478,6 +476,7 @@ def test_the_checkpoint_of_a_run_goes_with_it(run) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("afresh")
 def test_resume_alone_under_torchrun(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other processes than the run had before."""
     run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL)

@@ -237,6 +237,18 @@ def test_a_feature_may_be_called_x() -> None:
     assert (graph.x.tolist(), graph.feature_names) == ([[1, 3], [2, 4]], ("x", "y"))
 
 
+def test_no_feature_is_dropped_beside_lists() -> None:
+    nodes = pd.DataFrame({"id": ["a", "b"], "x": [[1.0, 2.0], [3.0, 4.0]]})
+    edges = pd.DataFrame({"source": ["a"], "target": ["b"]})
+    assert as_graph(nodes, edge_index=edges).x.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(InputError) as caught:
+        as_graph(nodes.assign(age=[30, 40], size=[5, 6]), edge_index=edges)
+    assert str(caught.value) == (
+        "nodes: column 'x' of lists is all features, but 'age', 'size' stand beside it: leave them out, or put their "
+        "values into the lists"
+    )
+
+
 def test_a_networkx_graph_keeps_its_direction() -> None:
     graph = networkx.DiGraph([("b", "a"), ("c", "b")])
     assert as_graph(graph).edge_index.tolist() == [[0, 2], [1, 0]]

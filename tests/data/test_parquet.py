@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.sharding import shard_graph
 from pdadmm_g.data.shards import ShardFolder
 from pdadmm_g.data.tables import open_table
@@ -74,6 +75,7 @@ def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
     assert table.columns["train_mask"].tolist() == [True, False]
     assert [[ends.tolist() for ends in block] for block in table.edges(10, 0)] == [[[0], [1]]]
     assert list(table.edges(10, 1)) == []
+    assert table.feature_names == ("height", "tall", "age")
 
 
 def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
@@ -98,6 +100,10 @@ def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
         f"{nodes}: features contain NaN or infinity, first in row 1"
     )
     assert said({"x": ["a", "b", "c", "d"]}, {}).startswith(f"{nodes}: column 'x' must be numbers, not string")
+    beside = f"{nodes}: column 'x' of lists is all features, but 'age' stands beside it: "
+    assert said({"age": [1, 2, 3, 4]}, {}).startswith(beside)
+    with pytest.raises(InputError, match="column 'x' of lists is all features, but 'age' stands beside it"):
+        load_dataset(tmp_path / "in" / nodes, edges=tmp_path / "in" / edges)
     (tmp_path / "in" / edges).write_bytes(b"no")
     with pytest.raises(InputError, match="cannot read as Parquet: damaged, or of another kind"):
         open_table(str(tmp_path / "in"))

@@ -69,6 +69,23 @@ def test_shards_are_the_graph(tmp_path: Path, shards: int, kind: str) -> None:
         assert np.array_equal(column, data[name].numpy())
 
 
+def test_the_names_of_features_go_along(tmp_path: Path) -> None:
+    data = graph()
+    plain = shard_graph(DataTable(data, ""), 2, tmp_path / "plain")
+    assert plain.feature_names is None
+    assert "feature_names" not in (tmp_path / "plain" / "description.json").read_text()  # as before there were any
+    data.feature_names = tuple(f"word {i}" for i in range(20))
+    named = shard_graph(DataTable(data, ""), 2, tmp_path / "named")
+    found = ShardFolder(tmp_path / "named").whole
+    assert found == named
+    assert found.feature_names == list(data.feature_names)
+    assert (found.digests, found.digest != plain.digest) == (plain.digests, True)
+    file = tmp_path / "named" / "description.json"
+    file.write_text(file.read_text().replace('"word 1"', '"word 0"'))
+    with pytest.raises(InputError, match="its feature_names are not a list of different names, one a column"):
+        ShardFolder(tmp_path / "named")
+
+
 def test_a_sparse_matrix_is_written_dense(tmp_path: Path) -> None:
     data = graph()
     x = data.x.relu()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pdadmm_g.admm import updates
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.levels import Levels
 from pdadmm_g.engine import phases
@@ -47,8 +48,8 @@ def compare(
     **settings: object,
 ) -> None:
     """What the kernel writes and returns is what the phase does."""
-    phase = getattr(phases, name)
-    tensors = [*tensors, weights_of(weights)]
+    phase = updates.quantized_move if name == "quantized_move" else getattr(phases, name)
+    tensors = [*tensors, *([] if name == "move" else [weights_of(weights)])]
     expected = [None if x is None else x.clone() for x in tensors]
     kernel = kernels.kernel_for(phase, tuple(tensors), settings)
     assert kernel is not None
@@ -88,13 +89,40 @@ def test_a_step_of_length_one() -> None:
     compare("move_and_sum", [x, direction, None], length=1.0)
 
 
+#: Steps of an eighth, which no rounding moves to another level; the largest values are beyond the last.
+LEVELS = Levels(torch.arange(-10, 11, device=DEVICE) / 8)
+
+
+@pytest.mark.parametrize("levels", [None, LEVELS])
+@pytest.mark.parametrize("copy", [None, torch.bfloat16])
+def test_move(levels: Levels | None, copy: torch.dtype | None) -> None:
+    x, direction = random(1, NODES, WIDTH, seed=0), random(1, NODES, WIDTH, seed=1)
+    x[0, 3, 5] = torch.nan
+    other = None if copy is None else torch.empty(x.shape, dtype=copy, device=DEVICE)
+    compare("move", [x, direction, other], 1e-5 if copy is None else 1e-2, length=0.25, levels=levels)
+
+
+@weighted
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_quantized_move(kind: torch.dtype, weights: str) -> None:
+    d, p, g = (random(1, NODES, WIDTH, seed=seed) for seed in range(3))
+    p, length = LEVELS.project(p), full(1, 1, 1, value=0.5)
+    compare("quantized_move", [d, p, g.to(kind)], weights=weights, levels=LEVELS, length=length)
+
+
+def test_quantized_move_does_not_hide_nan() -> None:
+    d, p, g = (random(1, NODES, WIDTH, seed=seed) for seed in range(3))
+    g[0, 3, 5] = torch.nan
+    compare("quantized_move", [d, LEVELS.project(p), g], levels=LEVELS, length=full(1, 1, 1, value=0.5))
+
+
 def z_q_u_tensors(keeps_u: bool) -> list[torch.Tensor | None]:
     z, r, product, q, u, p = (random(1, NODES, WIDTH, seed=seed) for seed in range(6))
     return [z, r, product, q, u if keeps_u else None, p]
 
 
-def z_q_u_settings(activation: str, decrement: torch.Tensor) -> dict[str, object]:
-    settings = {"f": ACTIVATIONS[activation], "nu": 0.7, "rho": 3.0, "levels": None}
+def z_q_u_settings(activation: str, decrement: torch.Tensor, levels: Levels | None = None) -> dict[str, object]:
+    settings = {"f": ACTIVATIONS[activation], "nu": 0.7, "rho": 3.0, "levels": levels}
     return settings | {"length": full(1, 1, 1, value=0.2), "decrement": decrement}
 
 
@@ -106,12 +134,19 @@ def test_z_q_u(keeps_u: bool, activation: str, weights: str) -> None:
     compare("z_q_u", z_q_u_tensors(keeps_u), weights=weights, **settings)
 
 
+@weighted
+def test_z_q_u_on_levels(weights: str) -> None:
+    settings = z_q_u_settings("relu", random(1, 1, WIDTH, seed=9), LEVELS)
+    compare("z_q_u", z_q_u_tensors(keeps_u=True), weights=weights, **settings)
+
+
+@pytest.mark.parametrize("levels", [None, LEVELS])
 @pytest.mark.parametrize("weights", ["none", "all"])
 @pytest.mark.parametrize("place", range(6))
-def test_z_q_u_does_not_hide_nan(place: int, weights: str) -> None:
+def test_z_q_u_does_not_hide_nan(place: int, weights: str, levels: Levels | None) -> None:
     tensors = z_q_u_tensors(keeps_u=True)
     tensors[place][0, 3, 5] = torch.nan
-    compare("z_q_u", tensors, weights=weights, **z_q_u_settings("relu", full(1, 1, WIDTH, value=0.0)))
+    compare("z_q_u", tensors, weights=weights, **z_q_u_settings("relu", full(1, 1, WIDTH, value=0.0), levels))
 
 
 @pytest.mark.parametrize("width", [1, 7, 256, 300])
@@ -155,5 +190,7 @@ def test_what_has_no_kernel() -> None:
     assert not has_kernel(phases.gradient, *[x.double()] * 4, None, None)
     assert not has_kernel(phases.gradient, *[x.expand(2, 4, 3)] * 4, None, None)
     assert not has_kernel(phases.gradient, x, x, x, x, None, None, f=ACTIVATIONS["tanh"])
-    assert not has_kernel(phases.move, x, x, None, length=torch.ones(1))
-    assert not has_kernel(phases.z_q_u, *[x] * 6, None, levels=Levels(torch.tensor([0.0, 1.0])))
+    assert has_kernel(phases.move, x, x, None, length=torch.ones(1))
+    assert not has_kernel(phases.move, x, x, x.mT.contiguous().mT, length=torch.ones(1))
+    assert has_kernel(phases.z_q_u, *[x] * 6, None, levels=Levels(torch.tensor([0.0, 1.0])))
+    assert not has_kernel(phases.z_q_u, *[x] * 6, None, levels=Levels(torch.tensor([0.0, 1.0, 3.0])))

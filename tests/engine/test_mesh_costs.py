@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.mesh import CALLS, START, SUMS, Job, Machine, choose, expected
+from pdadmm_g.engine.mesh import ALIKE, ARRAYS, CALLS, START, SUMS, WORK, Job, Machine, choose, expected
 from pdadmm_g.engine.plan import ELEMENTWISE, layer_costs
 from pdadmm_g.errors import InputError
 from pdadmm_g.training.mesh_choice import choose_mesh
@@ -31,6 +31,35 @@ def test_a_mesh_computes_sums_and_sends_its_share() -> None:
     # p to the left and q to the right, and the products of two layers around a ring of four
     assert mesh.sent == pytest.approx(2 * rows * h * 4 + 2 * 3 / 4 * 2 * h * h * 4)
     assert mesh.total == START + 200 * mesh.seconds
+
+
+def test_an_uneven_chain_by_hand() -> None:
+    """One layer each, on two shards: what the worst of them computes, sends and holds."""
+    job, machine = Job(11, [3, 7, 5, 2], "exact", 16, 4), Machine(1e3, bandwidth=1e9, latency=0.5)
+    mesh = expected(job, machine, 3, 2)
+    costs = layer_costs(6, job.widths, "exact")
+    assert mesh.seconds == pytest.approx(max(costs) / 1e3 + CALLS + SUMS * 0.5)
+    of_sums = [3 * 7 + 3 * 3, 7 * 5 + 7 * 7, 5 * 2 + 5 * 5]
+    to_others = [6 * 7 * 2, 6 * (7 + 5) * 2, 6 * 5 * 2]
+    assert mesh.sent == max(two + 2 * (2 - 1) / 2 * 4 * one for one, two in zip(of_sums, to_others, strict=True))
+    assert mesh.memory == 4 * 6 * ARRAYS * 7 + 4 * 6 * WORK * 7
+    assert (mesh.processes, mesh.total) == (6, START + 4 * mesh.seconds)
+    alone = expected(job, machine, 1, 1)
+    assert alone.memory == 4 * 11 * ARRAYS * (7 + 5 + 2) + 4 * 11 * WORK * 7
+    assert expected(dataclasses.replace(job, solver="linearized"), machine, 1, 2).sent == 4 * (3 * 7 + 7 * 5 + 5 * 2)
+
+
+def test_one_that_is_alike_has_fewer_processes() -> None:
+    """As good up to the factor, by the seconds from the start; and only what the cores and the rows allow."""
+    job, machine = dataclasses.replace(DEEP, widths=[1000] * 3), dataclasses.replace(CORES, processes=2)
+    one, two = (expected(job, machine, workers, 1).seconds for workers in (1, 2))
+    even = ALIKE * START / (one - ALIKE * two)  # epochs up to which one process is as good
+    for epochs, workers in ((int(even), 1), (int(even) + 1, 2)):
+        assert choose(dataclasses.replace(job, epochs=epochs), machine, shards=1).workers == workers
+    few = choose(dataclasses.replace(DEEP, rows=2, epochs=10**9), dataclasses.replace(CORES, latency=0.0))
+    assert few.shards <= 2
+    assert choose(DEEP, dataclasses.replace(CORES, processes=3)).processes <= 3
+    assert choose(DEEP, dataclasses.replace(CORES, processes=1), shards=5).workers == 1
 
 
 def test_a_slow_network_takes_as_long_as_its_bytes() -> None:

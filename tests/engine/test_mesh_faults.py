@@ -89,12 +89,10 @@ def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.Monk
 def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes) -> None:
     """One interrupt: all finish their epoch, the best model is kept, and the run goes on to the same one."""
     out, epochs = tmp_path / "run", []
-    # A suite that a shell runs in the background is started with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def wake() -> None:
-        for line in descendants(tmp_path):
-            os.kill(int(line.split()[0]), signal.SIGCONT)
+        for pid in descendants(tmp_path):
+            os.kill(pid, signal.SIGCONT)
 
     def interrupt(record) -> None:
         epochs.append(record["epoch"])
@@ -107,7 +105,6 @@ def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         waiting.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
         waiting.setenv("FAULT", "0:compute:12:SIGSTOP")
         assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
-    signal.signal(signal.SIGINT, before)
     assert 7 <= len(epochs) < 24
     assert descendants(tmp_path) == []
     train_run(config(out, **MESH), resume=True)

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdadmm_g.engine.plan import Plan, deal, describe, layer_costs
+from pdadmm_g.engine.plan import ELEMENTWISE, Plan, deal, describe, layer_costs
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 11))
@@ -35,6 +36,24 @@ def test_plan_lookup() -> None:
 def test_wide_first_layer_is_left_alone() -> None:
     costs = layer_costs(140, [5732, *[100] * 9, 7], "linearized")
     assert deal(costs, 3).counts[0] == 1
+
+
+def test_costs_by_hand() -> None:
+    """Two products in the first layer, four in the others; elementwise work; for the exact solver its systems."""
+    n, e = 10, ELEMENTWISE
+    hidden, last = 4 * n * 6 * 4 + e * n * (6 + 4), 4 * n * 4 * 2 + e * n * (4 + 2)
+    assert layer_costs(n, [3, 6, 4, 2], "linearized") == [2 * n * 3 * 6 + e * n * 6, hidden, last]
+    assert layer_costs(n, [3, 6, 4, 2], "exact") == pytest.approx([
+        2 * n * 3 * 6 + e * n * 6,
+        hidden + 2 * (6**3 / 3 + 6**2 * 4) + n * 6**2,
+        last + 2 * (4**3 / 3 + 4**2 * 2) + n * 4**2,
+    ])  # fmt: skip
+
+
+def test_ties_go_to_the_left() -> None:
+    assert deal([1.0] * 5, 2).counts == (2, 3)
+    assert deal([4.0, 1.0, 1.0], 2).counts == (1, 2)
+    assert [describe(range(*ends)) for ends in ((0, 1), (4, 5), (1, 5))] == ["layer 1", "layer 5", "layers 2-5"]
 
 
 def test_more_workers_than_layers() -> None:

@@ -31,18 +31,27 @@ def threads() -> Iterator[Callable[[int], None]]:
     torch.set_num_threads(before)
 
 
+QUANTIZATIONS = {
+    "p and q": Quantization(p=True, q=True, bits=5),
+    "p": Quantization(p=True, levels=tuple(step / 8 for step in range(-3, 30))),
+    "a short type": Quantization(wire=torch.bfloat16),
+}
+
+
 @pytest.mark.parametrize("workers_threads", [1, 2])
+@pytest.mark.parametrize("quantized", [None, *QUANTIZATIONS])
 @pytest.mark.parametrize("solver", ["linearized", "exact"])
 @pytest.mark.parametrize("activation", ["relu", "leaky-relu", "identity"])
 @pytest.mark.parametrize(("nodes", "hidden"), [(36, 8), (150, 160), (12, 40)])
 def test_a_group_computes_bit_for_bit_what_its_layers_would_alone(
-    make_chain, monkeypatch, threads, workers_threads: int, solver: str, activation: str, nodes: int, hidden: int
+    make_chain, monkeypatch, threads, workers_threads: int, quantized, solver: str, activation: str, nodes: int, hidden
 ) -> None:
     threads(workers_threads)
     settings = {"layers": 6, "nodes": nodes, "hidden": hidden, "mu": 0.01, "dtype": torch.float32}
 
     def run() -> tuple[Worker, list[tuple]]:
-        worker = make_chain(solver=solver, activation=activation, **settings)
+        quantization = QUANTIZATIONS.get(quantized)
+        worker = make_chain(solver=solver, activation=activation, quantization=quantization, **settings)
         return worker, [(*worker.epoch(), *worker.measured) for _ in range(4)]
 
     together, measured = run()
@@ -59,13 +68,12 @@ def test_a_group_computes_bit_for_bit_what_its_layers_would_alone(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"quantization": Quantization(p=True)},
-        {"quantization": Quantization(wire=torch.bfloat16)},
+        {"quantization": Quantization(p=True, levels=(-1.0, 0.0, 0.5, 2.0))},
         {"activation": "tanh"},
         {"nodes": 4100},
         {"nodes": 33, "hidden": 9},
     ],
-    ids=["p on levels", "a short type", "a smooth activation", "large layers", "odd layers"],
+    ids=["p on uneven levels", "a smooth activation", "large layers", "odd layers"],
 )
 def test_who_goes_alone(make_chain, settings: dict) -> None:
     assert len(make_chain(layers=5, **settings)._groups) == 5

@@ -85,9 +85,9 @@ def test_bfloat16_products_round_the_factors_and_not_the_sum() -> None:
     assert float((product.double() - a.double() @ b.double()).abs().max()) > 1e-3
 
 
-def test_tensor_cores_are_for_tf32_alone_and_only_inside() -> None:
+def test_tensor_cores_are_not_for_single_precision_and_only_inside() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     for precision in ("tf32", "fp32", "bf16"):
         with tensor_cores(precision):
-            assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+            assert torch.backends.cuda.matmul.allow_tf32 == (precision != "fp32")
     assert torch.backends.cuda.matmul.allow_tf32 == before

@@ -41,11 +41,17 @@ def config(out: Path, **changes: object) -> RunConfig:
     return RunConfig(**SETTINGS | {"out": str(out), "timeout": 20.0} | changes)
 
 
-def descendants(tmp_path: Path) -> list[str]:
-    """Worker processes of this test that are still alive."""
-    # -ww: all of a line, whose end is what is looked for; ps cuts it off otherwise, also where no terminal is.
-    listing = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if f"{tmp_path}/pdadmm-g-" in line]
+def descendants(tmp_path: Path) -> list[int]:
+    """Worker processes of this test that are still alive: those whose errors go to a folder of its jobs."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            errors = str((process / "fd/2").readlink())
+        except OSError:  # it has ended
+            continue
+        if errors.startswith(f"{tmp_path}/pdadmm-g-"):
+            found.append(int(process.name))
+    return found
 
 
 def wait_for(condition, seconds: float) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +21,9 @@ from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.data.sharding import shard_graph
 from pdadmm_g.data.tables import DataTable
+from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs import sharded_run
+from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.training import sharded_scores
 
 SETTINGS = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "random_state": 0}
@@ -122,6 +127,87 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_features_go_by_their_names(tmp_path: Path, shards: int, capsys: pytest.CaptureFixture[str]) -> None:
+    data = DATA.clone()
+    data.feature_names = tuple(f"word {i}" for i in range(30))
+    shard_graph(DataTable(data, "mark"), 2, tmp_path / "graph")
+    trained(tmp_path / "graph", tmp_path / "run", "--shards", str(shards), "--weight-decay", "0.1")
+    classifier = GAMLPClassifier.load(tmp_path / "run" / "model.safetensors")
+    assert classifier.feature_names_in_.tolist() == list(data.feature_names)
+    turned = data.clone()
+    turned.x, turned.feature_names = data.x.flip(1), data.feature_names[::-1]
+    assert np.array_equal(classifier.predict(turned), classifier.predict(data))
+    shard_graph(DataTable(turned, "other"), 2, tmp_path / "turned")
+    capsys.readouterr()
+    code = command("predict", tmp_path / "run", "--dataset", tmp_path / "turned", "--out", tmp_path / "p.csv")
+    order = "the features stand in another order than those of the model: make the folder anew in its order"
+    assert_refused(code, *capsys.readouterr(), order)
+
+
+class Struck(Exception):
+    pass
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_model_is_there_before_it_is_scored(
+    graph: Path, tmp_path: Path, whole: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    """What happens while it is scored leaves the model, and --resume scores it, also where the data have moved."""
+    run, moved, said = tmp_path / "run", tmp_path / "moved", list[str]()
+    settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3, "shards": shards}
+    config = sharded_run.RunConfig(dataset=str(graph), out=str(run), **settings).resolved()
+    kept = RunFolder.keep
+
+    def keep(folder: RunFolder, *arguments: Any) -> None:
+        kept(folder, *arguments)
+        raise Struck
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "keep", keep)
+        with pytest.raises(Struck):
+            sharded_run.train_sharded_run(config)
+    assert RunFolder(run).unscored
+    check(run, whole)
+    shutil.copytree(graph, moved)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(sharded_run, "fit_sharded", never)
+    summary = sharded_run.train_sharded_run(
+        dataclasses.replace(config, dataset=str(moved)), resume=True, say=said.append
+    )
+    assert f"{run}: holds the trained model, which is scored now" in said
+    assert summary == json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["epochs"], summary["dataset"]) == ("MAX_EPOCHS", 30, str(moved))
+    assert summary["test_accuracy"] == pytest.approx(whole.score(DATA, DATA.test_mask))
+    assert np.sum(summary["confusion"]["counts"]) == int(DATA.test_mask.sum())
+    assert RunFolder(run).config().dataset == str(moved)
+
+
+@pytest.mark.timeout(300)
+def test_a_process_lost_while_scoring_leaves_the_model(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sharded_run, "PROCESS", [sys.executable, str(Path(__file__).with_name("lost_while_scoring.py"))]
+    )
+    config = sharded_run.RunConfig(
+        dataset=str(graph), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=2, shards=2
+    )
+    with pytest.raises(WorkerLostError):
+        sharded_run.train_sharded_run(config)
+    assert RunFolder(tmp_path / "run").unscored
+    monkeypatch.undo()
+    summary = sharded_run.train_sharded_run(config, resume=True)
+    assert summary is not None
+    assert (summary["status"], summary["test_accuracy"] is not None) == ("MAX_EPOCHS", True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("afresh")
 def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_path: Path, whole: GAMLPClassifier):
     def stop(record: dict) -> None:
         if record["epoch"] == 8:

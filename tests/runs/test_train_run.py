@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -119,6 +120,33 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
     assert sorted(path.name for path in out.glob("*.*")) == [
         "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
     ]  # fmt: skip
+
+
+def test_a_run_is_scored_with_its_data_under_another_name(
+    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are known by their digest, also where no checkpoint was written."""
+    out, moved, other = tmp_path / "run", tmp_path / "moved.npz", tmp_path / "other.npz"
+    settings = RunConfig(dataset=str(graph_file), out=str(out), layers=2, hidden=4, epochs=2, unlabelled=0)
+
+    def struck(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_run_module, "figures", struck)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(settings)
+    chosen = [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")]
+    arrays = dict(np.load(graph_file))
+    np.savez(other, **arrays | {"x": arrays["x"] + 1})
+    graph_file.rename(moved)
+    with pytest.raises(InputError, match=r"other\.npz: is not what .*run was trained on"):
+        train_run(dataclasses.replace(settings, dataset=str(other)), resume=True)
+    assert RunFolder(out).unscored
+    summary = train_run(dataclasses.replace(settings, dataset=str(moved)), resume=True)
+    assert (summary["dataset"], summary["test_accuracy"] is not None) == (str(moved), True)
+    assert RunFolder(out).config().dataset == str(moved)
+    assert [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")] == chosen
 
 
 def test_an_interrupt_while_the_model_is_written_waits(

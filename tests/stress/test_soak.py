@@ -109,6 +109,42 @@ def test_summary_counts() -> None:
     assert sum(summary["by_quantization"].values()) == 3
 
 
+def test_a_soak_that_was_cut_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what is missing or failed; a file that is something else is not written over."""
+    asked: list[int] = []
+
+    class Quick:
+        def __init__(self, case: Case, _: Path, stop: threading.Event) -> None:
+            self.case, self.stop = case, stop
+
+        def carry_out(self) -> Outcome:
+            asked.append(self.case.seed)
+            if asked == [5, 6, 7]:
+                raise KeyboardInterrupt
+            if asked[:3] == [5, 6, 7]:
+                self.stop.wait()  # started all the same, and not asked for its result
+            return Outcome(self.case, "it hung" if asked == [5, 6] else None, [("kill parent", True)], 2)
+
+    monkeypatch.setattr(campaign, "Trial", Quick)
+    out = tmp_path / "soak.json"
+    for code, expected in ((130, [5, 6, 7]), (0, [6, 7, 8]), (0, [])):
+        with pytest.raises(SystemExit) as caught:
+            main(["soak", "--runs", "4", "--seed", "5", "--out", str(out)])
+        assert (caught.value.code or 0, asked[:3]) == (code, expected)
+        asked.clear()
+    result = json.loads(out.read_text())
+    assert (result["runs"], result["faults"], result["attempts"], result["failures"]) == (4, 4, 8, [])
+    assert [one["seed"] for one in result["outcomes"]] == [5, 6, 7, 8]
+    assert result["command"] == "pdadmm-g soak --runs 4 --seed 5 --jobs 1"
+    out.write_text("{}")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main(["soak", "--runs", "4", "--out", str(out)])
+    assert (caught.value.code, out.read_text(), asked) == (2, "{}", [])
+
+
 @pytest.mark.parametrize(("option", "value"), [("--runs", "0"), ("--jobs", "0"), ("--seed", "-1")])
 def test_bad_numbers_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

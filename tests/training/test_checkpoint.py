@@ -17,6 +17,7 @@ from helpers.faults import config, interrupted_run
 from helpers.run_files import epochs_of
 from pdadmm_g import InputError
 from pdadmm_g.config import RunConfig
+from pdadmm_g.engine.worker import Worker
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint
 
@@ -39,6 +40,20 @@ def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: by
     assert (out / "model.safetensors").read_bytes() == undisturbed
     metrics = epochs_of(out)
     assert [record["epoch"] for record in metrics] == list(range(1, 25))
+
+
+def test_inverses_of_earlier_epochs_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide layers are inverted every few epochs: a run that goes on in between needs what was inverted before."""
+    monkeypatch.setattr(Worker, "wide", 8)
+    monkeypatch.setattr(Worker, "invert_every", 4)
+    wide = {"quantize": "none", "solver": "exact"}
+    train_run(config(tmp_path / "whole", **wide))
+    interrupted_run(tmp_path / "run", **wide)
+    files = [load_file(path) for path in (tmp_path / "run").rglob("*.safetensors")]
+    assert any("p_inverse" in tensors and "W_inverse" in tensors for tensors in files)
+    train_run(config(tmp_path / "run", **wide), resume=True)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert models[0] == models[1]
 
 
 def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

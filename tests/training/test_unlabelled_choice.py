@@ -95,12 +95,12 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
 
 
 def test_runs_at_the_same_time_are_as_they_are_alone(monkeypatch) -> None:
-    entries, races = unlabelled_choice.Race._run, []
+    runs, races = unlabelled_choice.short_runs, []
     for cores in ({0}, {0, 1, 2}):
         races.append([])
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
         monkeypatch.setattr(
-            unlabelled_choice.Race, "_run", lambda *given: (found := entries(*given), races[-1].extend(found))[0]
+            unlabelled_choice, "short_runs", lambda *given: (found := runs(*given), races[-1].extend(found))[0]
         )
         prepared(communities(200, noise=4.0, labels=2))
     assert races[0] == races[1]

@@ -32,6 +32,17 @@ def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
     assert many / 4 in weight_decay.WEIGHT_DECAYS
 
 
+def test_runs_at_the_same_time_are_as_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    examples, runs, found = Examples(X, y), weight_decay.short_runs, []
+    monkeypatch.setattr(weight_decay, "short_runs", lambda *given: found.append(runs(*given)) or found[-1])
+    for cores in ({0}, {0, 1}):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        choose_weight_decay(examples, examples, 2, ModelConfig(layers=2, hidden=4).resolved(), seed=0)
+    assert found[0] == found[1]
+    assert len(found[0]) == len(weight_decay.WEIGHT_DECAYS)
+
+
 @pytest.mark.parametrize(("stages", "pilot"), [(None, 2), ((5,), 5)])
 def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatch, stages, pilot: int) -> None:
     depths = set()

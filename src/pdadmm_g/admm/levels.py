@@ -78,6 +78,11 @@ class Levels:
         index = torch.arange(count, dtype=activations.dtype, device=activations.device)
         return cls((index - zero) * step)
 
+    @property
+    def multiples(self) -> tuple[float, int, int] | None:
+        """Step, least and largest multiple where the levels are the whole multiples of a step in between, else None."""
+        return None if self._zero is None else (self._step, -self._zero, len(self) - 1 - self._zero)
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -127,3 +132,19 @@ class FloatGrid:
 
     def __repr__(self) -> str:
         return f"FloatGrid({self.grid})"
+
+
+class LevelStack:
+    """The levels of several layers, of each the multiples of a step. What is projected has one matrix a layer."""
+
+    def __init__(self, sets: Sequence[Levels], like: Tensor) -> None:
+        multiples = torch.tensor([levels.multiples for levels in sets], dtype=torch.float64).to(like)
+        self._step, self._least, self._largest = multiples.T[..., None, None]
+
+    def project(self, x: Tensor) -> Tensor:
+        """As the sets do one by one, bit for bit."""
+        return (x / self._step).round_().clamp_(self._least, self._largest).mul_(self._step)
+
+
+#: The values that a quantized variable may take.
+Delta = Levels | FloatGrid | LevelStack

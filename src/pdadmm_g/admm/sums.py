@@ -24,8 +24,8 @@ def matmul(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     if a.is_cuda and len(a) > 1:
         return torch.bmm(a, b, out=out)
     out = a.new_empty(*a.shape[:-1], b.shape[-1]) if out is None else out
-    for one, other, result in zip(a, b, out, strict=True):
-        torch.mm(one, other, out=result)
+    for layer in range(len(a)):
+        torch.mm(a[layer], b[layer], out=out[layer])
     return out
 
 

@@ -19,12 +19,13 @@ the device.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .levels import FloatGrid, Levels
+from .levels import Delta
 from .rows import Rows
 from .sums import Product, across, column_sums, inner, matmul, squared_norm
 
@@ -96,52 +97,95 @@ def p_exact(
     W: Tensor, g: Tensor, *, nu: float, rho: float, rows: Rows, out: Tensor | None = None, mm: Product = matmul
 ) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
+    d = _solve_right(g, _p_hessian(W, nu=nu, rho=rho), mm)
+    return Step(d, mm(d, W.mT, out=out), 1.0, rows.inner(g, d) / 2)
+
+
+def _p_hessian(W: Tensor, *, nu: float, rho: float) -> Tensor:
     hessian = matmul(W.mT, W).mul_(nu)
     hessian.diagonal(dim1=-2, dim2=-1).add_(rho)
-    d = _solve_right(g, hessian, mm)
-    return Step(d, mm(d, W.mT, out=out), 1.0, rows.inner(g, d) / 2)
+    return hessian
+
+
+def p_inverse(W: Tensor, *, nu: float, rho: float) -> Tensor:
+    r""":math:`(\nu W^T W + \rho I)^{-1}`, for :func:`p_preconditioned`; row by row in memory, as when read."""
+    return _inverse(_cholesky(_p_hessian(W, nu=nu, rho=rho))).contiguous()
+
+
+def p_preconditioned(
+    W: Tensor,
+    g: Tensor,
+    inverse: Tensor,
+    *,
+    nu: float,
+    rho: float,
+    rows: Rows,
+    out: Tensor | None = None,
+    mm: Product = matmul,
+) -> Step:
+    r""":math:`p \leftarrow p - \lambda d` with :math:`d = g P` and the best :math:`\lambda` for this direction.
+
+    P is :func:`p_inverse` of this W or of an earlier one, and
+    :math:`\lambda = \langle g, d \rangle / (\nu \|d W^T\|^2 + \rho \|d\|^2)`. With that of this W it is 1, and the step
+    is that of :func:`p_exact`; with any other, :math:`\phi` falls by :math:`\lambda \langle g, d \rangle / 2 \ge 0`.
+    """
+    d = mm(g, inverse)
+    dWt = mm(d, W.mT, out=out)
+    slope, dd, size = rows.totals(inner(g, d, rows.weights), *(squared_norm(x, rows.weights) for x in (d, dWt)))
+    length = _ratio(slope, nu * size + rho * dd)
+    return Step(d, dWt, across(length), length * slope / 2)
+
+
+#: Where the search of the quantized p-step begins, as a multiple of what a step in no particular direction needs; and
+#: how much more than the last direction needed it tries next. With these most steps need no second product.
+FIRST_TAU, NEXT_TAU = 1.25, 1.1
 
 
 def p_quantized(
     p: Tensor,
     W: Tensor,
     g: Tensor,
-    levels: Levels | FloatGrid,
+    levels: Delta,
     *,
     nu: float,
     rho: float,
     rows: Rows,
     out: Tensor | None = None,
     gg: Tensor | None = None,
+    tries: int | None = None,
     summed: Callable[..., Tensor] = lambda phase, *tensors, **settings: phase(*tensors, **settings),
     mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
 
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
-    Starts from the :math:`\tau = \nu \|W\|^2 / in + \rho` that a step in no particular direction needs, which takes no
-    product, and doubles it until that holds, at the latest when d = 0.
+    The search starts a little above the :math:`\tau = \nu \|W\|^2 / in + \rho` that a step in no particular direction
+    needs, which takes no product, and goes on a little above what the last d would have needed, until that holds, at
+    the latest when d = 0. With a number of ``tries`` it makes so many without looking at what they give, and p stays
+    where it is if the last one does not hold: nothing waits for the device.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
     block, and adds up what it returns. ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
     """
     gg = squared_norm(g) if gg is None else gg
     # An infinite gradient would end on the outermost level, as if nothing had happened: zero times it is NaN.
-    inverse_tau = 1 / (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
+    tau = FIRST_TAU * (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
     d = torch.empty_like(p)
-    while True:
-        own = summed(_quantized_move, d, p, g, rows.weights, levels=levels, length=across(inverse_tau))
+    for tried in count(1):
+        own = summed(quantized_move, d, p, g, rows.weights, levels=levels, length=across(1 / tau))
         dWt = mm(d, W.mT, out=out)
         dd, size = rows.totals(own, squared_norm(dWt, rows.weights))
-        majorised = (nu * size + rho * dd) * inverse_tau <= dd
-        if bool((majorised | ~torch.isfinite(dd)).all()):
+        needed = nu * size + rho * dd
+        majorised = needed <= tau * dd
+        if tried == tries:
+            return Step(d, dWt, across(majorised.to(p.dtype)), torch.zeros_like(dd))
+        if tries is None and bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
-        inverse_tau = torch.where(majorised, inverse_tau, inverse_tau / 2)  # what is done stays as it is
+        tau = torch.where(majorised, tau, NEXT_TAU * needed / dd)  # what is done stays as it is
+    raise AssertionError
 
 
-def _quantized_move(
-    d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Levels | FloatGrid, length: Tensor
-) -> Tensor:
+def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
     """p - Proj(p - length g) over d. Returns its squared norm."""
     torch.sub(p, levels.project(torch.addcmul(p, g, length, value=-1)), out=d)
     return squared_norm(d, weights)
@@ -209,8 +253,7 @@ def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -
     three digits even for a rank-deficient p (dead units, fewer nodes than features). The bound is the Frobenius norm,
     which both forms have in common: they must take the same step.
     """
-    number, width = p.shape[-2:]
-    kernel = number < width and rows.whole
+    kernel = is_kernel_smaller(p, rows)
     weights = rows.weights[:, 0] if kernel and rows.weights is not None else None
     matrix = mm(p, p.mT) if kernel else rows.product(p, p, mm)
     bound = _frobenius_norm(matrix, weights).to(matrix.dtype)
@@ -218,6 +261,11 @@ def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -
     diagonal = ridge[..., None] / nu
     matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights)
     return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
+
+
+def is_kernel_smaller(p: Tensor, rows: Rows) -> bool:
+    """Is the matrix rows x rows the smaller one, and can it be had?"""
+    return p.shape[-2] < p.shape[-1] and rows.whole
 
 
 def _frobenius_norm(matrix: Tensor, weights: Tensor | None) -> Tensor:
@@ -257,20 +305,55 @@ def W_exact(
     decay = W - W0 if mu else None
     if factor.kernel:
         ridge = across(factor.ridge)
-        S = torch.cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.cholesky)
+        S = _cholesky_solve(r if decay is None else r - mu / ridge * matmul(p, decay.mT), factor.cholesky)
         direction = matmul(S.mT, p)
         if decay is not None:
             direction = direction + mu / ridge * decay
         product = torch.addcmul(r, S, ridge / nu if rows.weights is None else ridge / nu / rows.weights, value=-1)
     else:
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
-        direction = torch.cholesky_solve(G.mT, factor.cholesky).mT
+        direction = _cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
     slope, *sums = _totals_with_columns(inner(r, product, rows.weights), found, product, rows)
     descent = nu * slope
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
     return Step(direction, product, 1.0, descent / 2, _left(sums, 1.0))
+
+
+def W_inverse(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Tensor:
+    r""":math:`(\nu p^T \mathrm{diag}(w)\, p + ridge I)^{-1}` with the ridge of `gram`, for :func:`W_preconditioned`."""
+    factor = gram(p, nu=nu, mu=mu, rows=rows, mm=mm)
+    assert not factor.kernel
+    return _inverse(factor.cholesky).contiguous()
+
+
+def W_preconditioned(
+    G: Tensor,
+    p: Tensor,
+    inverse: Tensor,
+    *,
+    nu: float,
+    mu: float,
+    rows: Rows,
+    out: Tensor | None = None,
+    found: Tensor | None = None,
+    mm: Product = matmul,
+    gram_mm: Product = matmul,
+) -> Step:
+    r""":math:`W \leftarrow W - \lambda D` with :math:`D = G P` and the best :math:`\lambda` for this direction.
+
+    P is :func:`W_inverse` of this p or of an earlier one, and
+    :math:`\lambda = \langle G, D \rangle / (\nu \|p D^T\|^2 + \mu \|D\|^2)`. With that of this p the step is that of
+    :func:`W_exact`, and with any other :math:`\phi` falls, as in :func:`p_preconditioned`. ``found`` as in
+    :func:`W_linearized`; ``gram_mm`` is the product for what bfloat16 is too coarse for.
+    """
+    D = gram_mm(G, inverse)
+    pDt = mm(p, D.mT, out=out)
+    size, *columns = _totals_with_columns(squared_norm(pDt, rows.weights), found, pDt, rows)
+    slope = inner(G, D)
+    length = _ratio(slope, nu * size + mu * squared_norm(D))
+    return Step(D, pDt, across(length), length * slope / 2, _left(columns, across(length)))
 
 
 # ------------------------------------------------------------------------------------------------------- b, z, q, u
@@ -285,9 +368,7 @@ def b_decrement(sums: Tensor, rows: Rows) -> Tensor:
     return sums / rows.number
 
 
-def q_step(
-    p_next: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float, levels: Levels | FloatGrid | None = None
-) -> Tensor:
+def q_step(p_next: Tensor, u: Tensor, fz: Tensor, *, nu: float, rho: float, levels: Delta | None = None) -> Tensor:
     r""":math:`q_l \leftarrow (\rho p_{l+1} + u_l + \nu f(z_l)) / (\rho + \nu)`, projected when q is quantized too."""
     q = torch.add(u, p_next, alpha=rho).add_(fz, alpha=nu).div_(rho + nu)
     return q if levels is None else levels.project(q)
@@ -319,8 +400,25 @@ def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
     """
     factor = _cholesky(A)
     if B.shape[-2] > (A.shape[-1] if B.is_cuda else max(MANY_ROWS, 4 * A.shape[-1])):
-        return mm(B, torch.cholesky_inverse(factor))
-    return torch.cholesky_solve(B.mT.to(A.dtype), factor).mT
+        return mm(B, _inverse(factor))
+    return _cholesky_solve(B.mT.to(A.dtype), factor).mT
+
+
+def _cholesky_solve(B: Tensor, factor: Tensor) -> Tensor:
+    """A^-1 B from the Cholesky factor of A."""
+    if not B.is_cuda:
+        return torch.cholesky_solve(B, factor)
+    # torch.cholesky_solve may look at values on the way, so that no epoch with it could be recorded.
+    half = torch.linalg.solve_triangular(factor, B, upper=False)
+    return torch.linalg.solve_triangular(factor.mT, half, upper=True)
+
+
+def _inverse(factor: Tensor) -> Tensor:
+    """A^-1 from the Cholesky factor of A."""
+    if not factor.is_cuda:
+        return torch.cholesky_inverse(factor)
+    one = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return _cholesky_solve(one.expand_as(factor), factor)
 
 
 def _cholesky(A: Tensor) -> Tensor:

@@ -73,6 +73,8 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
 def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool) -> int:
     """What the command does, to the last line. The exit code."""
     with tasks.doing("starting"):
+        import scipy.sparse  # noqa: F401 (graphs are such matrices, and later its seconds would be of no task)
+
         from ..engine.launch import join
         from ..engine.team import PeerLostError
         from ..engine.watchdog import WorkerLostError

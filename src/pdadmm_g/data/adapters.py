@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .checks import LARGEST_LABEL, MASKS, as_tensor, bad_weight, hard_labels
+from .feature_names import check_lists_alone
 from .graph import Graph
 from .propagation import quiet
 
@@ -303,6 +304,7 @@ def node_columns(table: Any) -> dict[str, Any]:
     columns.setdefault("id", table.index.to_numpy())
     features = [name for name in table.columns if name not in KNOWN]
     if "x" in features and table["x"].dtype.kind not in "biuf":
+        check_lists_alone(features, "nodes")
         columns["x"] = as_matrix([np.asarray(row) for row in table["x"]], "nodes: column 'x'")
     elif features:
         for name in features:

@@ -196,21 +196,26 @@ def linear_score(
     mean = (w * training).sum(0) / w.sum()
     training, validation = training - mean, validation - mean
     # B lies in the span of the training rows: an orthogonal basis of it makes the problem small, exactly.
-    basis = torch.linalg.qr(training.T)[0] if len(training) < training.shape[1] else None
-    if basis is not None:
-        training, validation = training @ basis, validation @ basis
+    if len(training) < training.shape[1]:
+        basis, coordinates = torch.linalg.qr(training.T)
+        training, validation = coordinates.T.contiguous(), validation @ basis
     gram = training.T @ (w * training) / (2 * w.sum())
-    best = (-math.inf, -math.inf)
-    for ridge in RIDGES:
-        factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
-        B, b = training.new_zeros(len(gram), len(classes)), ((w * t).sum(0) / w.sum()).log()
-        for _ in range(STEPS):
-            gap = w * (t - torch.softmax(training @ B + b, 1)) / w.sum()
-            B = B + torch.cholesky_solve(training.T @ gap - ridge * B, factor)
-            b = b + 2 * gap.sum(0)
-        logits = validation @ B + b
+    # All ridges at once: a block of columns of B each.
+    ridges = torch.tensor(RIDGES, dtype=torch.float64)
+    inverses = torch.cholesky_inverse(
+        torch.linalg.cholesky(gram + ridges[:, None, None] * torch.eye(len(gram), dtype=torch.float64))
+    )
+    number, shape = len(gram), (-1, len(RIDGES), len(classes))
+    B, b = training.new_zeros(number, len(RIDGES) * len(classes)), ((w * t).sum(0) / w.sum()).log()
+    share = (w / w.sum())[:, None]
+    for _ in range(STEPS):
+        gap = share * (t[:, None] - torch.softmax((training @ B).view(shape) + b, -1))
+        gradient = (training.T @ gap.flatten(1)).view(shape) - ridges[:, None] * B.view(shape)
+        B = B + (inverses @ gradient.transpose(0, 1)).transpose(0, 1).reshape(number, -1)
+        b = b + 2 * gap.sum(0)
+    met, best = places >= 0, (-math.inf, -math.inf)
+    for logits in ((validation @ B).view(shape) + b).unbind(1):
         found = score(scoring, places.numpy(), torch.softmax(logits, 1).numpy())
-        met = places >= 0
         loss = float(torch.nn.functional.cross_entropy(logits[met], places[met])) if bool(met.any()) else math.inf
         best = max(best, (-math.inf if found is None else found, -loss))
     return best

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import importlib.resources
+import importlib.util
 import io
 import os
 import shutil
@@ -109,9 +109,11 @@ def digits() -> Graph:
 
     1797 images of 8 x 8 pixels, 10 classes; 5 training nodes per class, 500 validation nodes, the rest test.
     """
-    # The file that its load_digits reads: sklearn.datasets loads much else.
-    path = importlib.resources.files("sklearn") / "datasets/data/digits.csv.gz"
-    with path.open("rb") as packed, gzip.open(packed) as table:
+    # The file that its load_digits reads: to import scikit-learn would take longer than all else here.
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None
+    assert found.origin is not None
+    with gzip.open(Path(found.origin).parent / "datasets/data/digits.csv.gz") as table:
         rows = np.loadtxt(table, delimiter=",")
     images, labels = rows[:, :-1], rows[:, -1]
     # Pixels are small whole numbers and distances exact. Of equally distant images the first is taken: 62 images have

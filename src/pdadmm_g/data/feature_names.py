@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +24,13 @@ def are_names(names: Any, columns: int) -> bool:
     )
 
 
-def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model") -> Graph:
-    """The graph with its columns in the order of ``names``, those of the ``owner``; as it is where one has no names."""
-    own = data.get("feature_names")
-    if own is None or names is None or own == (names := tuple(names)):
-        return data
+def order(own: Sequence[str] | None, names: Iterable[str] | None, owner: str = "the model") -> list[int] | None:
+    """Where the columns called ``own`` stand in the order of ``names``, those of the ``owner``.
+
+    None where one has no names, or both have the same order.
+    """
+    if own is None or names is None or list(own) == (names := list(names)):
+        return None
     places = {name: place for place, name in enumerate(own)}
     missing = [name for name in names if name not in places]
     unknown = sorted(places.keys() - set(names), key=places.__getitem__)
@@ -39,11 +41,30 @@ def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model")
         raise InputError(f"data: {_listed(missing)} missing, {these}{rest}")
     if unknown:
         raise InputError(f"data: {_listed(unknown)} unknown to {owner}: leave {'them' if unknown[1:] else 'it'} out")
-    order = torch.tensor([places[name] for name in names], device=data.x.device)
+    return [places[name] for name in names]
+
+
+def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model") -> Graph:
+    """The graph with its columns in the order of ``names``, those of the ``owner``; as it is where one has no names."""
+    own = data.get("feature_names")
+    places = order(own, names, owner)
+    if places is None:
+        return data
     data = copy.copy(data)
     x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
-    data.x, data.feature_names = x.index_select(1, order), names
+    data.x = x.index_select(1, torch.tensor(places, device=data.x.device))
+    data.feature_names = tuple(own[place] for place in places)
     return data
+
+
+def check_lists_alone(names: Iterable[str], culprit: str) -> None:
+    """Raise if other features stand beside a column 'x' of lists, which is all features."""
+    others = [name for name in names if name != "x"]
+    if others:
+        first = ", ".join(map(repr, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+        these, them, their = ("stands", "it", "its") if len(others) == 1 else ("stand", "them", "their")
+        beside = f"column 'x' of lists is all features, but {first} {these} beside it"
+        raise InputError(f"{culprit}: {beside}: leave {them} out, or put {their} values into the lists")
 
 
 def _listed(names: list[str]) -> str:

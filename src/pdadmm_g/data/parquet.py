@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from .adapters import FEATURES, KNOWN, SPLITS
 from .checks import MASKS, as_tensor, check_labels
+from .feature_names import check_lists_alone
 from .tables import check_block, check_ends, file_mark
 
 Array = NDArray[Any]
@@ -97,6 +98,7 @@ class ParquetFolder:
         if not self._features:
             raise InputError(f"{self._nodes.files[0]}: there are no features: a column 'x' of lists, or one for each")
         self.features = self.x(0, 1).shape[1]
+        self.feature_names = None if self._lists else tuple(self._features)
         self.columns: dict[str, Array] = self._masks()
         if "label" in self._nodes.names:
             self.columns["y"] = self._labels()
@@ -107,6 +109,9 @@ class ParquetFolder:
         found = []
         for path, group in self._nodes.groups(start, stop, self._features):
             columns = [floats(group.column(name), f"{path}: column '{name}'") for name in self._features]
+            self._lists = any(column.ndim == 2 for column in columns)
+            if self._lists:
+                check_lists_alone(self._features, str(path))
             found.append(columns[0] if columns[0].ndim == 2 else np.stack(columns, axis=1))
         if len({part.shape[1] for part in found}) > 1:
             raise InputError(f"{self._nodes.files[0]}: the lists of column 'x' differ in length")

@@ -89,6 +89,7 @@ class _Writer:
             arrays=owns[0].arrays,
             classes=max(own.classes for own in owns),
             digests=[own.digest for own in owns],
+            feature_names=None if self.table.feature_names is None else list(self.table.feature_names),
         )
         whole.write(self.out)
         (self.out / JOURNAL).unlink(missing_ok=True)

@@ -24,6 +24,7 @@ from ..decoding import Check, Count, CountFromZero, Items, Mapping, Text, decode
 from ..errors import InputError
 from ..files import read_text, write_atomically
 from .examples import part_of
+from .feature_names import are_names
 
 FORMAT = 1
 DESCRIPTION = "description.json"
@@ -37,6 +38,7 @@ Counts = Annotated[
     Check(lambda value: isinstance(value, list) and value != [], "are missing"),
     Check(lambda value: all(is_count(each, 1, 10**15) for each in value), "are not counts"),
 ]
+Names = Annotated[list[str] | None, Check(lambda value: value is None or isinstance(value, list), "are no names")]
 Nodes = Annotated[int, Check(lambda value: is_count(value, 1, 10**15), "is not a count")]
 
 
@@ -59,6 +61,8 @@ class Description:
     classes: CountFromZero
     #: Of the content of each shard.
     digests: Items
+    #: Those of the features, where they have any.
+    feature_names: Names = None
 
     @property
     def shards(self) -> int:
@@ -68,22 +72,26 @@ class Description:
     @property
     def digest(self) -> str:
         """Equal for equal content in equal shards."""
-        known = dataclasses.asdict(self) | {"id": ""}
+        known = self.content() | {"id": ""}
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:
         """Equal where this description is the same."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     @property
     def starts(self) -> list[int]:
         """The first node of each shard, and the number of all nodes."""
         return [0, *np.cumsum(self.counts).tolist()]
 
+    def content(self) -> dict[str, Any]:
+        """What the file says; of names nothing where there are none, as before there were any."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
     def write(self, folder: Path) -> None:
         """Make the folder a whole."""
-        write_atomically(folder / DESCRIPTION, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        write_atomically(folder / DESCRIPTION, json.dumps(self.content(), indent=2) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +172,9 @@ class ShardFolder:
                 raise ValueError(f"its shards have {sum(self.whole.counts)} nodes, not {self.whole.nodes}")
             if len(self.whole.digests) != self.whole.shards or not set(ALWAYS) <= set(self.whole.arrays):
                 raise ValueError("it does not say what its shards are")
+            names = self.whole.feature_names
+            if names is not None and not are_names(names, self.whole.features):
+                raise ValueError("its feature_names are not a list of different names, one a column")
         self._check_names()
 
     def _check_names(self) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES
 from ..errors import InputError
 from .adapters import FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
+from .feature_names import check_lists_alone
 from .graph import Graph
 from .graph_files import check_file, first_line
 
@@ -217,7 +218,8 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
     remedy = f"; {FEATURES}" if numbers is None else ""
     columns = [floats(table.column(name), f"{path}: column {name!r}", remedy) for name in wanted]
     matrix = None
-    if columns and columns[0].ndim == 2 and len(columns) == 1:
+    if any(column.ndim == 2 for column in columns):
+        check_lists_alone(wanted, str(path))
         matrix, wanted = columns[0], []  # lists, whose entries have no names
     elif columns:
         matrix = np.stack(columns, axis=1)

@@ -23,6 +23,8 @@ class Table(Protocol):
 
     nodes: int
     features: int
+    #: Those of the features, where they have any.
+    feature_names: tuple[str, ...] | None
     #: What has a row a node beside the features: 'y', masks, 'id'.
     columns: dict[str, Array]
     #: Changes with the content, as far as that can be told without reading it.
@@ -81,6 +83,7 @@ class DataTable:
     def __init__(self, data: Any, mark: str) -> None:
         self._x: Tensor = data.x
         self.nodes, self.features = data.x.shape
+        self.feature_names: tuple[str, ...] | None = data.get("feature_names")
         self._ends = (torch.empty(2, 0) if data.edge_index is None else data.edge_index.cpu()).numpy().astype(np.int64)
         self.number_of_edges = self._ends.shape[1]
         for name, what in (("edge_weight", "weights of edges"), ("label_names", "labels that are no whole numbers")):
@@ -112,6 +115,7 @@ class ArrayFolder:
         if self._x.ndim != 2 or 0 in self._x.shape:
             raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
         self.nodes, self.features = self._x.shape
+        self.feature_names: tuple[str, ...] | None = None
         self._ends = self._mapped("edge_index")
         if self._ends.ndim != 2 or 2 not in self._ends.shape:
             raise InputError(f"{folder / 'edge_index.npy'}: must have shape (2, edges) or (edges, 2)")

@@ -26,6 +26,8 @@ class RecordedEpoch:
 
     #: Plain epochs before the recording: libraries set themselves up in the first ones.
     after = 3
+    #: Lengths that a quantized p-step tries: it cannot look whether the first will do. More are hardly ever needed.
+    tries = 3
 
     def __init__(self) -> None:
         self._plain = 0
@@ -37,15 +39,14 @@ class RecordedEpoch:
     def suits(worker: Worker) -> bool:
         """The whole chain and all rows on a GPU, no large layers, no step that looks at a value.
 
-        So not exact, quantized or smooth, and no sums that other processes take part in.
+        So no smooth activation, no sums that other processes take part in, and no exact solver that inverts in some
+        epochs and not in others.
         """
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None and worker.rows.whole
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
-        plain = all(boundary is None or boundary.p_levels is None for boundary in worker.boundaries)
-        algorithm = worker.algorithm
-        blind = algorithm.solver == "linearized" and not isinstance(algorithm.activation, Smooth)
-        return on_gpu and alone and small and plain and blind
+        alike = worker.algorithm.solver == "linearized" or not any(worker.is_wide(layer.W) for layer in worker.layers)
+        return on_gpu and alone and small and alike and not isinstance(worker.algorithm.activation, Smooth)
 
     def __call__(self, worker: Worker) -> tuple[list[Moves], list[Shares]]:
         if self._graph is not None and self._rho != worker.rho:

@@ -16,8 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..admm import updates
 from ..admm.activations import Activation, Identity, LeakyReLU
-from ..admm.levels import FloatGrid, Levels
+from ..admm.levels import Delta, Levels
 from . import phases
 from .phases import StepSums
 
@@ -46,13 +47,15 @@ def kernel_for(
 ) -> Callable[..., Any] | None:
     """The kernel that takes the place of ``phase``, None if there is none for these tensors and settings.
 
-    All kernels are for one large layer without levels.
+    All kernels are for one large layer, and levels that are multiples of a step.
     """
     known = [x for x in tensors if x is not None]
     fits = len(known[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in known)
     slope = 0.0 if "f" not in settings else _slope(settings["f"])
-    plain = slope is not None and settings.get("levels") is None
-    return KERNELS.get(phase) if fits and plain else None
+    levels = settings.get("levels")
+    rounds = levels is None or (isinstance(levels, Levels) and levels.multiples is not None)
+    in_order = phase is not phases.move or all(x.is_contiguous() for x in known)
+    return KERNELS.get(phase) if fits and slope is not None and rounds and in_order else None
 
 
 def _slope(f: Activation) -> float | None:
@@ -62,8 +65,15 @@ def _slope(f: Activation) -> float | None:
     return 1.0 if isinstance(f, Identity) else None
 
 
+def _multiples(levels: Delta | None) -> tuple[float, float, float]:
+    """Step, least and largest multiple of the levels; anything where there are none."""
+    multiples = levels.multiples if isinstance(levels, Levels) else None
+    step, least, largest = multiples or (1, 0, 0)
+    return float(step), float(least), float(largest)
+
+
 def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
-    return length if isinstance(length, Tensor) else like.new_tensor(length)
+    return length if isinstance(length, Tensor) else like.new_full((), length)
 
 
 def _in_order(weights: Tensor | None) -> Tensor | None:
@@ -78,6 +88,15 @@ def _of_rows(weights_, program, width, inside, BLOCK: tl.constexpr):
     # Counted from the row of the first value, rows fit into 32 bits, whose division is several times faster.
     row = start // width + ((start % width).to(tl.int32) + tl.arange(0, BLOCK)) // width
     return tl.load(weights_ + row, mask=inside, other=0.0)
+
+
+@triton.jit
+def _project(x, step, least, largest):
+    """The nearest level, half way the even multiple; NaN stays NaN."""
+    multiple = tl.minimum(tl.maximum(x / step, least), largest)
+    # 1.5 * 2^23: around it single precision has no fractions.
+    nearest = (multiple + 12582912.0) - 12582912.0
+    return tl.where(x == x, nearest * step, x)
 
 
 @triton.jit
@@ -171,6 +190,63 @@ def _move_and_sum(
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
 
 
+@_replaces(updates.quantized_move)
+def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
+    """See :func:`pdadmm_g.admm.updates.quantized_move`."""
+    programs = triton.cdiv(p.numel(), BLOCK)
+    sums = p.new_empty(programs)
+    _quantized_move[(programs,)](
+        d, p, g, length, sums, p.numel(), *_multiples(levels), _in_order(weights), p.shape[-1],
+        WEIGHTED=weights is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+    return sums.sum().view(1)
+
+
+@triton.jit
+def _quantized_move(
+    d_, p_, g_, length_, sums_, total, step, least, largest, weights_, width,
+    WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    p = tl.load(p_ + i, mask=inside, other=0.0)
+    g = tl.load(g_ + i, mask=inside, other=0.0).to(tl.float32)
+    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
+    d = p - _project(p - tl.load(length_) * g, step, least, largest)
+    tl.store(d_ + i, d, mask=inside)
+    d = tl.where(inside, d, 0.0)
+    tl.store(sums_ + program, _sum(d * d, weight, WEIGHTED))
+
+
+@_replaces(phases.move)
+def move(
+    x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float, levels: Delta | None = None
+) -> None:
+    """See :func:`.phases.move`; the copy is in the same order of memory."""
+    programs = triton.cdiv(x.numel(), BLOCK)
+    _move[(programs,)](
+        x, direction, x if copy is None else copy, _on_device(length, x), x.numel(), *_multiples(levels),
+        COPIES=copy is not None, QUANTIZED=levels is not None, BLOCK=BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def _move(
+    x_, direction_, copy_, length_, total, step, least, largest,
+    COPIES: tl.constexpr, QUANTIZED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    x = tl.load(x_ + i, mask=inside, other=0.0)
+    x -= tl.load(length_) * tl.load(direction_ + i, mask=inside, other=0.0).to(tl.float32)
+    if QUANTIZED:
+        x = _project(x, step, least, largest)
+    tl.store(x_ + i, x, mask=inside)
+    if COPIES:
+        tl.store(copy_ + i, x.to(copy_.dtype.element_ty), mask=inside)
+
+
 @_replaces(phases.z_q_u)
 def z_q_u(
     z: Tensor,
@@ -186,23 +262,24 @@ def z_q_u(
     f: Activation,
     nu: float,
     rho: float,
-    levels: Levels | FloatGrid | None,
+    levels: Delta | None,
 ) -> StepSums:
-    """See :func:`.phases.z_q_u`, without levels."""
+    """See :func:`.phases.z_q_u`."""
     programs = triton.cdiv(z.numel(), BLOCK)
     sums = z.new_empty(7, programs)
     _z_q_u[(programs,)](
         z, r, product, q, q if u is None else u, p, _on_device(length, z), decrement, sums, z.numel(), z.shape[-1],
-        programs, _slope(f), nu, rho, _in_order(weights),
-        KEEPS_U=u is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
+        programs, _slope(f), nu, rho, *_multiples(levels), _in_order(weights),
+        KEEPS_U=u is not None, QUANTIZED=levels is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
     )  # fmt: skip
     return StepSums(*sums.sum(1, keepdim=True))
 
 
 @triton.jit
 def _z_q_u(
-    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho, weights_,
-    KEEPS_U: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho,
+    step, least, largest, weights_,
+    KEEPS_U: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -227,6 +304,8 @@ def _z_q_u(
     r_new = m - z_new
     fz = tl.where(z_new > 0, z_new, slope * z_new)
     q_new = (rho * p + u + nu * fz) / (rho + nu)
+    if QUANTIZED:
+        q_new = _project(q_new, step, least, largest)
     gap = p - q_new
     u_new = u + rho * gap
     tl.store(z_ + i, z_new, mask=inside)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
-from ..admm.levels import FloatGrid, Levels
+from ..admm.levels import Delta
 from ..admm.sums import column_sums, squared_norm, sum_up
 from ..admm.updates import W_gradient, p_gradient, q_step, stepped, u_implied, u_step
 
@@ -83,7 +83,7 @@ def move(
     copy: Tensor | None,
     *,
     length: Tensor | float,
-    levels: Levels | FloatGrid | None = None,
+    levels: Delta | None = None,
 ) -> None:
     """x - length * direction over x, projected where x is quantized, and a copy of it for the products."""
     stepped(x, direction, length, out=x)
@@ -126,7 +126,7 @@ def z_q_u(
     f: Activation,
     nu: float,
     rho: float,
-    levels: Levels | FloatGrid | None,
+    levels: Delta | None,
 ) -> StepSums:
     """What the W- and b-steps left of the residual, then z with the residual that goes with it, q and u."""
     u_old, q_old = _dual(u, q, z, f=f, nu=nu), sum_up(q)

@@ -67,9 +67,12 @@ def aligned(size: int) -> int:
 
 @contextmanager
 def tensor_cores(precision: Precision) -> Iterator[None]:
-    """Let products of single precision round their factors to TF32 on a GPU, or forbid it, then as before."""
+    """Let products of single precision round their factors to TF32 on a GPU, or forbid it, then as before.
+
+    With bfloat16 they are those that it is too coarse for.
+    """
     before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     try:
         yield
     finally:

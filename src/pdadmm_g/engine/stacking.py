@@ -7,6 +7,7 @@ layer is a group of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
@@ -16,12 +17,17 @@ from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
 from ..admm.diagnostics import Moves, Shares
+from ..admm.levels import Delta, FloatGrid, Levels, LevelStack
 from ..admm.state import SMALL, Boundary, Layer
 
 #: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
 LARGEST = {"cpu": (1 << 15) - 1, "cuda": SMALL}
 #: The bits of a product depend on whether its factors begin at multiples of 64 bytes, as tensors of their own do.
 ALIGNMENT = 64
+
+
+#: What an exact solver may keep with a layer.
+INVERSES = ("p_inverse", "W_inverse")
 
 
 @dataclass
@@ -39,6 +45,9 @@ class Group:
     after: Boundary | None
     #: The z that goes with the q of ``before``, where u is not kept there.
     z_before: Tensor | None = None
+    #: Delta for the p of ``before`` and for the q of ``after``, where they are quantized.
+    p_levels: Delta | None = None
+    q_levels: Delta | None = None
 
 
 def grouped(
@@ -62,11 +71,16 @@ def grouped(
 def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activation) -> tuple[object, ...]:
     """Layers next to each other with the same likeness make a group.
 
-    Levels differ from boundary to boundary, and the smooth activations end their search when all entries are done.
+    The smooth activations end their search when all entries are done, and levels at any distance are searched for.
     """
+    before, after = beside
     small = all(x.numel() <= LARGEST.get(x.device.type, 0) and x.nbytes % ALIGNMENT == 0 for x in (layer.z, layer.W))
-    hidden = all(boundary and not (boundary.p_levels or boundary.q_levels) for boundary in beside)
-    return ("hidden", layer.W.shape) if small and hidden and not isinstance(f, Smooth) else ("alone", place)
+    if not small or before is None or after is None or isinstance(f, Smooth):
+        return ("alone", place)
+    sets = (before.p_levels, before.q_levels, after.p_levels, after.q_levels)
+    if any(isinstance(levels, Levels) and levels.multiples is None for levels in sets):
+        return ("alone", place)
+    return ("hidden", layer.W.shape)
 
 
 def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> Group:
@@ -75,20 +89,38 @@ def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> 
         layer.W, layer.b, layer.W0 = stack.W[index], stack.b[index], stack.W0[index]
         layer.z, layer.r = stack.z[index], stack.r[index]
     stack.b = stack.b[:, None]
+    for name in INVERSES:
+        kept = [inverse for layer in layers if (inverse := getattr(layer, name)) is not None]
+        setattr(stack, name, torch.stack(kept) if len(kept) == len(layers) else None)
     p, q, u = (torch.stack([getattr(boundary, name) for boundary in beside]) for name in ("p", "q", "u"))
     for index, boundary in enumerate(beside):
         assert boundary is not None
         boundary.p, boundary.q, boundary.u = p[index], q[index], u[index]
-    return Group(start, stack, Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:]))
+    return Group(
+        start, stack, Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:]),
+        p_levels=_levels_of_all([boundary.p_levels for boundary in beside[:-1] if boundary], p),
+        q_levels=_levels_of_all([boundary.q_levels for boundary in beside[1:] if boundary], q),
+    )  # fmt: skip
+
+
+def _levels_of_all(sets: Sequence[Levels | FloatGrid | None], like: Tensor) -> Delta | None:
+    """The levels of boundaries that are quantized alike."""
+    calibrated = [levels for levels in sets if isinstance(levels, Levels)]
+    return LevelStack(calibrated, like) if calibrated else sets[0]
 
 
 def _alone(place: int, layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
     one, before = layers[place], boundaries[place]
     layer = Layer(one.W[None], one.b[None, None], one.W0[None], z=one.z[None], r=one.r[None])
+    for name in INVERSES:
+        inverse = getattr(one, name)
+        setattr(layer, name, None if inverse is None else inverse[None])
     implied = before is not None and before.u is None
+    after = boundaries[place + 1]
     return Group(
-        place, layer, _view(before), _view(boundaries[place + 1]), layers[place - 1].z[None] if implied else None
-    )
+        place, layer, _view(before), _view(after), layers[place - 1].z[None] if implied else None,
+        p_levels=before.p_levels if before else None, q_levels=after.q_levels if after else None,
+    )  # fmt: skip
 
 
 def _view(boundary: Boundary | None) -> Boundary | None:

@@ -7,7 +7,7 @@ and sends it, and both update u from the same values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +28,16 @@ from ..admm.updates import (
     Gram,
     Step,
     W_exact,
+    W_inverse,
     W_linearized,
+    W_preconditioned,
     b_decrement,
     gram,
+    is_kernel_smaller,
     p_exact,
+    p_inverse,
     p_linearized,
+    p_preconditioned,
     p_quantized,
     u_implied,
 )
@@ -105,6 +110,9 @@ class Worker:
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests). Once
     #: it is taken out, the objective may be seen to rise by it (docs/algorithm.md).
     refresh_every = 100
+    #: The exact solver inverts matrices of so many rows and more only every so many epochs, and in between takes the
+    #: best step in the direction that the old inverse gives. Smaller ones it inverts in every epoch.
+    wide, invert_every = 512, 5
 
     def __init__(
         self,
@@ -282,23 +290,27 @@ class Worker:
         gg = run(phases.gradient, g, *state, rows.weights, f=self.algorithm.activation, nu=nu, rho=rho)
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
         self._lookout.look(gg, place, inputs, of_layer_before="qu")
-        step = self._p_step(before, layer.W, g, gg, work, out=work.write("gWt", place, layer.r.shape))
+        step = self._p_step(group, before.p, g, gg, out=work.write("gWt", place, layer.r.shape))
         work.check("g", place)
         run(phases.move, before.p, step.direction, work.copy_of("p", place, before.p),
-            length=step.length, levels=before.p_levels)  # fmt: skip
+            length=step.length, levels=group.p_levels)  # fmt: skip
         work.check("gWt", place)
         copy = work.copy_of("r", place, layer.r)
         sums = run(phases.move_and_sum, layer.r, step.product, copy, rows.weights, length=step.length)
         return _PStep(step.descent, sums)
 
-    def _p_step(self, before: Boundary, W: Tensor, g: Tensor, gg: Tensor, work: Workspace, *, out: Tensor) -> Step:
-        nu, rho, rows, mm = self.algorithm.nu, self.rho, self.rows, work.mm
-        if before.p_levels is not None:
+    def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
+        nu, rho, rows, W, mm = self.algorithm.nu, self.rho, self.rows, group.layer.W, self._works[group.start].mm
+        if group.p_levels is not None:
+            tries = None if self._recorded is None else RecordedEpoch.tries
             return p_quantized(
-                before.p, W, g, before.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, summed=self._run, mm=mm
+                p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, summed=self._run, mm=mm
             )
         if self.algorithm.solver == "exact":
-            return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
+            if not self.is_wide(W):
+                return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
+            inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
+            return p_preconditioned(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
         return p_linearized(W, g, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
 
     def _update_rest(self, group: Group, p_step: _PStep) -> _Rest:
@@ -317,8 +329,11 @@ class Worker:
         W, W0 = layer.W, layer.W0
         if self.algorithm.solver == "exact":
             columns = work.kept_copy("p", place, p)
-            factor = self._gram(group, p if columns is None else columns)
             out = work.write("pGt", place, layer.r.shape)
+            if group.before is not None and self.is_wide(W) and not is_kernel_smaller(p, rows):
+                step = self._W_preconditioned(group, p, p if columns is None else columns, found, out)
+                return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
+            factor = self._gram(group, p if columns is None else columns)
             step = W_exact(
                 W, W0, p, layer.r, nu=nu, mu=mu, rows=rows, factor=factor, columns=columns, out=out, found=found,
                 mm=work.mm,
@@ -330,6 +345,30 @@ class Worker:
             out = work.write("pGt", place, layer.r.shape)
             step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, mm=work.mm)
         return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
+
+    def is_wide(self, W: Tensor) -> bool:
+        """Does the exact solver keep inverses of the size of this layer's inputs?"""
+        return W.shape[-1] >= self.wide
+
+    def _W_preconditioned(self, group: Group, p: Tensor, columns: Tensor, found: Tensor, out: Tensor) -> Step:
+        """The exact W-step of a wide layer; ``columns`` is p in whichever order of memory suits sums over rows."""
+        nu, mu, rows, work = self.algorithm.nu, self.algorithm.mu, self.rows, self._works[group.start]
+        layer = group.layer
+        invert = partial(W_inverse, columns, nu=nu, mu=mu, rows=rows, mm=work.gram_mm)
+        inverse = self._inverse(group, "W_inverse", invert)
+        G = rows.product(layer.r, columns, work.mm)
+        self._run(phases.weight_gradient, G, layer.W, layer.W0, nu=nu, mu=mu)
+        return W_preconditioned(
+            G, p, inverse, nu=nu, mu=mu, rows=rows, out=out, found=found, mm=work.mm, gram_mm=work.gram_mm
+        )
+
+    def _inverse(self, group: Group, name: str, invert: Callable[[], Tensor]) -> Tensor:
+        """The inverse that the group has, made anew where it is due."""
+        if self.epochs % self.invert_every == 0 or getattr(group.layer, name) is None:
+            setattr(group.layer, name, invert())
+            for layer, inverse in zip(self.layers[group.start :], getattr(group.layer, name), strict=False):
+                setattr(layer, name, inverse)
+        return getattr(group.layer, name)
 
     def _gram(self, group: Group, p: Tensor) -> Gram:
         """What the exact W-step inverts. p_1 = X never changes, so neither does its factor."""
@@ -359,7 +398,7 @@ class Worker:
         state = (layer.z, layer.r, step.product, after.q, after.u, after.p)
         measured = self._run(
             phases.z_q_u, *state, rows.weights, length=step.length, decrement=decrement, f=self.algorithm.activation,
-            nu=self.algorithm.nu, rho=self.rho, levels=after.q_levels,
+            nu=self.algorithm.nu, rho=self.rho, levels=group.q_levels,
         )  # fmt: skip
         if link is not None:
             link.send(after.q[-1])

@@ -26,7 +26,7 @@ from torch import Tensor, bfloat16
 
 from ..admm.state import SMALL
 from ..admm.sums import Product, matmul
-from .precision import Precision, aligned, product
+from .precision import Precision, aligned, mm_tf32, product
 
 Computed = Literal["g", "gWt", "pGt"]
 Variable = Literal["p", "r"]
@@ -40,7 +40,7 @@ class Workspace:
     def __init__(self, precision: Precision, solver: Literal["linearized", "exact"], like: Tensor | None) -> None:
         self.mm = product(precision)
         #: For what is factorised, which bfloat16 is too coarse for.
-        self.gram_mm: Product = self.mm if precision == "tf32" else matmul
+        self.gram_mm: Product = matmul if precision == "fp32" else mm_tf32
         self._precision = precision
         self._exact = solver == "exact"
         self._like = like

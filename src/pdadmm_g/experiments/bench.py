@@ -31,6 +31,8 @@ from ..training.train import in_row_space
 
 #: Epochs before the clock starts: compilation, recording, and the transient in which p and q rest.
 WARM_UP = 5
+#: Epochs that are timed together: the exact solver inverts large matrices in one of so many.
+TOGETHER = Worker.invert_every
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +74,30 @@ def bench(size: Size, methods: tuple[str, ...] = METHODS, seconds: float = 5.0) 
 
 
 def _measure(make: Callable[[Size], Callable[[], object]], size: Size, seconds: float) -> tuple[list[float], float]:
-    """Times of a step over about so many seconds, at least three, and the peak memory in bytes."""
+    """Times of a step, means of a few, over about so many seconds, at least three, and the peak memory in bytes."""
     on_gpu = torch.device(size.device).type == "cuda"
     if on_gpu:
         torch.compiler.reset()  # what was compiled for other sizes counts toward a limit
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(size.device)
     step = make(size)
-    times: list[float] = []
-    begin = 0.0
-    while len(times) < WARM_UP + 3 or time.perf_counter() - begin < seconds:
-        if len(times) == WARM_UP:
-            begin = time.perf_counter()
-        start = time.perf_counter()
+    for _ in range(WARM_UP):
         step()
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < seconds:
         if on_gpu:
             torch.cuda.synchronize(size.device)
-        times.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        for _ in range(TOGETHER):
+            step()
+        if on_gpu:
+            torch.cuda.synchronize(size.device)
+        times.append((time.perf_counter() - start) / TOGETHER)
     if on_gpu:
-        return times[WARM_UP:], torch.cuda.max_memory_allocated(size.device)
+        return times, torch.cuda.max_memory_allocated(size.device)
     # Of the process since it started, so no less than that of the methods before.
-    return times[WARM_UP:], 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return times, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def problem(size: Size) -> Examples:

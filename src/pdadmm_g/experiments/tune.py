@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..classifier import GAMLPClassifier
 from ..config import RunConfig
 from ..data.adapters import labels_of
 from ..data.checks import class_places
@@ -16,7 +17,6 @@ from ..data.datasets import load_dataset
 from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
 from ..metrics import score
 from ..status import Status
 

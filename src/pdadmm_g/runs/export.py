@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .. import __version__
@@ -28,7 +27,7 @@ from ..config import GRAPH, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.propagation import normalized
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..model import GAMLP, GCN
 
 #: Formats with the ending of their files.
@@ -46,7 +45,7 @@ OPSET, IR_VERSION = 17, 8
 class Program(nn.Module):
     """Logits from propagated rows: the normalisation that the model was trained with, then the network."""
 
-    def __init__(self, classifier: GAMLPClassifier, model: GAMLP | None = None) -> None:
+    def __init__(self, classifier: Estimator, model: GAMLP | None = None) -> None:
         super().__init__()
         self.model = model or classifier.model_
         # A model of a plain matrix takes it as it is.
@@ -62,7 +61,7 @@ class Program(nn.Module):
         return self.model(normalized(rows.clone(), self.normalize, self.blocks, self.mean, self.scale))
 
 
-def description(classifier: GAMLPClassifier) -> dict[str, Any]:
+def description(classifier: Estimator) -> dict[str, Any]:
     """What a user of the file must know: the classes, and how a graph becomes the input."""
     config = classifier.config_
     return {
@@ -74,7 +73,7 @@ def description(classifier: GAMLPClassifier) -> dict[str, Any]:
     }
 
 
-def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: bool = False) -> float:
+def export(classifier: Estimator, path: str | Path, format: str, *, int8: bool = False) -> float:
     """Write the fitted model to ``path`` in one of :data:`FORMATS`.
 
     The file is written under another name, read back and compared with our model on random rows before it takes its
@@ -93,7 +92,7 @@ def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: 
         raise InputError(f"int8 weights are for format onnx, not for {format}")
     if format == "torch-export" and Path(path).suffix != ".pt2":
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
-    check_is_fitted(classifier, "model_")
+    classifier._check_fitted()
     if isinstance(classifier.model_, GCN):
         raise InputError("a graph convolutional network needs the whole graph for each node, and cannot be exported")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]
@@ -134,12 +133,12 @@ def _new_file(path: Path) -> Iterator[Path]:
 # ------------------------------------------------------------------------------------------------------- safetensors
 
 
-def _write_safetensors(classifier: GAMLPClassifier, file: Path) -> None:
+def _write_safetensors(classifier: Estimator, file: Path) -> None:
     classifier.save(file)
 
 
 def _read_safetensors(file: Path) -> Callable[[Tensor], Tensor]:
-    return Program(GAMLPClassifier.load(file))
+    return Program(Estimator.load(file))
 
 
 _safetensors = (_write_safetensors, _read_safetensors)
@@ -148,7 +147,7 @@ _safetensors = (_write_safetensors, _read_safetensors)
 # ------------------------------------------------------------------------------------------------------ torch.export
 
 
-def _write_torch_export(classifier: GAMLPClassifier, file: Path) -> None:
+def _write_torch_export(classifier: Estimator, file: Path) -> None:
     program = Program(classifier).eval()
     example = torch.zeros(3, program.model.widths[0])
     shapes = ({0: torch.export.Dim("nodes")},)
@@ -166,11 +165,11 @@ _torch_export = (_write_torch_export, _read_torch_export)
 # -------------------------------------------------------------------------------------------------------------- ONNX
 
 
-def _onnx(int8: bool) -> tuple[Callable[[GAMLPClassifier, Path], None], Callable[[Path], Callable[[Tensor], Tensor]]]:
+def _onnx(int8: bool) -> tuple[Callable[[Estimator, Path], None], Callable[[Path], Callable[[Tensor], Tensor]]]:
     return lambda classifier, file: _write_onnx(classifier, file, int8), _read_onnx
 
 
-def _write_onnx(classifier: GAMLPClassifier, file: Path, int8: bool) -> None:
+def _write_onnx(classifier: Estimator, file: Path, int8: bool) -> None:
     onnx = _optional("onnx")
     program = Program(classifier)
     size = sum(parameter.numel() * (1 if int8 else 4) for parameter in program.parameters())

@@ -8,12 +8,12 @@ from ..config import RunConfig
 from ..data.adapters import graph_alone
 from ..data.checks import check_graph
 from ..data.graph import Graph
-from ..estimator import Classifier, GAMLPClassifier
+from ..estimator import Classifier, Estimator
 from .folder import RunFolder
 from .scoring import figures, summarize
 
 
-def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
+def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None) -> None:
     """Write what ``pdadmm-g train`` would have written, with the accuracies on ``data`` where they are given.
 
     It replaces a finished run, as a file of that name would be replaced.

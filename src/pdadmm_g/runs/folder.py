@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from typing import IO, Any
 from ..config import RunConfig
 from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import locked, read_text, write_atomically, writing
 from ..status import Status
 from ..tasks import Event
@@ -26,6 +27,8 @@ from .tensorboard import ScalarLog
 
 #: The summary of a run whose model is there and has not been scored yet.
 UNSCORED = "unscored.json"
+#: Where a summary says which data were trained on.
+DIGEST = "data_digest"
 MODEL = "model.safetensors"
 FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
 #: There while a command writes to the folder.
@@ -203,8 +206,21 @@ class RunFolder:
         before = self.config()
         if config.epochs > before.epochs:
             return False
+        if self.unscored:  # its data are known by their digest
+            before = dataclasses.replace(before, dataset=config.dataset, edges=config.edges)
         checkpoint.check_same_run(self.path, before, config)
         return True
+
+    def check_data(self, config: RunConfig, summary: dict[str, Any], digest: str) -> None:
+        """Raise unless what is to be scored with are the data that were trained on, perhaps by another name by now."""
+        before = self.config()
+        if (before.dataset, before.edges) == (config.dataset, config.edges):
+            return
+        if summary.get(DIGEST) != digest:
+            raise InputError(f"{config.dataset}: is not what {self.path} was trained on; name those data")
+        text = (self.path / "config.yaml").read_text(encoding="utf-8")
+        chosen = [line for line in text.splitlines(keepends=True) if line.startswith("#")]
+        write_atomically(self.path / "config.yaml", config.to_yaml() + "".join(chosen))
 
     def check_replaceable(self) -> None:
         """Raise unless what is here may be replaced unasked: nothing, or a run that does not go on."""
@@ -250,7 +266,7 @@ class RunFolder:
             for record in history[len(self.history()) :]:
                 self.append(record)
 
-    def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+    def keep(self, classifier: Estimator, summary: dict[str, Any]) -> None:
         """Write the model and what is known of it before it is scored: from here on no training can be lost.
 
         An interrupt is heard when all is written.
@@ -261,7 +277,7 @@ class RunFolder:
             self._keep(classifier, summary)
             raise
 
-    def _keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+    def _keep(self, classifier: Estimator, summary: dict[str, Any]) -> None:
         self._complete(classifier.history_)
         classifier.save(self.model)
         write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
@@ -325,17 +341,17 @@ class RunFolder:
         """The file of the trained model."""
         return self.path / MODEL
 
-    def classifier(self) -> GAMLPClassifier:
+    def classifier(self) -> Estimator:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         if (self.previous / MODEL).exists() and not self.model.exists():
             why = f"{self.path}: has no model yet"
             raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
-        return GAMLPClassifier.load(self.model)
+        return Estimator.load(self.model)
 
 
-def _chosen(classifier: GAMLPClassifier) -> str:
+def _chosen(classifier: Estimator) -> str:
     """What the data decided, as comments below the settings that were asked for."""
     settings = {name: getattr(classifier.config_, name) for name in CHOSEN}
     lines = [

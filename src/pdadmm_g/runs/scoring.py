@@ -18,7 +18,7 @@ from ..data.checks import MASKS, class_places, hard_labels
 from ..data.facts import graph_facts
 from ..data.graph import Graph
 from ..errors import NotFiniteError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..metrics import metrics, reliability
 from ..training.records import WORKER_FIGURES
 
@@ -42,7 +42,7 @@ class Judgement(NamedTuple):
 UNKNOWN = Judgement({mask.replace("_mask", "_accuracy"): None for mask in MASKS}, {}, None, None)
 
 
-def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
+def figures(classifier: Estimator, data: Graph) -> dict[str, Any]:
     """What scoring adds to the summary of a run: accuracies and the rest of its judgement, and facts on the data."""
     try:
         accuracies, *others = judge(classifier, data)
@@ -53,7 +53,7 @@ def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
     return accuracies | dict(zip(Judgement._fields[1:], others, strict=True)) | {"data": graph_facts(data)}
 
 
-def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
+def summarize(classifier: Estimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
     return {
         "status": classifier.status_.name,
@@ -83,13 +83,13 @@ def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def work_seconds(classifier: GAMLPClassifier) -> float:
+def work_seconds(classifier: Estimator) -> float:
     """What all processes computed together, waiting and packing not counted: about what one would have taken."""
     together = sum(worker["compute_seconds"] for record in classifier.history_ for worker in record["workers"])
     return float(together * (classifier.config_.shards or 1))
 
 
-def unquantized_bytes(classifier: GAMLPClassifier) -> int:
+def unquantized_bytes(classifier: Estimator) -> int:
     """What would have been sent with p and q in single precision."""
     sent = sum(record["bytes_sent"] for record in classifier.history_)
     for worker in (worker for record in classifier.history_ for worker in record["workers"]):
@@ -99,7 +99,7 @@ def unquantized_bytes(classifier: GAMLPClassifier) -> int:
     return sent
 
 
-def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
+def worker_totals(classifier: Estimator) -> list[dict[str, Any]]:
     """For each worker its layers in the last stage, and what it did in all epochs that it took part in.
 
     Empty for methods without workers; and a resumed run may have had another number of them before.
@@ -112,7 +112,7 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def judge(classifier: GAMLPClassifier, data: Graph) -> Judgement:
+def judge(classifier: Estimator, data: Graph) -> Judgement:
     """The model on the masks of a graph; nodes without labels are not asked."""
     labels = hard_labels(data)
     parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
@@ -144,14 +144,13 @@ def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> di
 
     None without such nodes, or with so many classes that nobody could read it.
     """
-    from sklearn.metrics import confusion_matrix
-
     for mask in ("test_mask", "val_mask"):
         if mask in data and bool((nodes := data[mask] & (hard_labels(data) >= 0)).any()):
             true = labels_of(data)[nodes.numpy()]
             names = np.union1d(classes, true)
             if len(names) > MAX_CONFUSION:
                 return None
-            counts = confusion_matrix(true, predicted[nodes.numpy()], labels=names)
+            counts = np.zeros((len(names), len(names)), dtype=int)
+            np.add.at(counts, (np.searchsorted(names, true), np.searchsorted(names, predicted[nodes.numpy()])), 1)
             return {"nodes": mask.removesuffix("_mask"), "classes": names.tolist(), "counts": counts.tolist()}
     return None

@@ -15,12 +15,13 @@ import numpy as np
 from ..config import RunConfig
 from ..data.augmentation import GraphAugment
 from ..data.checks import MASKS, check_kind
+from ..data.feature_names import order
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import temporary_folder, write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
@@ -100,17 +101,18 @@ def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None)
     return None if team.rank > 0 else found._asdict() | {"processes": everyone}
 
 
-def _applied(
-    job: dict[str, Any], team: Team, say: Say
-) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
+def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Estimator, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features."""
-    classifier = agreed(team, lambda: GAMLPClassifier.load(job["model"]))
+    classifier = agreed(team, lambda: Estimator.load(job["model"]))
     whole, part = open_part(job["dataset"], team)
     if isinstance(classifier.model_, GCN):
         raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
     if whole.features != classifier.n_features_in_:
         expected = f"the model was trained with {classifier.n_features_in_}"
         raise InputError(f"{job['dataset']} has {whole.features} features, {expected}")
+    if order(whole.feature_names, getattr(classifier, "feature_names_in_", None)) is not None:
+        why = "the features stand in another order than those of the model"
+        raise InputError(f"{job['dataset']}: {why}: make the folder anew in its order")
     augment = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
     sharded, figures = augmented(team, part, augment, say)
     assert part is not None
@@ -133,7 +135,7 @@ def _begin(out: Path, team: Team) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+def _write(out: Path, classifier: Estimator, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
     """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
 
     def blocks() -> Iterator[Predictions]:

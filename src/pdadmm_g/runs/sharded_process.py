@@ -19,7 +19,7 @@ from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import EXIT_PEER_LOST
 from ..errors import InputError
 from ..training.checkpoint import Checkpointing
-from ..training.sharded import fit_sharded
+from ..training.sharded import ShardedResult, fit_sharded
 from ..training.worker_process import end, end_with_parent, tell
 from .sharded_predictions import predict_task, score_task
 from .sharded_run import JOB, MODEL, RESULT, classifier_of, model_config, plain
@@ -55,6 +55,12 @@ def main(folder: Path) -> None:
 
 def _train(folder: Path, job: dict[str, Any], team: Team) -> dict[str, Any] | None:
     config = RunConfig.from_settings(job["config"])
+
+    def on_trained(found: ShardedResult) -> None:
+        classifier_of(found, config).save(folder / MODEL)
+        (folder / RESULT).write_text(json.dumps(plain(found)))
+        tell({"trained": True})
+
     found = fit_sharded(
         config.dataset,
         model_config(config),
@@ -63,11 +69,9 @@ def _train(folder: Path, job: dict[str, Any], team: Team) -> dict[str, Any] | No
         on_epoch=lambda record: tell({"epoch": record}),
         checkpointing=Checkpointing.joined(**job["checkpointing"]),
         say=lambda line: tell({"progress": line}),
+        on_trained=on_trained,
     )
-    if found is None:
-        return None
-    classifier_of(found, config).save(folder / MODEL)
-    return plain(found)
+    return None if found is None else plain(found)
 
 
 TASKS: dict[str, Callable[[Path, dict[str, Any], Team], dict[str, Any] | None]] = {

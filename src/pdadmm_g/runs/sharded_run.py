@@ -9,6 +9,7 @@ import dataclasses
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ..engine.plan import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import Estimator
 from ..files import temporary_folder
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
@@ -32,10 +33,10 @@ from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
 from ..training.sharded import ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
-from .folder import RunFolder
+from .folder import DIGEST, RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard
-from .train_run import SETTLED, lost_worker
+from .train_run import SETTLED, TRAINED, lost_worker
 
 #: The command that becomes one of the processes, to which the folder of the job is added.
 PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded_process"]
@@ -68,13 +69,12 @@ def train_sharded_run(
             if team is None or team.rank == 0:
                 stack.enter_context(folder.held())
                 folder.check_free(config, overwrite=overwrite, resume=resume)
-            return (
-                None if resume and not overwrite and folder.settled(config) else _begun(config, folder, resume=resume)
-            )
+            done = resume and not overwrite and folder.settled(config)
+            return None if done else _begun(config, folder, resume=resume)
 
         checkpointing = begin() if team is None else agreed(team, begin)
         if checkpointing is None:
-            return _settled(folder, say) if team is None or team.rank == 0 else None
+            return _settled(config, folder, say, team) if team is None or team.rank == 0 else None
 
         def record_epoch(record: Record) -> object:
             if not folder.started:
@@ -82,19 +82,25 @@ def train_sharded_run(
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
+        def keep(classifier: Estimator) -> None:
+            if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
+                folder.start(config, checkpointing.history)
+            folder.keep(classifier, _summary(classifier, config))
+
         try:
             with task("augmentation and training"):
-                classifier, result = _fit(config, checkpointing, record_epoch, say, team)
+                classifier, result = _fit(config, checkpointing, record_epoch, say, team, keep)
         except (WorkerLostError, PeerLostError) as error:
-            if folder.started:
+            if folder.started and not folder.unscored:
                 folder.finish(lost_worker(error))
+            raise
+        except KeyboardInterrupt:
+            if folder.unscored and say is not None:
+                say(f"{folder.path}: {TRAINED}; --resume scores it")
             raise
         if classifier is None:
             return None
-        if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
-            folder.start(config, checkpointing.history)
-        summary = _summary(classifier, config, result)
-        folder.keep(classifier, summary)
+        summary = _summary(classifier, config) | _figures(result)
         folder.finish(summary)
     return summary
 
@@ -112,23 +118,36 @@ def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointi
     return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
 
 
-def _settled(folder: RunFolder, say: Say | None) -> dict[str, Any]:
-    """The summary of a run that is finished already, or was killed right before: its scores are known."""
-    if say is not None:
+def _settled(config: RunConfig, folder: RunFolder, say: Say | None, team: Team | None) -> dict[str, Any]:
+    """The summary of a run that is trained already, with the scores that it may lack."""
+    from .sharded_predictions import score_shards  # which starts its processes by run_task
+
+    say, summary = say or (lambda _: None), folder.summary()
+    if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
-    summary = folder.summary()
-    if folder.unscored:
-        folder.finish(summary)
+        return summary
+    folder.check_data(config, summary, ShardFolder(config.dataset).whole.digest)
+    say(f"{folder.path}: {TRAINED}, which is scored now")
+    # Of a team the first member does it alone: the others may have nothing to do with it but layers.
+    found = score_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
+    assert found is not None
+    summary |= {"dataset": config.dataset} | _figures(found)
+    folder.finish(summary)
     return summary
 
 
-def _summary(classifier: GAMLPClassifier, config: RunConfig, result: dict[str, Any]) -> dict[str, Any]:
+def _summary(classifier: Estimator, config: RunConfig) -> dict[str, Any]:
+    """What is known before it is scored."""
     whole = ShardFolder(config.dataset).whole
     facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
-    known = {"confusion": result["confusion"], "data": facts, "processes": result["processes"]}
     with run_tasks() as tasks:
         classifier.times_ = tasks.times()
-    return summarize(classifier, config) | result["accuracies"] | known
+    return summarize(classifier, config) | {"confusion": None, "data": facts, DIGEST: whole.digest}
+
+
+def _figures(result: dict[str, Any]) -> dict[str, Any]:
+    """What scoring adds."""
+    return result["accuracies"] | {name: result[name] for name in ("confusion", "processes")}
 
 
 def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
@@ -156,26 +175,39 @@ def _fit(
     on_epoch: OnEpoch,
     say: Say | None,
     team: Team | None,
-) -> tuple[GAMLPClassifier | None, dict[str, Any]]:
+    keep: Callable[[Estimator], None],
+) -> tuple[Estimator | None, dict[str, Any]]:
+    """Train, ``keep`` the model, score it; the model and what is known of it, nothing where this is not the first."""
     if team is None and config.processes > 1:
         job = {"task": "train", "config": dataclasses.asdict(config), "checkpointing": checkpointing.for_others()}
         history = checkpointing.history
         with temporary_folder() as folder:
-            run_task(folder, job, config.processes, config, say, on_epoch, history)
-            result = json.loads((folder / RESULT).read_text())
-            classifier = GAMLPClassifier.load(folder / MODEL)
-        settings = classifier.get_params() | result["config"]
-        classifier.set_params(**{key: value for key, value in settings.items() if key in classifier.get_params()})
-        classifier.config_ = classifier._config()
-        training = TrainingResult(
-            classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
-        )
-        return _adopted(classifier, config.seed, training, tuple(result["reasons"])), result
+
+            def found_there() -> tuple[Estimator, dict[str, Any]]:
+                result = json.loads((folder / RESULT).read_text())
+                return _loaded(folder / MODEL, result, config.seed, history), result
+
+            run_task(
+                folder, job, config.processes, config, say, on_epoch, history,
+                on_trained=lambda: keep(found_there()[0]),
+            )  # fmt: skip
+            return found_there()
     found = fit_sharded(
         config.dataset, model_config(config), seed=config.seed, team=team, on_epoch=on_epoch,
-        checkpointing=checkpointing, say=say,
+        checkpointing=checkpointing, say=say, on_trained=lambda found: keep(classifier_of(found, config)),
     )  # fmt: skip
     return (None, {}) if found is None else (classifier_of(found, config), plain(found))
+
+
+def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> Estimator:
+    """The estimator that the processes have left in a file, with what they tell of it."""
+    classifier = Estimator.load(model)
+    vars(classifier).update(result["config"])
+    classifier.config_ = classifier._config()
+    training = TrainingResult(
+        classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
+    )
+    return _adopted(classifier, seed, training, tuple(result["reasons"]))
 
 
 def model_config(config: RunConfig) -> ModelConfig:
@@ -183,20 +215,19 @@ def model_config(config: RunConfig) -> ModelConfig:
     return ModelConfig(**config.model_settings())
 
 
-def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
+def classifier_of(found: ShardedResult, config: RunConfig) -> Estimator:
     """The estimator that such a run amounts to."""
     settings = {name: getattr(found.config, name) for name in config.model_settings()}
-    classifier = GAMLPClassifier(**settings, random_state=config.seed)
+    classifier = Estimator(**settings, random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
     classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
-    classifier.n_features_in_ = ShardFolder(config.dataset).whole.features
+    whole = ShardFolder(config.dataset).whole
+    classifier._set_features(whole.features, whole.feature_names)
     return _adopted(classifier, config.seed, found.training, found.reasons)
 
 
-def _adopted(
-    classifier: GAMLPClassifier, seed: int, training: TrainingResult, reasons: tuple[str, ...]
-) -> GAMLPClassifier:
+def _adopted(classifier: Estimator, seed: int, training: TrainingResult, reasons: tuple[str, ...]) -> Estimator:
     classifier.history_, classifier.message_, classifier.seconds_ = training.history, training.message, training.seconds
     classifier.plan_, classifier.choices_ = training.plan.counts, reasons
     classifier.n_iter_, classifier.seed_ = len(training.history), seed
@@ -206,8 +237,7 @@ def _adopted(
 def plain(found: ShardedResult) -> dict[str, Any]:
     """What a process tells the one that started it, beside the model."""
     return {
-        "accuracies": found.scores.accuracies,
-        "confusion": found.scores.confusion,
+        **({} if found.scores is None else found.scores._asdict()),
         "processes": found.processes,
         "plan": found.training.plan.counts,
         "message": found.training.message,
@@ -224,6 +254,7 @@ def run_task(
     say: Say | None = None,
     on_epoch: OnEpoch | None = None,
     history: list[Record] | None = None,
+    on_trained: Callable[[], None] | None = None,
 ) -> None:
     """Do a task in so many processes on this machine, which leave the result in ``folder``."""
 
@@ -233,6 +264,8 @@ def run_task(
         if "progress" in note:
             if say is not None:
                 say(note["progress"])
+        elif "trained" in note and on_trained is not None:
+            on_trained()
         elif "interrupted" in note:
             raise KeyboardInterrupt
         elif "error" in note:

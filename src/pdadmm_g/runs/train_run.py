@@ -11,13 +11,13 @@ import torch
 
 from ..config import RunConfig
 from ..data.checks import check_training
-from ..data.datasets import load_dataset, require_edge_table
+from ..data.datasets import digest, load_dataset, require_edge_table
 from ..data.graph import Graph
 from ..data.splits import with_masks
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
-from ..estimator import GAMLPClassifier, warm_start
+from ..estimator import Estimator, warm_start
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
@@ -27,10 +27,11 @@ from ..training.fit import check_shards, take_part
 from ..training.prepare import split_rows
 from ..training.records import Record
 from ..training.warm_start import WarmStart
-from .folder import RunFolder
+from .folder import DIGEST, RunFolder
 from .scoring import figures, summarize
 from .tensorboard import require_tensorboard
 
+TRAINED = "holds the trained model"
 SETTLED = "already holds this run, finished; nothing is left to train"
 
 
@@ -89,7 +90,7 @@ def train_run(
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
-        classifier = GAMLPClassifier(**config.model_settings(), random_state=config.seed)
+        classifier = Estimator(**config.model_settings(), random_state=config.seed)
         try:
             classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
@@ -98,7 +99,7 @@ def train_run(
             raise
         if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
             folder.start(config, checkpointing.history)
-        summary = summarize(classifier, config)
+        summary = summarize(classifier, config) | {DIGEST: digest(data)}
         folder.keep(classifier, summary)
         summary |= _scores(classifier, data, config, folder, say)
         summary["times"] = tasks.times()
@@ -106,18 +107,18 @@ def train_run(
     return summary
 
 
-def _scores(classifier: GAMLPClassifier, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
+def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     """What the model in the folder is worth. It is there already: whatever happens here, it can be used and scored."""
     try:
         with task("evaluating"):
             return figures(classifier, with_masks(data, config, seed=config.seed)[0])
     except KeyboardInterrupt:
-        say(f"{folder.path}: holds the trained model; --resume scores it")
+        say(f"{folder.path}: {TRAINED}; --resume scores it")
         raise
     except (MemoryError, RuntimeError) as error:
         if not is_lack_of_memory(error):
             raise
-        why = f"{folder.path}: holds the trained model, which there is not enough memory to score"
+        why = f"{folder.path}: {TRAINED}, which there is not enough memory to score"
         raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
 
 
@@ -127,10 +128,11 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
         return summary
-    say(f"{folder.path}: holds the trained model, which is scored now")
     with task("reading"):
         data = load_dataset(config.dataset, config.data_root, edges=config.edges)
-    summary |= _scores(folder.classifier(), data, config, folder, say)
+    folder.check_data(config, summary, digest(data))
+    say(f"{folder.path}: {TRAINED}, which is scored now")
+    summary |= {"dataset": config.dataset} | _scores(folder.classifier(), data, config, folder, say)
     folder.finish(summary)
     return summary
 

@@ -134,7 +134,7 @@ def _self_test() -> Iterator[Check]:
     """Two workers must give the weights of one, bit for bit, and the weights must have learned something."""
     import torch
 
-    from ..estimator import GAMLPClassifier
+    from ..classifier import GAMLPClassifier
 
     data = _made_graph()
     settings: dict[str, Any] = {

@@ -23,6 +23,7 @@ What happens behind it:
 ``rounds``          rounds of a stage in which nodes without labels teach
 ``round_rows``      the rows of such a round, from one process or from several that have nodes of their own
 ``unlabelled_choice``  whether and how they do, where that is left to the data
+``short_runs``      runs by which settings are chosen, several at a time
 ``weight_decay``    how much of it, where that is left to the data
 ``calibration``     the temperature that makes probabilities right
 ``gradient``        the methods to compare with, by backpropagation

@@ -49,6 +49,8 @@ from .records import Record, as_line, is_record
 if TYPE_CHECKING:
     from ..data.graph import Graph
 
+#: Of tensors, by name.
+Shapes = dict[str, tuple[int, ...]]
 META, HISTORY, LESSON = "meta.json", "history.jsonl", "lesson.safetensors"
 #: Tensors of a layer that have one row for each training row.
 ROW_BY_ROW = ("z", "r", "p", "q", "u")
@@ -178,9 +180,16 @@ class Checkpoint:
         known.update(saved)
 
     def layer(
-        self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None, rows: range | None = None
+        self,
+        index: int,
+        like: Tensor,
+        shapes: Shapes | None = None,
+        rows: range | None = None,
+        may_have: Shapes | None = None,
     ) -> dict[str, Tensor]:
         """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
+
+        Those that it ``may_have`` need not be there.
 
         Of those with one row a training row, these ``rows``, or all. Their type must be that of ``like``, to whose
         device they go.
@@ -200,7 +209,8 @@ class Checkpoint:
         # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
         tensors = {name: torch.cat(found) for name, found in parts.items()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != "levels"}
-        shapes = found if shapes is None else shapes
+        besides = {name: shape for name, shape in (may_have or {}).items() if name in found}
+        shapes = found if shapes is None else shapes | besides
         for name in sorted(shapes.keys() | found.keys()):
             if found.get(name) != shapes.get(name):
                 wanted = f"{found.get(name, 'nothing')} for {name}, this run needs {shapes.get(name, 'nothing')}"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..admm.levels import FloatGrid, Levels
 from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
+from ..engine.stacking import INVERSES
 from ..engine.worker import Worker
 from ..errors import InputError
 from .checkpoint import REMEDY, Checkpoint
@@ -25,6 +26,7 @@ def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor
         for levels in (after.p_levels, after.q_levels):
             if isinstance(levels, Levels):
                 tensors["levels"] = levels.values
+    tensors |= {name: inverse for name in INVERSES if (inverse := getattr(layer, name)) is not None}
     return tensors | {"best_W": best.W, "best_b": best.b}
 
 
@@ -38,12 +40,16 @@ def restore(
     """
     depth = len(shape) - 1
     around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth)) if mine else range(0)
-    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, len(rows)), rows) for index in around}
+    tensors = {
+        index: saved.layer(index, like, _layer_shapes(index, shape, len(rows)), rows, _may_have(index, shape))
+        for index in around
+    }
     layers, best = [], []
     for index in mine:
         own = tensors[index]
         W0 = anchor(own["W"], index, depth)
-        layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"]))
+        kept = {name: own.get(name) for name in INVERSES}
+        layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"], **kept))
         best.append(Weights(own["best_W"], own["best_b"], W0))
     places = range(mine.start, mine.stop + 1) if mine else range(1)
     boundaries = [
@@ -67,6 +73,11 @@ def _layer_shapes(index: int, shape: Sequence[int], nodes: int) -> dict[str, tup
     if index < len(shape) - 2:
         shapes |= dict.fromkeys(("q", "u"), (nodes, out))
     return shapes
+
+
+def _may_have(index: int, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """What the checkpoint of a layer may hold besides."""
+    return dict.fromkeys(INVERSES, (shape[index], shape[index])) if index else {}
 
 
 def _restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization) -> Boundary:

@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import resource
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,9 +52,10 @@ class ShardedResult:
     augmentation: GraphAugment
     #: What was decided for want of a setting, a sentence each.
     reasons: tuple[str, ...]
-    scores: Scores
+    #: None as long as it is not scored.
+    scores: Scores | None = None
     #: For each process what it took: seconds, bytes, peak memory.
-    processes: list[dict[str, float]]
+    processes: list[dict[str, float]] = field(default_factory=list)
 
 
 def open_part(dataset: str, team: Team) -> tuple[Description, Part | None]:
@@ -113,8 +115,12 @@ def fit_sharded(
     on_epoch: OnEpoch | None = None,
     checkpointing: Checkpointing | None = None,
     say: Say | None = None,
+    on_trained: Callable[[ShardedResult], None],
 ) -> ShardedResult | None:
-    """Augment, train and score, all over shards. Every process of the team calls this; the first gets the result."""
+    """Augment, train and score, all over shards. Every process of the team calls this; the first gets the result.
+
+    It is told ``on_trained`` what there is before that is scored.
+    """
     team, say = team or Team(), say or (lambda _: None)
     config = checkpointing.decided(config.resolved()) if checkpointing else config.resolved()
     whole, part = open_part(dataset, team)
@@ -141,15 +147,15 @@ def fit_sharded(
             training, validation, len(classes), config, seed=seed, on_epoch=on_epoch if team.rank == 0 else None,
             team=team, checkpointing=checkpointing, copies=copies, spread=True,
         )  # fmt: skip
-        scores = None
+        found = scores = None
+        if team.rank == 0:
+            assert result is not None
+            found = ShardedResult(result, config, classes, augment, reasons)
+            on_trained(found)
         if result is not None and sharded is not None and rows is not None:
             scores = score(result.model.cpu().eval(), sharded, rows.hard, rows.masks, classes, team.rows)
     processes = all_figures(team, figures)
-    if team.rank != 0:
-        return None
-    assert result is not None
-    assert scores is not None
-    return ShardedResult(result, config, classes, augment, reasons, scores, processes)
+    return None if found is None else dataclasses.replace(found, scores=scores, processes=processes)
 
 
 def augmented(

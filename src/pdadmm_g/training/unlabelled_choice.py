@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,13 +19,13 @@ from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
 from ..data.examples import Examples
 from ..data.graph import Graph
-from ..data.propagation import quiet
 from ..errors import InputError
-from ..hardware import compute_threads, usable_cores
+from ..hardware import compute_threads
 from ..metrics import scoring_name
 from ..tasks import task
 from .records import judged
 from .rounds import FIRST_EPOCHS
+from .short_runs import short_runs
 from .train import train
 
 #: What is not given and not chosen either.
@@ -186,33 +185,11 @@ class Race:
     def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
         """The best of all entries after these candidates have run too."""
         known = [entry.config for entry in self.entries]
-        self.entries += self._run([config for config in candidates if config not in known])
-        return max(self.entries, key=_score)
-
-    def _run(self, configs: Sequence[ModelConfig]) -> list[Entry]:
-        """Runs of these configurations, as many at a time as there are cores, each on threads of its own.
-
-        Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
-        """
+        configs = [config for config in candidates if config not in known]
         for config in configs:
             self._features_of(config)  # here, so that no two runs make the same
-        cores = usable_cores()
-        threads = self.config.threads
-        at_a_time = max(1, cores // threads) if self.config.device == "cpu" else 1
-        with (
-            quiet(),
-            task("short runs", len(configs)) as step,
-            ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool,
-        ):
-            try:
-                entries = []
-                for entry in pool.map(self._entry, configs):
-                    entries.append(entry)
-                    step()
-                return entries
-            except BaseException:
-                pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
-                raise
+        self.entries += short_runs("short runs", self._entry, configs)
+        return max(self.entries, key=_score)
 
     def _entry(self, config: ModelConfig) -> Entry:
         assert config.stages is not None

@@ -7,8 +7,8 @@ import math
 
 from ..config import ModelConfig
 from ..data.examples import Examples, some_examples
-from ..tasks import task
 from .records import judged
+from .short_runs import short_runs
 from .train import train
 
 #: Taken where there is no validation node.
@@ -35,19 +35,22 @@ def choose_weight_decay(
     some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
     assert config.stages is not None
     depth = config.stages[0]
-    best, choice = (-math.inf, -math.inf), DEFAULT_WEIGHT_DECAY
-    with task("weight decay", len(WEIGHT_DECAYS)) as step:
-        for weight_decay in WEIGHT_DECAYS:
-            pilot = dataclasses.replace(
-                config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, weight_decay=weight_decay,
-                eval_every=EVAL_EVERY, epochs=EPOCHS,
-            )  # fmt: skip
-            result = train(some, other, num_classes, pilot, seed=seed)
-            assert result is not None
-            score = max(filter(None, map(judged, result.uninterrupted().history)), default=best)
-            if score > best:
-                best, choice = score, weight_decay
-            step()
+    pilots = [
+        dataclasses.replace(
+            config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, weight_decay=weight_decay,
+            eval_every=EVAL_EVERY, epochs=EPOCHS,
+        )
+        for weight_decay in WEIGHT_DECAYS
+    ]  # fmt: skip
+
+    def score(pilot: ModelConfig) -> tuple[float, float]:
+        result = train(some, other, num_classes, pilot, seed=seed)
+        assert result is not None
+        return max(filter(None, map(judged, result.uninterrupted().history)), default=(-math.inf, -math.inf))
+
+    scores = short_runs("weight decay", score, pilots)
+    best = max(scores)
+    choice = WEIGHT_DECAYS[scores.index(best)] if best[0] > -math.inf else DEFAULT_WEIGHT_DECAY
     # The risk is a sum over rows: with more of them the same pull needs a larger weight.
     number, tried = training.targets.rows().number, some.targets.rows().number
     chosen = choice * number / tried

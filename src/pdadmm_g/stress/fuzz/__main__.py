@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def main() -> None:
     )
     parser.add_argument("--cases", type=int, default=100_000, help="in all, dealt to the targets")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time")
     parser.add_argument("--out", default="results/fuzz.json")
     parser.add_argument("--target", choices=SHARES, help="only this one, in this process")
     parser.add_argument("--guided", action="store_true", help="with atheris")
@@ -40,7 +42,7 @@ def main() -> None:
 
         result = provenance(" ".join(["python -m pdadmm_g.stress.fuzz", *sys.argv[1:]]))
         result["versions"] |= reader_versions()
-        result |= campaign(arguments.cases, arguments.seed)
+        result |= campaign(arguments.cases, arguments.seed, arguments.jobs)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, json.dumps(result, indent=1) + "\n")
         print(f"{result['cases']} cases, {result['violations']} violations; written to {out}")

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from ...classifier import GAMLPClassifier
 from ...data.checks import check_graph, check_training, hard_labels
 from ...data.datasets import load_dataset
 from ...errors import NotFiniteError
-from ...estimator import GAMLPClassifier
 from .limits import Violation
 from .mutations import NUMBERS, any_value, mutate_arrays, mutate_bytes, odd_file
 from .valid import valid_arrays, valid_graph
