@@ -133,12 +133,20 @@ def _with_tensors(data: Graph) -> Graph:
             data.edge_weight = weights
         del data["adj_t"]
     elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
-        data.edge_index = as_tensor(np.asarray(data.edge_index), "data: edge_index must be whole numbers")
+        data.edge_index = as_tensor(_array(data.edge_index), "data: edge_index must be whole numbers")
     if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
         data.y, names = encoded_labels(data.y, "data: labels 'y'")
         if names is not None:
             data.label_names = names
     return data
+
+
+def _array(values: Any) -> Any:
+    """Lists as one array; those of different lengths as they are, for whoever refuses them."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return values
 
 
 def _is_networkx(X: Any) -> bool:

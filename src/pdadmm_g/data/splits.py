@@ -92,7 +92,11 @@ def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
         if split is not None and data.get("split") != split:
             raise InputError(f"split = {split}, but the masks are of one split: leave it out")
         return data, ()
-    count = min(data[mask].shape[1] for mask in several)
+    counts = {mask: data[mask].shape[1] for mask in several}
+    count = counts[several[0]]
+    if set(counts.values()) != {count}:
+        said = ", ".join(f"{mask} {columns}" for mask, columns in counts.items())
+        raise InputError(f"the masks are of different numbers of splits: {said}; give all of them the same columns")
     if split is not None and split >= count:
         raise InputError(f"split = {split}, but the masks are of {count} splits: 0 to {count - 1}")
     for mask in several:
