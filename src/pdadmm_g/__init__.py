@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .node_classifier import NodeClassifier
     from .status import Status
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "GAMLP", "GAMLPClassifier", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph",
     "load_dataset",
