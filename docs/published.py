@@ -130,6 +130,22 @@ def shard_memory(files: Sequence[Row]) -> str:
     return _table(titles, lines)
 
 
+def times_to_accuracy(files: Sequence[Row]) -> str:
+    """Seconds and test accuracy by method and graph, means over the splits that were measured."""
+    (file,) = files
+    methods = list(dict.fromkeys(row["method"] for row in file["rows"]))
+    datasets = list(dict.fromkeys(row["dataset"] for row in file["rows"]))
+    lines = []
+    for method in methods:
+        entries = []
+        for dataset in datasets:
+            rows = [row for row in file["rows"] if (row["method"], row["dataset"]) == (method, dataset)]
+            seconds, accuracy = ([row[name] for row in rows] for name in ("seconds", "accuracy"))
+            entries.append(f"{statistics.mean(seconds):.2g} s, {statistics.mean(accuracy):.3f}" if rows else "-")
+        lines.append([f"`{method}`" if "(" in method else method, *entries])
+    return _table(["", *datasets], lines)
+
+
 def epochs_to_accuracy(files: Sequence[Row]) -> str:
     """Epochs to the goal by graph; seconds beside the algorithm as it is; what early stopping keeps, in points."""
     rows = [row for file in files for row in file["rows"]]
@@ -236,6 +252,7 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "h200-tf32", "h200-tf32-adam", "h200-bf16", "h200-bf16-adam", "h200-fp32", "h200-arxiv-size", "h200-cora",
         "h200-cora-adam", "h200-cora-compiled",
     )),
+    "performance/time-to-accuracy": (times_to_accuracy, ("time-to-accuracy",)),
     "performance/precision": (precisions, ("precision-h200",)),
     "performance/augmentation": (augmentations, (
         "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",
