@@ -58,7 +58,7 @@ class Mutant:
     text: str = field(repr=False)
     diff: str
     killed_by: str | None = None
-    #: Why no test can notice, as somebody has written into the result.
+    #: Why no test can notice, as somebody has written into the result: of the change, whatever its line and number.
     equivalent: str | None = None
     #: Tries that have not ended yet, and whether all tests have passed.
     waiting: int = 0
@@ -242,10 +242,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mutants = draw(arguments.count, arguments.seed, arguments.only)
     if arguments.out.exists():
-        before = {(entry["name"], entry["diff"]): entry for entry in json.loads(arguments.out.read_text())["mutants"]}
-        for mutant in mutants:
-            known = before.get((mutant.name, mutant.diff), {})
-            mutant.killed_by, mutant.equivalent = known.get("killed_by"), known.get("equivalent")
+        take_over(json.loads(arguments.out.read_text())["mutants"], mutants)
     preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         files = [path for part in arguments.tests for path in sorted(ROOT.glob(part)) if path.name not in OF_A_GPU]
@@ -254,6 +251,19 @@ def main() -> None:
         in_parallel(check.waiting, arguments.jobs, check.begin, check.end)
     result = figures(mutants)
     print(f"{result['killed']} of {result['count']} killed")
+
+
+def take_over(entries: list[dict[str, Any]], mutants: list[Mutant]) -> None:
+    """What an earlier result says: who was killed, and why others cannot be, wherever in its module the line is now."""
+    killed = {(entry["name"], entry["diff"]): entry["killed_by"] for entry in entries}
+    reasons = {
+        (entry["name"].partition(":")[0], entry["diff"]): entry["equivalent"]
+        for entry in entries
+        if entry["equivalent"] is not None
+    }
+    for mutant in mutants:
+        mutant.killed_by = killed.get((mutant.name, mutant.diff))
+        mutant.equivalent = reasons.get((mutant.module, mutant.diff))
 
 
 def figures(mutants: list[Mutant]) -> dict[str, Any]:

@@ -84,3 +84,7 @@ def test_bad_levels_are_refused(values: list[float]) -> None:
 def test_nan_stays_nan(values: list[float]) -> None:
     projected = Levels(torch.tensor(values)).project(torch.tensor([0.2, float("nan"), 9.0]))
     assert projected.isnan().tolist() == [False, True, False]
+
+
+def test_levels_say_how_many_they_are_and_from_where_to_where() -> None:
+    assert repr(Levels(torch.tensor([-1.5, 0.0, 2.0, 3.25]))) == "Levels(4 in [-1.5, 3.25], 2 bits)"
