@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ from torch.distributed import HashStore
 
 from pdadmm_g.engine import watchdog
 from pdadmm_g.engine.team import PeerLostError, Stop
-from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Beats, WatchedTeam, WorkerLostError, raise_if_lost
+from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Beats, Heart, WatchedTeam, WorkerLostError, raise_if_lost
 
 BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
 
@@ -98,3 +100,25 @@ def test_who_caused_it_is_named_before_those_who_lost_it(
     with pytest.raises(WorkerLostError) as caught:
         raise_if_lost(processes, Beats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
     assert str(caught.value) == told
+
+
+def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    for watch in (False, True):
+        board = HashStore()
+        heart = Heart(board, 0, 1, 60.0, watch=watch)
+        try:
+            assert (signal.getsignal(signal.SIGTERM) is before) is not watch
+            beats = Beats(board, 1)
+            for place, told in (
+                ({"chain": [0, 1], "shard": [0, 1]}, "worker 0, not yet in an epoch,"),
+                ({"epoch": 1, "layers": [0, 2]}, "worker 0 (layers 1-2), last seen in epoch 1,"),
+            ):
+                heart.move(**place)
+                while not json.loads(board.get("beat/0")).keys() >= place.keys():
+                    time.sleep(0.01)
+                beats.look()
+                assert beats.describe(0) == told
+        finally:
+            heart.stop()
+        assert signal.getsignal(signal.SIGTERM) is before
