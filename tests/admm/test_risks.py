@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.risks import RISKS, CrossEntropy
 from pdadmm_g.admm.targets import Targets
 
 
@@ -161,3 +161,14 @@ def test_a_weight_counts_its_row_so_often(name: str) -> None:
     times = torch.tensor([1, 3, 2])
     repeated = RISKS[name](z.repeat_interleave(times, 0), Targets(y.t.repeat_interleave(times, 0)))
     torch.testing.assert_close(RISKS[name](z, Targets(y.t, times.double())), repeated)
+
+
+def test_near_the_minimum_full_steps_are_taken_however_large_the_objective() -> None:
+    """There they change the objective by less than it is rounded."""
+    generator = torch.Generator().manual_seed(0)
+    z, m = (300 * torch.randn(500, 5, generator=generator) for _ in range(2))
+    y, risk = Targets(torch.randint(5, (500,), generator=generator)), CrossEntropy()
+    value = risk._node_objective(z, m, y, 1.0)
+    direction = 1e-7 * torch.randn(500, 5, generator=generator) * z
+    z_next, _, _ = risk._backtrack(z, value, direction, torch.zeros_like(z), m, y, 1.0)
+    assert torch.equal(z_next, z - direction)

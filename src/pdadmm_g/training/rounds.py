@@ -103,8 +103,8 @@ class Rounds:
         if step.round == 0:
             return self._alone(step)
         drawn = self.rows.draw(step.round)
-        number = 0 if drawn.asked is None else len(drawn.asked)
-        number = int(self.base.team.chain.broadcast(torch.tensor([number]), 0))
+        asked = () if drawn.asked is None else drawn.asked
+        number = int(self.base.team.chain.broadcast(torch.tensor([len(asked)]), 0))
         mean, agreement = self._mean(self._logits(plan, weights, drawn.asked, number), plan)
         taught = self.rows.taught(drawn, mean)
         return self._taught(step, taught, agreement, taught.changed)
