@@ -50,7 +50,7 @@ def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
 
 
 def test_the_docstring_documents_every_parameter() -> None:
-    documented = re.findall(r"^        (\w+): ", GAMLPClassifier.__doc__ or "", re.MULTILINE)
+    documented = re.findall(r"^    (\w+): ", GAMLPClassifier.__doc__ or "", re.MULTILINE)
     assert set(documented) >= set(inspect.signature(GAMLPClassifier).parameters)
     assert "neurons per hidden layer [default: 100]" in (GAMLPClassifier.__doc__ or "")
 
