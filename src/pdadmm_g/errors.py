@@ -20,5 +20,6 @@ class NotFiniteError(InputError):
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Is it one? torch has no exception of its own for it on a CPU."""
-    said = isinstance(error, RuntimeError) and ("allocate" in str(error) or "out of memory" in str(error))
+    words = ("can't allocate memory", "tried to allocate", "out of memory")
+    said = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     return said or isinstance(error, MemoryError)

@@ -20,6 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
     "p and q at 16 bits": {"quantize": "pq", "bits": 16},
     "p and q at 8 bits": {"quantize": "pq", "bits": 8},
     "p and q at 4 bits": {"quantize": "pq", "bits": 4},
+    "p and q at 2 bits": {"quantize": "pq", "bits": 2},
 }
 
 
@@ -58,14 +59,14 @@ def _figures(dataset: str, data_root: str | None, config: ModelConfig, seeds: Se
         accuracies.append(accuracy(result.model, problem.test))
     return {
         "seeds": list(seeds),
-        "bytes_per_epoch": result.history[-1]["bytes_sent"],
+        "bytes_per_epoch": statistics.mean(record["bytes_sent"] for record in result.history),
         "test_accuracy": statistics.mean(accuracies),
         "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
     }
 
 
 def render(rows: Sequence[Row]) -> str:
-    """Markdown: bytes per epoch of the last stage, the share saved, and test accuracy.
+    """Markdown: bytes per epoch, mean of the whole run, the share saved, and test accuracy.
 
     The share is one figure where it is the same for all data sets, else one for each, in their order.
     """
