@@ -38,7 +38,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 def test_a_loaded_model_is_its_own(tmp_path: Path) -> None:
-    """Whatever becomes of the file: tensors of safetensors are a window on it, and end the process where it gets shorter."""
+    """Whatever becomes of the file: what safetensors give is a window on it."""
     path = tmp_path / "model.safetensors"
     GAMLP([4, 3, 2], "relu").save(path, {}, {"mean": torch.ones(3)})
     model, _, tensors = GAMLP.load(path)
