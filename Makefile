@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+OLDEST ?= python3.10
+NEWEST ?= python3.13
 
 .PHONY: install install-dev demo test lint types docs package versions bench clean
 
@@ -38,9 +40,11 @@ docs: install-dev
 package: install-dev
 	bash .ci/package $(BIN)/python
 
-# The core of the suite on the oldest versions of everything that pyproject.toml allows. Gigabytes, because of torch.
+# The core of the suite on the oldest and the newest versions that pyproject.toml allows. Gigabytes, because of torch. The
+# oldest were built for no Python after 3.11.
 versions:
-	bash .ci/versions oldest $(PYTHON)
+	bash .ci/versions oldest $(OLDEST)
+	bash .ci/versions newest $(NEWEST)
 
 bench: install
 	$(BIN)/pdadmm-g bench

@@ -37,6 +37,17 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert extra == {"note": [1, "two"]}
 
 
+def test_a_loaded_model_is_its_own(tmp_path: Path) -> None:
+    """Whatever becomes of the file: what safetensors give is a window on it."""
+    path = tmp_path / "model.safetensors"
+    GAMLP([4, 3, 2], "relu").save(path, {}, {"mean": torch.ones(3)})
+    model, _, tensors = GAMLP.load(path)
+    before = [parameter.tolist() for parameter in model.parameters()]
+    path.write_bytes(bytes(path.stat().st_size))
+    assert [parameter.tolist() for parameter in model.parameters()] == before
+    assert tensors["mean"].tolist() == [1, 1, 1]
+
+
 HEADER = json.dumps({"widths": [4, 3, 2], "activation": "relu", "extra": {}})
 
 

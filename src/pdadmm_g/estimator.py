@@ -6,6 +6,7 @@ It has all that the commands need; :mod:`.classifier` makes scikit-learn's of it
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -583,10 +584,11 @@ def _with_parameters(docstring: str) -> str:
     texts["verbose"] = "show what is being done, on standard error [default: in a notebook]"
     texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
     lines = [
-        textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
+        textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for name, text in texts.items()
     ]
-    return docstring.replace("    Attributes:\n", "\n".join(["    Args:", *lines, "", "    Attributes:\n"]), 1)
+    # Since Python 3.13 it comes without the indentation of the source; before, with it.
+    return inspect.cleandoc(docstring).replace("Attributes:\n", "\n".join(["Args:", *lines, "", "Attributes:\n"]), 1)
 
 
 # For help() and notebooks; the site has the same texts in a table.

@@ -106,7 +106,8 @@ class GAMLP(nn.Module):
         try:
             with safe_open(str(path), framework="pt") as file:
                 header = decoded(Header, {"network": GAMLP.network} | parsed((file.metadata() or {})["pdadmm_g"]))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+                # Copies: what the file gives is a window on it, which ends the process if the file gets shorter.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
             for name, tensor in tensors.items():
                 if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                     raise ValueError(f"{name} holds something else than finite numbers")
