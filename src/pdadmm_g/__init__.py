@@ -11,20 +11,21 @@ if TYPE_CHECKING:
     from .data.datasets import load_dataset
     from .data.graph import Graph
     from .errors import InputError
-    from .estimator import GAMLPClassifier
+    from .estimator import GAMLPClassifier, GAMLPRegressor
     from .model import GAMLP
     from .node_classifier import NodeClassifier
     from .status import Status
 
 __version__ = "0.1.0"
 __all__ = [
-    "GAMLP", "GAMLPClassifier", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph",
-    "load_dataset",
+    "GAMLP", "GAMLPClassifier", "GAMLPRegressor", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status",
+    "as_graph", "load_dataset",
 ]  # fmt: skip
 
 _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "estimator",
+    "GAMLPRegressor": "estimator",
     "Graph": "data.graph",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",

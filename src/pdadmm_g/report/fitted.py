@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..data.graph import Graph
-from ..estimator import GAMLPClassifier
 from ..files import check_folder, temporary_folder, write_atomically
+from ..graph_estimator import GraphEstimator
 from ..runs.fitted import save_run
 from .collect import read_run
 from .page import render
 
 
-def write_report(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
+def write_report(classifier: GraphEstimator, path: str | Path, data: Graph | None = None) -> None:
     """Write the page of its training, under the name of the file; with the scores on ``data`` where they are given."""
     path = Path(path)
     check_folder(path)

@@ -28,7 +28,8 @@ from ..config import GRAPH, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.propagation import normalized
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import load_estimator
+from ..graph_estimator import GraphEstimator
 from ..model import GAMLP, GCN
 
 #: Formats with the ending of their files.
@@ -46,7 +47,7 @@ OPSET, IR_VERSION = 17, 8
 class Program(nn.Module):
     """Logits from propagated rows: the normalisation that the model was trained with, then the network."""
 
-    def __init__(self, classifier: GAMLPClassifier, model: GAMLP | None = None) -> None:
+    def __init__(self, classifier: GraphEstimator, model: GAMLP | None = None) -> None:
         super().__init__()
         self.model = model or classifier.model_
         # A model of a plain matrix takes it as it is.
@@ -62,19 +63,20 @@ class Program(nn.Module):
         return self.model(normalized(rows.clone(), self.normalize, self.blocks, self.mean, self.scale))
 
 
-def description(classifier: GAMLPClassifier) -> dict[str, Any]:
-    """What a user of the file must know: the classes, and how a graph becomes the input."""
+def description(classifier: GraphEstimator) -> dict[str, Any]:
+    """What a user of the file must know: what the outputs stand for, and how a graph becomes the input."""
     config = classifier.config_
     return {
         "pdadmm_g": __version__,
-        "classes": classifier.classes_.tolist(),
+        "target": config.target,
+        "classes": classifier.outputs_.tolist(),
         "features": classifier.n_features_in_,
         "graph": classifier.augmentation_ is not None,
         **{name: getattr(config, name) for name in settings_where(config, group=GRAPH)},
     }
 
 
-def export(classifier: GAMLPClassifier, path: str | Path, format: str, *, int8: bool = False) -> float:
+def export(classifier: GraphEstimator, path: str | Path, format: str, *, int8: bool = False) -> float:
     """Write the fitted model to ``path`` in one of :data:`FORMATS`.
 
     The file is written under another name, read back and compared with our model on random rows before it takes its
@@ -134,12 +136,12 @@ def _new_file(path: Path) -> Iterator[Path]:
 # ------------------------------------------------------------------------------------------------------- safetensors
 
 
-def _write_safetensors(classifier: GAMLPClassifier, file: Path) -> None:
+def _write_safetensors(classifier: GraphEstimator, file: Path) -> None:
     classifier.save(file)
 
 
 def _read_safetensors(file: Path) -> Callable[[Tensor], Tensor]:
-    return Program(GAMLPClassifier.load(file))
+    return Program(load_estimator(file))
 
 
 _safetensors = (_write_safetensors, _read_safetensors)
@@ -148,7 +150,7 @@ _safetensors = (_write_safetensors, _read_safetensors)
 # ------------------------------------------------------------------------------------------------------ torch.export
 
 
-def _write_torch_export(classifier: GAMLPClassifier, file: Path) -> None:
+def _write_torch_export(classifier: GraphEstimator, file: Path) -> None:
     program = Program(classifier).eval()
     example = torch.zeros(3, program.model.widths[0])
     shapes = ({0: torch.export.Dim("nodes")},)
@@ -166,11 +168,11 @@ _torch_export = (_write_torch_export, _read_torch_export)
 # -------------------------------------------------------------------------------------------------------------- ONNX
 
 
-def _onnx(int8: bool) -> tuple[Callable[[GAMLPClassifier, Path], None], Callable[[Path], Callable[[Tensor], Tensor]]]:
+def _onnx(int8: bool) -> tuple[Callable[[GraphEstimator, Path], None], Callable[[Path], Callable[[Tensor], Tensor]]]:
     return lambda classifier, file: _write_onnx(classifier, file, int8), _read_onnx
 
 
-def _write_onnx(classifier: GAMLPClassifier, file: Path, int8: bool) -> None:
+def _write_onnx(classifier: GraphEstimator, file: Path, int8: bool) -> None:
     onnx = _optional("onnx")
     program = Program(classifier)
     size = sum(parameter.numel() * (1 if int8 else 4) for parameter in program.parameters())

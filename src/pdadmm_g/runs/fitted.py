@@ -8,12 +8,12 @@ from ..config import RunConfig
 from ..data.adapters import graph_alone
 from ..data.checks import check_graph
 from ..data.graph import Graph
-from ..estimator import Classifier, GAMLPClassifier
+from ..graph_estimator import Estimator, GraphEstimator
 from .folder import RunFolder
 from .scoring import figures, summarize
 
 
-def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None = None) -> None:
+def save_run(classifier: GraphEstimator, path: str | Path, data: Graph | None = None) -> None:
     """Write what ``pdadmm-g train`` would have written, with the accuracies on ``data`` where they are given.
 
     It replaces a finished run, as a file of that name would be replaced.
@@ -32,7 +32,7 @@ def save_run(classifier: GAMLPClassifier, path: str | Path, data: Graph | None =
         folder.finish(summary)
 
 
-def load_run(kind: type[Classifier], path: str | Path) -> Classifier:
+def load_run(kind: type[Estimator], path: str | Path) -> Estimator:
     """The estimator of a run folder, with the history of its training."""
     folder = RunFolder(path)
     classifier = kind.load(folder.model)

@@ -15,8 +15,9 @@ from typing import IO, Any
 from ..config import RunConfig
 from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import GAMLPClassifier, GAMLPRegressor, load_estimator
 from ..files import locked, read_text, write_atomically, writing
+from ..graph_estimator import GraphEstimator
 from ..status import Status
 from ..tasks import Event
 from ..training import checkpoint
@@ -250,7 +251,7 @@ class RunFolder:
             for record in history[len(self.history()) :]:
                 self.append(record)
 
-    def keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+    def keep(self, classifier: GraphEstimator, summary: dict[str, Any]) -> None:
         """Write the model and what is known of it before it is scored: from here on no training can be lost.
 
         An interrupt is heard when all is written.
@@ -261,7 +262,7 @@ class RunFolder:
             self._keep(classifier, summary)
             raise
 
-    def _keep(self, classifier: GAMLPClassifier, summary: dict[str, Any]) -> None:
+    def _keep(self, classifier: GraphEstimator, summary: dict[str, Any]) -> None:
         self._complete(classifier.history_)
         classifier.save(self.model)
         write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
@@ -325,17 +326,17 @@ class RunFolder:
         """The file of the trained model."""
         return self.path / MODEL
 
-    def classifier(self) -> GAMLPClassifier:
+    def classifier(self) -> GAMLPClassifier | GAMLPRegressor:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         if (self.previous / MODEL).exists() and not self.model.exists():
             why = f"{self.path}: has no model yet"
             raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
-        return GAMLPClassifier.load(self.model)
+        return load_estimator(self.model)
 
 
-def _chosen(classifier: GAMLPClassifier) -> str:
+def _chosen(classifier: GraphEstimator) -> str:
     """What the data decided, as comments below the settings that were asked for."""
     settings = {name: getattr(classifier.config_, name) for name in CHOSEN}
     lines = [

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..config import RunConfig
 from ..data.adapters import labels_of
-from ..data.checks import MASKS, class_places, hard_labels
+from ..data.checks import MASKS, class_places, hard_labels, labelled
 from ..data.facts import graph_facts
 from ..data.graph import Graph
+from ..data.targets import has_columns
 from ..errors import NotFiniteError
-from ..estimator import GAMLPClassifier
+from ..graph_estimator import GraphEstimator
 from ..metrics import metrics, reliability
+from ..model import outputs
 from ..training.records import WORKER_FIGURES
 
 #: A confusion matrix of more classes than this would outgrow the rest of the summary.
@@ -42,7 +44,7 @@ class Judgement(NamedTuple):
 UNKNOWN = Judgement({mask.replace("_mask", "_accuracy"): None for mask in MASKS}, {}, None, None)
 
 
-def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
+def figures(classifier: GraphEstimator, data: Graph) -> dict[str, Any]:
     """What scoring adds to the summary of a run: accuracies and the rest of its judgement, and facts on the data."""
     try:
         accuracies, *others = judge(classifier, data)
@@ -53,7 +55,7 @@ def figures(classifier: GAMLPClassifier, data: Graph) -> dict[str, Any]:
     return accuracies | dict(zip(Judgement._fields[1:], others, strict=True)) | {"data": graph_facts(data)}
 
 
-def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
+def summarize(classifier: GraphEstimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
     return {
         "status": classifier.status_.name,
@@ -63,6 +65,7 @@ def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
         "dataset": config.dataset,
         "seed": config.seed,
         "method": config.method,
+        "target": classifier.config_.target,
         **{name: getattr(classifier.config_, name) for name in ("augment", "hops", "weight_decay", "unlabelled")},
         "choices": list(classifier.choices_),
         "layers": len(classifier.model_.linears),
@@ -83,13 +86,13 @@ def summarize(classifier: GAMLPClassifier, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def work_seconds(classifier: GAMLPClassifier) -> float:
+def work_seconds(classifier: GraphEstimator) -> float:
     """What all processes computed together, waiting and packing not counted: about what one would have taken."""
     together = sum(worker["compute_seconds"] for record in classifier.history_ for worker in record["workers"])
     return float(together * (classifier.config_.shards or 1))
 
 
-def unquantized_bytes(classifier: GAMLPClassifier) -> int:
+def unquantized_bytes(classifier: GraphEstimator) -> int:
     """What would have been sent with p and q in single precision."""
     sent = sum(record["bytes_sent"] for record in classifier.history_)
     for worker in (worker for record in classifier.history_ for worker in record["workers"]):
@@ -99,7 +102,7 @@ def unquantized_bytes(classifier: GAMLPClassifier) -> int:
     return sent
 
 
-def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
+def worker_totals(classifier: GraphEstimator) -> list[dict[str, Any]]:
     """For each worker its layers in the last stage, and what it did in all epochs that it took part in.
 
     Empty for methods without workers; and a resumed run may have had another number of them before.
@@ -112,31 +115,31 @@ def worker_totals(classifier: GAMLPClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def judge(classifier: GAMLPClassifier, data: Graph) -> Judgement:
+def judge(classifier: GraphEstimator, data: Graph) -> Judgement:
     """The model on the masks of a graph; nodes without labels are not asked."""
-    labels = hard_labels(data)
-    parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
+    known = labelled(data) if data.y is not None else torch.zeros(data.num_nodes, dtype=torch.bool)
+    parts = {mask: data[mask] & known for mask in MASKS if mask in data}
     parts = {mask.removesuffix("_mask"): part for mask, part in parts.items() if bool(part.any())}
     names = [mask.removesuffix("_mask") for mask in MASKS]
     if not parts:
         return UNKNOWN
     nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
-    P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
-    places = class_places(labels_of(data)[nodes.numpy()], classifier.classes_)
+    target = classifier.config_.target
+    P = outputs(classifier._logits(data, nodes).double(), target).numpy()
+    columns = has_columns(data)
+    true = data.y[nodes].numpy() if columns else class_places(labels_of(data)[nodes.numpy()], classifier.outputs_)
     own = {name: part[nodes].numpy() for name, part in parts.items()}
-    figures = {name: metrics(places[part], P[part]) for name, part in own.items()}
+    figures = {name: metrics(true[part], P[part], target) for name, part in own.items()}
+    accuracies = {f"{name}_accuracy": figures[name].get("accuracy") if name in figures else None for name in names}
+    if columns:
+        return Judgement(accuracies, figures, None, None)
     judged = next((name for name in ("test", "val") if name in own), None)
     bins = None
     if judged is not None:
-        bins = {"nodes": judged, "bins": reliability(places[own[judged]], P[own[judged]])}
-    predicted = np.full(data.num_nodes, classifier.classes_[0], dtype=classifier.classes_.dtype)
-    predicted[nodes.numpy()] = classifier.classes_[P.argmax(1)]
-    return Judgement(
-        {f"{name}_accuracy": figures[name]["accuracy"] if name in figures else None for name in names},
-        figures,
-        confusion(data, predicted, classifier.classes_),
-        bins,
-    )
+        bins = {"nodes": judged, "bins": reliability(true[own[judged]], P[own[judged]])}
+    predicted = np.full(data.num_nodes, classifier.outputs_[0], dtype=classifier.outputs_.dtype)
+    predicted[nodes.numpy()] = classifier.outputs_[P.argmax(1)]
+    return Judgement(accuracies, figures, confusion(data, predicted, classifier.outputs_), bins)
 
 
 def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..estimator import GAMLPClassifier
+from ..estimator import GAMLPClassifier, load_estimator
 from ..files import temporary_folder, write_atomically, writing
 from ..hardware import compute_threads
 from ..model import GCN
@@ -104,7 +104,7 @@ def _applied(
     job: dict[str, Any], team: Team, say: Say
 ) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features."""
-    classifier = agreed(team, lambda: GAMLPClassifier.load(job["model"]))
+    classifier = agreed(team, lambda: _of_classes(job["model"]))
     whole, part = open_part(job["dataset"], team)
     if isinstance(classifier.model_, GCN):
         raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
@@ -131,6 +131,14 @@ def _begin(out: Path, team: Team) -> None:
             raise InputError(f"{out}: is a folder with something else in it; choose another --out")
         (out / DESCRIPTION).unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
+
+
+def _of_classes(path: str) -> GAMLPClassifier:
+    """The classifier of a model file, if it is of one class a node."""
+    classifier = load_estimator(path)
+    if not isinstance(classifier, GAMLPClassifier) or classifier.config_.target != "classification":
+        raise InputError(f"{path}: is for {classifier.config_.target}, a folder of shards is for classes alone")
+    return classifier
 
 
 def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:

@@ -23,6 +23,7 @@ from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import GAMLPClassifier
 from ..files import temporary_folder
+from ..graph_estimator import parameters
 from ..hardware import usable_cores
 from ..tasks import run_tasks, task
 from ..training import checkpoint
@@ -56,6 +57,8 @@ def train_sharded_run(
     The summary; None on a member that is not the first.
     """
     config = config.resolved()
+    if config.asked_target in ("multilabel", "regression"):
+        raise InputError(f"{config.dataset}: a folder of shards is for classes, not for {config.asked_target}")
     if config.workers == "auto":
         config = _with_mesh(config, team) if team is None else agreed(team, lambda: _with_mesh(config, team))
     if team is not None:
@@ -185,10 +188,9 @@ def model_config(config: RunConfig) -> ModelConfig:
 
 def classifier_of(found: ShardedResult, config: RunConfig) -> GAMLPClassifier:
     """The estimator that such a run amounts to."""
-    settings = {name: getattr(found.config, name) for name in config.model_settings()}
-    classifier = GAMLPClassifier(**settings, random_state=config.seed)
+    classifier = GAMLPClassifier(**parameters(found.config), random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
-    classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
+    classifier.outputs_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
     classifier.n_features_in_ = ShardFolder(config.dataset).whole.features
     return _adopted(classifier, config.seed, found.training, found.reasons)

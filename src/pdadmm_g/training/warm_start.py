@@ -58,7 +58,8 @@ class WarmStart:
             return config
         fields = config.__dataclass_fields__
         useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
-        taken = {name: getattr(self.config, name) for name in useful if getattr(config, name) in (None, "auto")}
+        open_to_init = [name for name in useful if name != "target" and getattr(config, name) in (None, "auto")]
+        taken = {name: getattr(self.config, name) for name in open_to_init}
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(self.config, name)
@@ -75,6 +76,8 @@ class WarmStart:
     def check(self, problem: Problem) -> None:
         """Raise unless the network fits the problem."""
         config, widths = problem.config, self.model.widths
+        if self.config is not None and self.config.target != config.target:
+            raise InputError(f"init was trained for {self.config.target}, the data are for {config.target}")
         if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
             kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
             raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")
