@@ -425,9 +425,13 @@ class ModelConfig:
 
     def _check_target(self) -> None:
         """Raise unless the settings go with the kind of target."""
-        known = TARGETS[self.target]
-        for name, given, allowed in (("risk", self.risk, known.risks), ("scoring", self.scoring, known.scorings)):
-            fits = callable(given) or given in ("auto", *allowed)
+        known, others = TARGETS[self.target], [other for name, other in TARGETS.items() if name != self.target]
+        for name, given, allowed, foreign in (
+            ("risk", self.risk, known.risks, [risk for other in others for risk in other.risks]),
+            ("scoring", self.scoring, known.scorings, [scoring for other in others for scoring in other.scorings]),
+        ):
+            # What nobody knows here is somebody's own, see docs/guides/extending.md.
+            fits = given in allowed or given not in foreign
             _require(fits, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
         if self.target == "classification":
             return

@@ -43,6 +43,30 @@ def metrics(y: ArrayLike, predicted: ArrayLike, target: str = "classification") 
     return {name: figure(y, P) if sound else None for name, figure in METRICS[target].items()}
 
 
+def by_output(y: ArrayLike, predicted: ArrayLike, target: str) -> list[dict[str, float | None]]:
+    """Figures of each of several labels, or numbers, by itself, a row for each column.
+
+    Of a label ``share``, how many rows have it, ``precision``, ``recall``, ``f1`` and ``average_precision``; of a
+    number the figures of :func:`metrics`.
+    """
+    y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
+    if target == "regression":
+        return [metrics(y[:, [place]], P[:, [place]], target) for place in range(y.shape[1])]
+    found = []
+    for own, given in zip((y > 0.5).T, P.T, strict=True):
+        hits, named, there = int((own & (given > 0.5)).sum()), int((given > 0.5).sum()), int(own.sum())
+        found.append(
+            {
+                "share": there / len(own),
+                "precision": hits / named if named else None,
+                "recall": hits / there if there else None,
+                "f1": 2 * hits / (named + there) if named + there else None,
+                "average_precision": METRICS[target]["average_precision"](own[:, None], given[:, None]),
+            }
+        )
+    return found
+
+
 def reliability(y: ArrayLike, probabilities: ArrayLike) -> list[dict[str, float]]:
     """The bins of the calibration error that have rows: their mean confidence, accuracy and number of rows."""
     y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)

@@ -58,7 +58,20 @@ def test_lagrangian_descends_by_at_least_the_promised_amount(
     assert before < 0.9 * start
 
 
-@pytest.mark.parametrize("risk", ["cross-entropy", "squared-error"])
+@variants
+@pytest.mark.parametrize("risk", ["logistic", "squared-error"])
+def test_other_risks_descend_as_well(make_chain, solver: str, quantization: Quantization | None, risk: str) -> None:
+    worker = make_chain(solver=solver, quantization=quantization, risk=risk, mu=0.01, soft=True)
+    before = start = lagrangian(worker)
+    for epoch in range(EPOCHS):
+        promised = total_moves(worker, worker.epoch())
+        after = lagrangian(worker)
+        assert before - after >= promised - 1e-12 * (1 + abs(before)), f"epoch {epoch + 1}"
+        before = after
+    assert before < 0.9 * start
+
+
+@pytest.mark.parametrize("risk", ["cross-entropy", "logistic", "squared-error"])
 def test_shares_and_risk_add_up_to_the_lagrangian(make_chain, risk: str) -> None:
     worker = make_chain(risk=risk, mu=0.3, rho=0.05)
     for _ in range(5):

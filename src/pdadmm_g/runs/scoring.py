@@ -20,11 +20,11 @@ from ..data.graph import Graph
 from ..data.targets import has_columns
 from ..errors import NotFiniteError
 from ..graph_estimator import GraphEstimator
-from ..metrics import metrics, reliability
+from ..metrics import by_output, metrics, reliability
 from ..model import outputs
 from ..training.records import WORKER_FIGURES
 
-#: A confusion matrix of more classes than this would outgrow the rest of the summary.
+#: A confusion matrix, or a table, of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
 
@@ -38,6 +38,8 @@ class Judgement(NamedTuple):
     #: Of the test nodes, or else of those that validate: :func:`confusion` and :func:`~pdadmm_g.metrics.reliability`.
     confusion: dict[str, Any] | None
     reliability: dict[str, Any] | None
+    #: Likewise the figures of each of several labels or numbers, see :func:`~pdadmm_g.metrics.by_output`.
+    outputs: dict[str, Any] | None = None
 
 
 #: That of a model that there is nothing to judge by.
@@ -131,15 +133,23 @@ def judge(classifier: GraphEstimator, data: Graph) -> Judgement:
     own = {name: part[nodes].numpy() for name, part in parts.items()}
     figures = {name: metrics(true[part], P[part], target) for name, part in own.items()}
     accuracies = {f"{name}_accuracy": figures[name].get("accuracy") if name in figures else None for name in names}
-    if columns:
-        return Judgement(accuracies, figures, None, None)
     judged = next((name for name in ("test", "val") if name in own), None)
+    if columns:
+        each = None if judged is None else _each_output(judged, classifier, true[own[judged]], P[own[judged]])
+        return Judgement(accuracies, figures, None, None, each)
     bins = None
     if judged is not None:
         bins = {"nodes": judged, "bins": reliability(true[own[judged]], P[own[judged]])}
     predicted = np.full(data.num_nodes, classifier.outputs_[0], dtype=classifier.outputs_.dtype)
     predicted[nodes.numpy()] = classifier.outputs_[P.argmax(1)]
     return Judgement(accuracies, figures, confusion(data, predicted, classifier.outputs_), bins)
+
+
+def _each_output(nodes: str, classifier: GraphEstimator, true: NDArray[Any], P: NDArray[Any]) -> dict[str, Any] | None:
+    names = classifier.outputs_.tolist()
+    if len(names) > MAX_CONFUSION:
+        return None
+    return {"nodes": nodes, "names": names, "figures": by_output(true, P, classifier.config_.target)}
 
 
 def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
