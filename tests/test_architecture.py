@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 #: A function fits on a screen, and a constructor in the head of its reader.
 LINES, ARGUMENTS = 60, 8
 #: scikit-learn wants every parameter of an estimator to be an argument of its constructor.
-ESTIMATOR = "estimator.py: GAMLPClassifier.__init__"
+ESTIMATOR = "graph_estimator.py: GraphEstimator.__init__"
 
 
 def test_imports_go_one_way(capsys: pytest.CaptureFixture[str]) -> None:

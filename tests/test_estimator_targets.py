@@ -73,8 +73,8 @@ def test_everything_left_to_the_data(kind: str) -> None:
     assert any(choice.startswith("weight decay ") for choice in model.choices_)
     assert model.config_.risk == {"multilabel": "logistic", "regression": "squared-error"}[kind]
     assert model.config_.scoring == {"multilabel": "f1_micro", "regression": "r2"}[kind]
-    best = max(record["val_score"] for record in model.history_)
-    assert f"(validation {best:.3f})" in model.choices_[-1]
+    own = [record["val_score"] for record in model.history_ if record["stage"] == 1]
+    assert f"2 layers, epoch {own.index(max(own)) + 1} of " in model.choices_[-1] or "5 layers" in model.choices_[-1]
     assert model.score(data) > 0.5
 
 
@@ -143,7 +143,7 @@ def test_sample_weights(kind: str) -> None:
     weighed = small(kind, **once).fit(X, y, sample_weight=weights)
     rows = np.concatenate([np.arange(10), nodes.numpy()])
     repeated = small(kind, **once).fit(X[rows], y[rows])
-    scale = np.abs(repeated._logits(X)).max()
+    scale = repeated._logits(X).abs().max()
     np.testing.assert_allclose(weighed._logits(X) / scale, repeated._logits(X) / scale, atol=1e-4)
 
 
@@ -158,7 +158,8 @@ def test_saved_and_loaded(kind: str, folder: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(data), model.predict(data))
     assert again.config_ == model.config_
     assert again.outputs_.tolist() == model.outputs_.tolist()
-    assert clone(again).fit(data).score(data) == pytest.approx(model.score(data), abs=0.1)
+    retrained = clone(again).set_params(random_state=0).fit(data)
+    np.testing.assert_array_equal(retrained.predict(data), model.predict(data))
     other = next(other for name, other in KINDS.items() if name != kind)
     with pytest.raises(InputError, match=f"is a model for {kind}: load it with {KINDS[kind].__name__}"):
         other.load(path)
@@ -186,21 +187,21 @@ def test_started_from_a_network(kind: str) -> None:
     first = small(kind, epochs=30, stages=(3,)).fit(data)
     second = small(kind, epochs=1, stages=(3,), patience=None).fit(data, init=first)
     # Both are near: the numbers of the first one were taken apart and put together again.
-    scale = np.abs(first._logits(data)).max(0)
+    scale = first._logits(data).abs().max()
     np.testing.assert_allclose(second._logits(data) / scale, first._logits(data) / scale, atol=0.2)
     fresh = small(kind, epochs=1, stages=(3,), patience=None).fit(data)
-    assert np.abs((fresh._logits(data) - first._logits(data)) / scale).max() > 0.3
+    assert float((fresh._logits(data) - first._logits(data)).abs().max() / scale) > 0.3
     with pytest.raises(InputError, match="init was trained for classification, the data are for"):
         small(kind).fit(data, init=small("multilabel").fit(communities(features=8)))
 
 
 @both
-@pytest.mark.parametrize("method", ["adam", "sgc", "sign", "gcn"])
+@pytest.mark.parametrize("method", ["adam", "sgc", "gcn"])
 def test_other_methods(kind: str, method: str) -> None:
     data = ring(kind)
     settings = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": 0.0}
     model = small(kind, method=method, epochs=150, learning_rate=0.02, **settings).fit(data)
-    assert model.history_[-1]["val_score"] > 0.4
+    assert max(record["val_score"] for record in model.history_) > 0.4
 
 
 @both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from .data.checks import (
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes
-from .data.targets import has_columns, target_of
+from .data.targets import asked, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -493,7 +494,8 @@ class GraphEstimator(BaseEstimator, ABC):
         """A graph that the model can be asked about."""
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
-        data = arranged(check_graph(X), getattr(self, "feature_names_in_", None))
+        data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
+        data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.config_.needs_graph:

@@ -95,12 +95,12 @@ def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
     return (None, second) if edge_index is None and is_edges else (second, edge_index)
 
 
-def graph_alone(data: Any, name: str) -> Graph:
+def graph_alone(data: Any, name: str, target: TargetKind = "auto") -> Graph:
     """The graph in the argument of that ``name``, which takes nothing beside it."""
     if not is_graph(data):
         remedy = "as_graph(nodes, edges) makes one of tables, as_graph(X, y, edge_index) one of arrays"
         raise InputError(f"{name} must be a graph, not a {type(data).__name__}: {remedy}")
-    return as_graph(data)
+    return as_graph(data, target=target)
 
 
 def labels_of(data: Graph) -> Array:

@@ -19,7 +19,7 @@ def save_run(classifier: GraphEstimator, path: str | Path, data: Graph | None = 
     It replaces a finished run, as a file of that name would be replaced.
     """
     folder = RunFolder(path)
-    graph = None if data is None else check_graph(graph_alone(data, "data"))
+    graph = None if data is None else check_graph(graph_alone(data, "data", classifier.config_.target))
     with folder.held():
         folder.check_replaceable()
         # Python does not know where its data come from.

@@ -116,7 +116,7 @@ def fit_sharded(
 ) -> ShardedResult | None:
     """Augment, train and score, all over shards. Every process of the team calls this; the first gets the result."""
     team, say = team or Team(), say or (lambda _: None)
-    config = checkpointing.decided(config.resolved()) if checkpointing else config.resolved()
+    config = (checkpointing.decided(config.resolved()) if checkpointing else config).settled()
     whole, part = open_part(dataset, team)
     config, reasons = agreed(team, lambda: with_defaults(config, whole))
     reasons = checkpointing.explained(reasons) if checkpointing else reasons
