@@ -268,6 +268,8 @@ class GraphEstimator(BaseEstimator, ABC):
             if isinstance(X, Graph):
                 X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
                 self._check_target(target_of(X))
+                if start is not None:
+                    start.check_target(target_of(X))
             problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
