@@ -230,7 +230,7 @@ class GAMLPRegressor(RegressorMixin, GraphEstimator):
         to learn nor masks. A table of edges may stand in the place of ``nodes``.
         """
         nodes, edge_index = edges_apart(nodes, edge_index)
-        found = self._logits(self._given(X, edge_index, edge_weight), nodes).numpy()
+        found = self._logits(self._given(X, edge_index, edge_weight), nodes).double().numpy()
         return found[:, 0] if found.shape[1] == 1 else found
 
     def predictions(
@@ -240,7 +240,7 @@ class GAMLPRegressor(RegressorMixin, GraphEstimator):
         if probabilities:
             raise InputError("numbers have no probabilities: leave them out")
         data = self._given(X, edge_index, edge_weight)
-        found = self._logits(data).numpy()
+        found = self._logits(data).double().numpy()
         columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(found))}
         return columns | {name: found[:, place] for place, name in enumerate(column_names(self.outputs_, "value"))}
 
@@ -268,7 +268,7 @@ class GAMLPRegressor(RegressorMixin, GraphEstimator):
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
         columns = columns_of(y, target, "y") if hasattr(y, "columns") else None
         features, y = validate_data(self, X, y, dtype=np.float32, multi_output=True, y_numeric=True)
-        t = torch.as_tensor(np.asarray(y, dtype=np.float64))
+        t = torch.from_numpy(np.array(y, dtype=np.float64))
         return features, checked_columns(t, target, len(features), "y"), target, None if columns is None else columns[1]
 
     def __sklearn_tags__(self) -> Tags:

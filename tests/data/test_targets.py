@@ -45,7 +45,7 @@ def test_words_and_gaps() -> None:
     np.testing.assert_array_equal(found[0].numpy(), [[1, 0], [0, 1], [np.nan, np.nan]])
     found = columns_of([1.5, None, "2"], "regression", "y")
     assert found is not None
-    np.testing.assert_array_equal(found[0].numpy(), [1.5, np.nan, 2])
+    np.testing.assert_array_equal(found[0].numpy(), [[1.5], [np.nan], [2]])
     with pytest.raises(InputError, match="y must be 0 or 1 in each column, got 'maybe'"):
         columns_of(np.array([["maybe", "1"]], dtype=object), "multilabel", "y")
 

@@ -66,8 +66,9 @@ def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", la
         if weight is not None:
             read["weight"] = weight[:, 0]
         ends = {name: read.get(name) for name in header}
+    target = "multilabel" if len(own) > 1 and target == "auto" else target  # a class takes one column
     data = graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges), target=target)
-    if len(own) > 1 or (own and target in ("multilabel", "regression")):
+    if own and target in ("multilabel", "regression"):
         data.label_names = np.array([*own])
     return data
 

@@ -62,7 +62,7 @@ def is_indicator(y: Tensor) -> bool:
 
 def checked_columns(y: Tensor, target: str, num_nodes: int, culprit: str) -> Tensor:
     """Targets as (nodes, outputs) in double precision, a row of NaN for a node without, or an :class:`InputError`."""
-    y = y[:, None] if y.ndim == 1 else y
+    y = _as_columns(y)
     if y.ndim != 2 or len(y) != num_nodes or not y.shape[1]:
         raise InputError(f"{culprit}: targets 'y' have shape {tuple(y.shape)}, expected ({num_nodes}, columns)")
     if y.is_complex():
@@ -125,7 +125,7 @@ def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None]
         y = y.detach()
         dense = y if y.layout == torch.strided else y.to_dense()
         several = target != "auto" or (dense.ndim == 2 and dense.shape[1] > 1 and is_indicator(dense.cpu()))
-        return (dense.cpu(), names) if several and target != "classification" else None
+        return (_as_columns(dense.cpu()), names) if several and target != "classification" else None
     if target == "classification":
         return None
     try:
@@ -136,8 +136,12 @@ def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None]
         return None
     if array.dtype.kind not in "biuf":
         array = _numbers(array, target, culprit)
-    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=_kind(array)))
-    return (tensor, names) if target != "auto" or is_indicator(tensor) else None
+    tensor = torch.from_numpy(np.array(array, dtype=_kind(array)))
+    return (_as_columns(tensor), names) if target != "auto" or is_indicator(tensor) else None
+
+
+def _as_columns(y: Tensor) -> Tensor:
+    return y[:, None] if y.ndim == 1 else y
 
 
 def _kind(array: Array) -> Any:
