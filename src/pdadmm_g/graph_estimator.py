@@ -266,10 +266,7 @@ class GraphEstimator(BaseEstimator, ABC):
             config = start.decided(config)
         with run_tasks() as tasks:
             if isinstance(X, Graph):
-                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
-                self._check_target(target_of(X))
-                if start is not None:
-                    start.check_target(target_of(X))
+                X = self._graph_to_learn(X, start)
             problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
@@ -421,10 +418,16 @@ class GraphEstimator(BaseEstimator, ABC):
         check_is_fitted(self, "model_")
         return self.config_.target
 
-    def _check_target(self, target: str) -> None:
+    def _graph_to_learn(self, X: Graph, start: WarmStart | None) -> Graph:
+        """The checked graph, whose targets are of a kind that this estimator, and what it starts from, is for."""
+        data = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+        target = target_of(data)
         if target not in self._targets:
             other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
             raise InputError(f"the graph is for {target}: take {other}")
+        if start is not None and data.y is not None:
+            start.check_target(target)
+        return data
 
     @abstractmethod
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:

@@ -63,8 +63,8 @@ def test_an_interrupt_keeps_the_model_that_training_gave(tiny_graph: Data, monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pdadmm_g.estimator.refit", interrupted)
-    monkeypatch.setattr("pdadmm_g.estimator.calibrate", interrupted)
+    monkeypatch.setattr("pdadmm_g.graph_estimator.refit", interrupted)
+    monkeypatch.setattr("pdadmm_g.graph_estimator.calibrate", interrupted)
     for setting in ("refit", "calibrate"):
         clf = GAMLPClassifier(**FIXED, **{setting: True}).fit(tiny_graph)
         assert clf.status_.name == "INTERRUPTED"
