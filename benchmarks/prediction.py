@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from record import write
 
-import pdadmm_g.estimator
+import pdadmm_g.graph_estimator
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.data.graph import Graph
 
@@ -48,7 +48,7 @@ def main() -> None:
     figures = {"nodes": options.nodes, "edges": options.edges, "augmented_gib": size / 2**30, "seconds": {}}
     first = None
     for chunks in options.chunks:
-        pdadmm_g.estimator.PREDICT_BYTES = -(-size // chunks)
+        pdadmm_g.graph_estimator.PREDICT_BYTES = -(-size // chunks)
         begin = time.perf_counter()
         found = clf.predict_proba(data)
         figures["seconds"][chunks] = round(time.perf_counter() - begin, 2)

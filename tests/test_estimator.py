@@ -112,7 +112,7 @@ def test_without_validation_mask(tiny_graph: Data) -> None:
 def test_prediction_in_chunks_is_the_same(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     clf = small().fit(tiny_graph)
     whole = clf.predict_proba(tiny_graph)
-    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 5 * 3)
+    monkeypatch.setattr("pdadmm_g.graph_estimator.PREDICT_BYTES", 4 * 5 * 3)
     np.testing.assert_allclose(clf.predict_proba(tiny_graph), whole, rtol=1e-5)
 
 
@@ -120,7 +120,7 @@ def test_prediction_in_chunks_goes_over_the_graph_once(tiny_graph: Data, monkeyp
     clf = small(augment="hops").fit(tiny_graph)
     calls, adjacency = [], GraphAugment.adjacency
     monkeypatch.setattr(GraphAugment, "adjacency", lambda *args: calls.append(1) or adjacency(*args))
-    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 20 * 3)
+    monkeypatch.setattr("pdadmm_g.graph_estimator.PREDICT_BYTES", 4 * 20 * 3)
     assert clf.predict(tiny_graph).shape == (20,)
     assert len(calls) == 1
 

@@ -138,7 +138,7 @@ def test_what_fails_without_a_model_leaves_the_estimator_as_it_was(
     def fail(*_: object, **__: object) -> None:
         raise InputError("no training today")
 
-    monkeypatch.setattr("pdadmm_g.estimator.fit", fail)
+    monkeypatch.setattr("pdadmm_g.graph_estimator.fit", fail)
     other = tiny_graph.clone()
     other.y = other.y + 5
     with pytest.raises(InputError, match="no training today"):
