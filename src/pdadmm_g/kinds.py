@@ -167,7 +167,7 @@ class Regressor(Estimator):
         to learn nor masks. A table of edges may stand in the place of ``nodes``.
         """
         nodes, edge_index = edges_apart(nodes, edge_index)
-        found = self._logits(self._given(X, edge_index, edge_weight), nodes).double().numpy()
+        found = self._logits(self._given(X, edge_index, edge_weight), nodes).numpy()
         return found[:, 0] if found.shape[1] == 1 else found
 
     def predictions(
