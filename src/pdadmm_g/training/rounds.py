@@ -66,7 +66,7 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     further depth is worth: with labelled nodes alone all are gone through, else none.
     """
     assert config.patience != "auto"
-    scored = [record for record in history if record["val_accuracy"] is not None]
+    scored = [record for record in history if record["val_loss"] is not None]
     if config.growth == "gain" and step.stage > 1:
         tried = [record["stage"] for record in scored]
         if (not scored and config.unlabelled) or (tried and tried[-1] > 1 and margin(tried[-1], history, config)):
