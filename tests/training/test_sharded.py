@@ -17,7 +17,7 @@ from pdadmm_g.training.sharded import ShardedResult, fit_sharded
 def trained(folder: Path, data: Any, **settings: Any) -> ShardedResult:
     shard_graph(DataTable(data, ""), 2, folder)
     config = ModelConfig(layers=2, hidden=4, epochs=2, rounds=1, unlabelled=20, **settings)
-    result = fit_sharded(str(folder), config, seed=0)
+    result = fit_sharded(str(folder), config, seed=0, on_trained=lambda _: None)
     assert result is not None
     return result
 
