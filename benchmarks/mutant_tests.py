@@ -38,8 +38,8 @@ HEAVY = (
 #: The plain runner: one process, no limits but ours, the settings of pyproject.toml otherwise.
 OPTIONS = ("-o", "addopts=", "--strict-markers", "--import-mode=importlib", "-q", "-x", "-p", "no:cacheprovider",
            "-p", "no:xdist", "-p", "no:timeout")  # fmt: skip
-#: Seconds to collect tests; and for a test, with what it takes on the original.
-COLLECTING, LEAST, TIMES = 120, 20, 10
+#: Seconds to collect tests, for a test that is watched, and for one on a mutant, with what it took then.
+COLLECTING, WATCHED, LEAST, TIMES = 300, 600, 20, 10
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Runner:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         reached.current[0] = nodeid
-        signal.alarm(self.chosen[nodeid] if self.chosen else COLLECTING)
+        signal.alarm(self.chosen[nodeid] if self.chosen else WATCHED)
         (self.out / "at").write_text(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -109,6 +109,11 @@ class Runner:
         if report.failed:
             self.failed = report.nodeid
             self.seconds.pop(report.nodeid)
+
+    def pytest_runtest_logfinish(self) -> None:
+        """What is known so far: the next test may end the process."""
+        report = {"failed": self.failed, "seconds": self.seconds, "skipped": sorted(self.skipped)}
+        (self.out / "report.json").write_text(json.dumps(report))
 
 
 @dataclass
@@ -152,10 +157,7 @@ class Run:
         reached.start()
         runner = Runner(self.chosen, self.out)
         more = [f"--basetemp={self.out / 'tmp' / 'pytest'}", *(() if self.chosen else ("--maxfail=1000",))]
-        code = int(pytest.main([*OPTIONS, *more, *self.files], plugins=[runner]))
-        report = {"failed": runner.failed, "seconds": runner.seconds, "skipped": sorted(runner.skipped)}
-        (self.out / "report.json").write_text(json.dumps(report))
-        return code
+        return int(pytest.main([*OPTIONS, *more, *self.files], plugins=[runner]))
 
     def end(self, status: int) -> str | None:
         """Clear up; the test that failed, with the reason where the process was ended, None if all passed."""
@@ -165,7 +167,7 @@ class Run:
         if os.WIFSIGNALED(status):
             return f"{at} (signal {os.WTERMSIG(status)})"
         report = self.out / "report.json"
-        failed = json.loads(report.read_text())["failed"] if report.exists() else at
+        failed = json.loads(report.read_text())["failed"] if report.exists() else None
         return failed or (at if os.WEXITSTATUS(status) else None)
 
 

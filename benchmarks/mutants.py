@@ -6,8 +6,9 @@ A mutant is a copy of the package with one operator, comparison, constant or con
 runs on the original, watched, so that it is known which tests reach a line and how long they take (kept in --map, by
 the content of the files). A mutant meets those that reach its line, the fast first and those that start processes last,
 and is killed as soon as one fails or takes ten times as long as it should; where processes were started the test must
-pass on the original right after. What survives is printed: it wants a test, or does the same as the original. A
-command that was stopped goes on where it was, and tries the survivors again.
+pass on the original right after. What survives is printed: it wants a test, or does the same as the original,
+which is then noted in equivalent_mutants.json. A command that was stopped goes on where it was, and tries the survivors
+again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, preload, watch
 from record import write
@@ -39,6 +40,8 @@ ASKED = (
     "tests/admm/test_*.py", "tests/engine/test_*.py", "tests/training/test_*.py", "tests/test_digests.py",
     "tests/runs/test_sharded_r*.py",
 )  # fmt: skip
+#: Mutants that do the same as the original, as somebody has found: module, the line that was and became, and why.
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 #: Seconds of tests in the first try of a mutant, and in each that follows.
 FIRST, NEXT = 20.0, 60.0
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -58,7 +61,7 @@ class Mutant:
     text: str = field(repr=False)
     diff: str
     killed_by: str | None = None
-    #: Why no test can notice, as somebody has written into the result.
+    #: Why no test can notice: such a mutant is not tried.
     equivalent: str | None = None
     #: Tries that have not ended yet, and whether all tests have passed.
     waiting: int = 0
@@ -96,12 +99,12 @@ def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
     """Where a node may be changed: its parent, the field and place in it, the node instead, and the lines to reach."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     every = dict.fromkeys(node for function in functions for part in function.body for node in ast.walk(part))
-    unreachable = {node for branch in every if _needs_a_gpu(branch) for part in branch.body for node in ast.walk(part)}
+    unreachable = {node for owner in every for part in _for_a_gpu(owner) for node in ast.walk(part)}
     for statement in (node for node in every if isinstance(node, ast.stmt) and node not in unreachable):
         for parent in _of_the_statement(statement):
             for name, value in ast.iter_fields(parent):
                 for place, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                    if not isinstance(node, ast.expr):
+                    if not isinstance(node, ast.expr) or node in unreachable:
                         continue
                     lines = statement.lineno, node.end_lineno or statement.lineno
                     if (instead := changed(node)) is not None:
@@ -110,10 +113,26 @@ def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
                         yield parent, name, place, ast.UnaryOp(ast.Not(), node), lines
 
 
-def _needs_a_gpu(node: ast.AST) -> TypeGuard[ast.If]:
-    """Is it a branch for a GPU alone?"""
-    test = ast.unparse(node.test) if isinstance(node, ast.If) else ""
-    return "cuda" in test and not test.startswith("not ") and "!=" not in test
+def _for_a_gpu(node: ast.AST) -> Sequence[ast.AST]:
+    """What of a statement or an expression runs on a GPU alone: a branch, or what is asked once that is known."""
+    if isinstance(node, ast.If | ast.IfExp):
+        branch = [node.body] * _says_gpu(node.test, True) + [node.orelse] * _says_gpu(node.test, False)
+        return [part for found in branch for part in (found if isinstance(found, list) else [found])]
+    if isinstance(node, ast.BoolOp):
+        known = [_says_gpu(value, isinstance(node.op, ast.And)) for value in node.values]
+        return node.values[known.index(True) + 1 :] if True in known else []
+    return []
+
+
+def _says_gpu(test: ast.expr, outcome: bool) -> bool:
+    """Does a condition with this outcome mean that it runs on a GPU?"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _says_gpu(test.operand, not outcome)
+    if isinstance(test, ast.BoolOp):
+        decide = any if isinstance(test.op, ast.And) is outcome else all
+        return decide(_says_gpu(value, outcome) for value in test.values)
+    differs = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.IsNot)
+    return differs is not outcome and any(word in ast.unparse(test) for word in ("cuda", "_on_gpu"))
 
 
 def _of_the_statement(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -174,7 +193,7 @@ class Check:
         self.numbers = itertools.count()
         self.waiting: list[tuple[int, int, Try]] = []
         for mutant in mutants:
-            parts = tries(mutant, tests) if mutant.killed_by is None else []
+            parts = tries(mutant, tests) if mutant.killed_by is None and mutant.equivalent is None else []
             mutant.waiting = len(parts)
             for place, part in enumerate(parts):
                 self._add(place, Try(mutant, part))
@@ -226,7 +245,7 @@ class Check:
 
     def _done(self, mutant: Mutant) -> None:
         mutant.survived = mutant.killed_by is None
-        print(f"{mutant.name}: {mutant.killed_by or 'SURVIVED'}\n{mutant.diff}", flush=True)
+        print(f"{mutant.name}: {mutant.killed_by or mutant.equivalent or 'SURVIVED'}\n{mutant.diff}", flush=True)
         self.save()
 
 
@@ -244,8 +263,11 @@ def main() -> None:
     if arguments.out.exists():
         before = {(entry["name"], entry["diff"]): entry for entry in json.loads(arguments.out.read_text())["mutants"]}
         for mutant in mutants:
-            known = before.get((mutant.name, mutant.diff), {})
-            mutant.killed_by, mutant.equivalent = known.get("killed_by"), known.get("equivalent")
+            mutant.killed_by = before.get((mutant.name, mutant.diff), {}).get("killed_by")
+    reasons = equivalents()
+    for mutant in mutants:
+        lines = (line[1:].strip() for line in mutant.diff.splitlines())
+        mutant.equivalent = reasons.get((mutant.module, *lines))
     preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         files = [path for part in arguments.tests for path in sorted(ROOT.glob(part)) if path.name not in OF_A_GPU]
@@ -254,6 +276,15 @@ def main() -> None:
         in_parallel(check.waiting, arguments.jobs, check.begin, check.end)
     result = figures(mutants)
     print(f"{result['killed']} of {result['count']} killed")
+
+
+def equivalents() -> dict[tuple[str, ...], str]:
+    """Why no test can notice a change: by module, line before and line after, wherever in the module that is."""
+    entries = json.loads(EQUIVALENT.read_text())
+    for entry in entries:
+        if entry["was"] not in ast.unparse(ast.parse((PACKAGE / entry["module"]).read_text())):
+            raise SystemExit(f"{EQUIVALENT}: {entry['module']} no longer has {entry['was']}: remove the entry")
+    return {(entry["module"], entry["was"], entry["became"]): entry["why"] for entry in entries}
 
 
 def figures(mutants: list[Mutant]) -> dict[str, Any]:

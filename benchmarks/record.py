@@ -12,7 +12,7 @@ from pdadmm_g.files import write_atomically
 from pdadmm_g.hardware import provenance
 
 #: Where files are is a matter of each machine: recorded as a word in their place, or not at all.
-PLACES = {"--out": None, "--data-root": None, "--disk": "FOLDER", "--folder": "FOLDER"}
+PLACES = {"--out": None, "--data-root": None, "--map": None, "--disk": "FOLDER", "--folder": "FOLDER"}
 
 
 def command() -> str:

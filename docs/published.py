@@ -130,6 +130,61 @@ def shard_memory(files: Sequence[Row]) -> str:
     return _table(titles, lines)
 
 
+def times_to_accuracy(files: Sequence[Row]) -> str:
+    """Seconds and test accuracy by method and graph, means over the splits that were measured."""
+    (file,) = files
+    methods = list(dict.fromkeys(row["method"] for row in file["rows"]))
+    datasets = list(dict.fromkeys(row["dataset"] for row in file["rows"]))
+    lines = []
+    for method in methods:
+        entries = []
+        for dataset in datasets:
+            rows = [row for row in file["rows"] if (row["method"], row["dataset"]) == (method, dataset)]
+            seconds, accuracy = ([row[name] for row in rows] for name in ("seconds", "accuracy"))
+            entries.append(f"{statistics.mean(seconds):.2g} s, {statistics.mean(accuracy):.3f}" if rows else "-")
+        lines.append([f"`{method}`" if "(" in method else method, *entries])
+    return _table(["", *datasets], lines)
+
+
+def epochs_to_accuracy(files: Sequence[Row]) -> str:
+    """Epochs to the goal by graph; seconds beside the algorithm as it is; what early stopping keeps, in points."""
+    rows = [row for file in files for row in file["rows"]]
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    found = {(row["layers"], row["solver"], row["variant"], row["dataset"]): row for row in rows}
+    lines = []
+    for layers, solver, variant in dict.fromkeys(key[:3] for key in found):
+        here = [found[layers, solver, variant, dataset] for dataset in datasets]
+        plain = [found[layers, solver, "as it is", dataset] for dataset in datasets]
+        seconds = [(a["seconds"], b["seconds"]) for a, b in zip(here, plain, strict=True)]
+        kept = statistics.mean(a["kept_accuracy"] - b["kept_accuracy"] for a, b in zip(here, plain, strict=True))
+        lines.append([
+            f"{layers} layers, {solver}, {variant}",
+            *("-" if row["epochs"] is None else str(row["epochs"]) for row in here),
+            f"{statistics.geometric_mean(a / b for a, b in seconds if a and b):.2f}", f"{100 * kept:+.1f}",
+        ])  # fmt: skip
+    return _table(["epochs to 99%", *datasets, "seconds, times", "kept, points"], lines)
+
+
+def residual_depths(files: Sequence[Row]) -> str:
+    """The best validation accuracy of a run by graph and depth."""
+    rows = [row for file in files for row in file["rows"]]
+    depths = sorted({row["layers"] for row in rows})
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        name = f"{row['method']}, {row['kind']}"
+        if "nu" in row:
+            name += f", nu = {row['nu']:g}"
+            name += f", rho = {row['rho']:g} nu" if row["rho"] != 1 else ""
+            name += f", hidden decay x {row['hold']:g}" if row["hold"] != 1 else ""
+            name += f", hidden layers from epoch {row['warm']:g} on" if row["warm"] else ""
+        found.setdefault((f"{row['dataset']}, {row['rows']} rows", name), {})[row["layers"]] = row["best"]
+    lines = [
+        [*names, *(f"{by_depth[depth]:.3f}" if depth in by_depth else "-" for depth in depths)]
+        for names, by_depth in found.items()
+    ]
+    return _table(["data set", "trained at once", *map(str, depths)], lines)
+
+
 def soak(files: Sequence[Row]) -> str:
     """How often each fault was caused, and what the runs were."""
     (file,) = files
@@ -194,8 +249,10 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "cpu-1000", "cpu-1000-compiled", "cpu-500", "cpu-500-compiled", "cpu-cora-size", "cpu-cora-size-compiled",
     )),
     "performance/gpu": (epochs, (
-        "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora", "h200-cora-compiled",
+        "h200-tf32", "h200-tf32-adam", "h200-bf16", "h200-bf16-adam", "h200-fp32", "h200-arxiv-size", "h200-cora",
+        "h200-cora-adam", "h200-cora-compiled",
     )),
+    "performance/time-to-accuracy": (times_to_accuracy, ("time-to-accuracy",)),
     "performance/precision": (precisions, ("precision-h200",)),
     "performance/augmentation": (augmentations, (
         "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",
@@ -203,6 +260,11 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     )),
     "performance/large-graph": (large_graphs, ("large-graph",)),
     "performance/shard-memory": (shard_memory, ("shard-memory",)),
+    "performance/epochs-to-accuracy": (epochs_to_accuracy, ("epochs-to-accuracy",)),
+    "performance/residual-depth": (residual_depths, (
+        "residual-depth-cora", "residual-depth-pubmed", "residual-depth-amazon-photo",
+        "residual-depth-rows",
+    )),
     "soak": (soak, ("soak",)),
     "fuzz": (fuzz, ("fuzz",)),
     "mutants": (mutants, ("mutants",)),

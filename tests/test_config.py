@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
-from pdadmm_g.config import METHODS, ModelConfig, RunConfig, settings_where
+from pdadmm_g.config import METHODS, TARGETS, ModelConfig, RunConfig, settings_where
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,29 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     assert ModelConfig(quantize="p", levels="paper").resolved().bits is None
 
 
+def test_what_goes_with_each_kind_of_target() -> None:
+    for target, known in TARGETS.items():
+        config = ModelConfig(target=target).resolved()
+        assert (config.risk, config.scoring) == (known.risks[0], known.scorings[0])
+    unknown = ModelConfig().resolved()
+    assert (unknown.risk, unknown.scoring) == ("auto", "auto")
+    assert (unknown.settled().target, unknown.settled().risk) == ("classification", "cross-entropy")
+    numbers = unknown.settled("regression")
+    assert (numbers.risk, numbers.scoring, numbers.unlabelled) == ("squared-error", "r2", 0)
+    assert ModelConfig(risk="logistic").asked_target == "multilabel"
+    named = {scoring for known in TARGETS.values() for scoring in known.scorings}
+    scoring = typing.get_args(typing.get_args(typing.get_type_hints(ModelConfig)["scoring"])[0])
+    assert named == {*scoring} - {"auto"}
+    risks = {risk for known in TARGETS.values() for risk in known.risks}
+    assert risks == {*typing.get_args(typing.get_type_hints(ModelConfig)["risk"])} - {"auto"}
+    for wrong in ({"risk": "logistic"}, {"scoring": "accuracy"}, {"class_weight": "balanced"}, {"unlabelled": 5}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            ModelConfig(target="regression", **wrong)
+
+
 def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     assert settings_where(RunConfig, by_data=True) == (
-        "augment", "hops", "teleport", "normalize", "components", "directed", "weight_decay", "unlabelled",
+        "target", "augment", "hops", "teleport", "normalize", "components", "directed", "weight_decay", "unlabelled",
         "drop_entries", "sharpness",
     )  # fmt: skip
     assert settings_where(RunConfig, decides="bits") == ("shards", "threads", "device", "compile")
@@ -240,5 +260,5 @@ def test_a_scorer_is_for_one_process(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="scoring must be a name, not a function, where several processes train"):
             ModelConfig.from_settings({"scoring": scorer, **mesh})
         assert ModelConfig.from_settings({"scoring": "f1_macro", **mesh}).scoring == "f1_macro"
-    with pytest.raises(InputError, match="scoring must be one of accuracy, balanced_accuracy, .*, got f1"):
+    with pytest.raises(InputError, match="scoring must be one of auto, accuracy, balanced_accuracy, .*, got f1"):
         ModelConfig.from_settings({"scoring": "f1"})

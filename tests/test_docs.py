@@ -30,7 +30,7 @@ specification.loader.exec_module(published)
 PAGES = [
     "README.md", "docs/index.md", "docs/tutorials/tables-to-labels.md", "docs/guides/own-data.md",
     "docs/guides/quantization.md", "docs/guides/tuning.md", "docs/guides/judging.md", "docs/guides/extending.md",
-    "docs/guides/going-on.md",
+    "docs/guides/going-on.md", "docs/guides/targets.md",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import (
+    accuracy_score,
     average_precision_score,
     balanced_accuracy_score,
     f1_score,
@@ -15,7 +16,10 @@ from sklearn.metrics import (
     log_loss,
     make_scorer,
     matthews_corrcoef,
+    mean_absolute_error,
+    r2_score,
     roc_auc_score,
+    root_mean_squared_error,
 )
 
 from pdadmm_g.metrics import BINS, METRICS, metrics, reliability, score
@@ -44,6 +48,38 @@ def test_rows_that_are_alike_are_ranked_alike() -> None:
     assert (found["roc_auc_ovr"], found["average_precision"]) == pytest.approx(np.mean(each, axis=0), rel=1e-12)
     certain = np.eye(4)[P.argmax(1)]
     assert metrics(Y, certain)["log_loss"] == pytest.approx(log_loss(Y, certain), rel=1e-12)
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_of_several_labels_they_are_those_of_scikit_learn(digits: int) -> None:
+    """Also where many probabilities are the same, and one label is everybody's."""
+    rough = np.round(P, digits)
+    labels = (RNG.random(P.shape) < rough).astype(float)
+    found, best = metrics(labels, rough, "multilabel"), rough > 0.5
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, best))
+    for average in ("micro", "macro"):
+        assert found[f"f1_{average}"] == pytest.approx(f1_score(labels, best, average=average))
+    assert found["roc_auc_ovr"] == pytest.approx(roc_auc_score(labels, rough))
+    assert found["average_precision"] == pytest.approx(average_precision_score(labels, rough))
+    losses = [log_loss(labels[:, k], rough[:, k]) for k in range(4)]
+    assert found["log_loss"] == pytest.approx(np.mean(losses))
+    labels[:, 0] = 1
+    found = metrics(labels, rough, "multilabel")
+    assert found["roc_auc_ovr"] == pytest.approx(roc_auc_score(labels[:, 1:], rough[:, 1:]))
+
+
+def test_of_numbers_they_are_those_of_scikit_learn() -> None:
+    """Also of columns whose numbers are all the same, met or missed."""
+    y = RNG.normal(size=(50, 4)) * 10.0 ** np.arange(4) + 100
+    given = y + RNG.normal(size=y.shape)
+    y[:, 1], given[:, 1], y[:, 2] = 3, 3, 7
+    for columns in ([0], [1], [2], [0, 3], [0, 1, 2, 3]):
+        true, taken = y[:, columns], given[:, columns]
+        found = metrics(true, taken, "regression")
+        assert found["r2"] == pytest.approx(r2_score(true, taken), rel=1e-12)
+        assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(true, taken))
+        assert found["root_mean_squared_error"] == pytest.approx(root_mean_squared_error(true, taken))
+    assert metrics(y[:1], given[:1], "regression")["r2"] is None
 
 
 def test_of_two_classes_they_are_of_the_second() -> None:
@@ -81,7 +117,7 @@ def test_what_is_not_defined_is_none_and_nothing_warns() -> None:
         assert set(metrics([], np.zeros((0, 4))).values()) == {None}
         assert set(metrics([0], [[np.nan, np.nan]]).values()) == {None}
         assert metrics([0, 0], [[1.0], [1.0]])["accuracy"] == 1.0
-    assert list(metrics([], np.zeros((0, 4)))) == list(METRICS)
+    assert list(metrics([], np.zeros((0, 4)))) == list(METRICS["classification"])
 
 
 @pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "f1_macro", "roc_auc_ovr", "neg_log_loss"])

@@ -87,3 +87,9 @@ def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
 def test_mistakes_are_named(nodes: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         NodeClassifier(small(), DATA).fit(nodes, ["ash", "birch"])
+
+
+def test_several_labels_are_refused(tiny_graph: Data) -> None:
+    wrapped = NodeClassifier(GAMLPClassifier(), tiny_graph)
+    with pytest.raises(InputError, match="NodeClassifier is for one class a node"):
+        wrapped.fit(np.arange(20), np.eye(2, dtype=int)[tiny_graph.y] | 1)

@@ -34,7 +34,15 @@ def write_tables(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [["digits"], ["graph.npz"], ["nodes.csv", "--edges", "edges.csv"]], ids=["digits", "npz", "tables"]
+    "data",
+    [
+        ["digits"],
+        ["graph.npz"],
+        ["nodes.csv", "--edges", "edges.csv"],
+        ["nodes.csv", "--edges", "edges.csv", "--labels", "label,a"],
+        ["nodes.csv", "--edges", "edges.csv", "--labels", "a", "--target", "regression"],
+    ],
+    ids=["digits", "npz", "tables", "labels", "numbers"],
 )
 def test_commands_load_no_library_that_they_do_not_need(data: list[str], tiny_graph: Graph, tmp_path: Path) -> None:
     save(tmp_path / "graph.npz", tiny_graph)

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from .errors import InputError
     from .model import GAMLP
     from .node_classifier import NodeClassifier
+    from .regressor import GAMLPRegressor
     from .status import Status
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
-    "GAMLP", "GAMLPClassifier", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status", "as_graph",
-    "load_dataset",
+    "GAMLP", "GAMLPClassifier", "GAMLPRegressor", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status",
+    "as_graph", "load_dataset",
 ]  # fmt: skip
 
 _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "classifier",
+    "GAMLPRegressor": "regressor",
     "Graph": "data.graph",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",

@@ -21,7 +21,8 @@ def main() -> None:
             sys.exit(130)
         main()
     finally:
-        gc.freeze()
+        if "triton" not in sys.modules:  # which would complain of every object that nobody collects
+            gc.freeze()
 
 
 if __name__ == "__main__":

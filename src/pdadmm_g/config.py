@@ -85,6 +85,36 @@ METHODS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is usual for a kind of target, and what goes with it; of several the first is the default."""
+
+    #: What rows of this kind have, for messages.
+    what: str
+    risks: tuple[str, ...]
+    #: The figure that people look at first, and those by which validation may choose.
+    figure: str
+    scorings: tuple[str, ...]
+
+
+TARGETS = {
+    "classification": Target(
+        what="classes", risks=("cross-entropy", "squared-error"), figure="accuracy",
+        scorings=(
+            "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "neg_log_loss",
+        ),
+    ),
+    "multilabel": Target(
+        what="several labels", risks=("logistic",), figure="f1_micro",
+        scorings=("f1_micro", "f1_macro", "accuracy", "roc_auc_ovr", "average_precision", "neg_log_loss"),
+    ),
+    "regression": Target(
+        what="numbers", risks=("squared-error",), figure="r2",
+        scorings=("r2", "neg_mean_absolute_error", "neg_root_mean_squared_error"),
+    ),
+}  # fmt: skip
+
+
 #: What a value must satisfy: the words for it, and the test.
 Rule = tuple[str, Callable[[Any], bool]]
 POSITIVE: tuple[Rule, ...] = (
@@ -106,9 +136,14 @@ PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" no
 
 #: What validation may choose by: a figure of :mod:`pdadmm_g.metrics`, or a scorer as scikit-learn has them.
 Scoring = (
-    Literal["accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "neg_log_loss"]
+    Literal[
+        "auto", "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision",
+        "neg_log_loss", "r2", "neg_mean_absolute_error", "neg_root_mean_squared_error",
+    ]
     | Callable[..., float]
-)
+)  # fmt: skip
+
+TargetKind = Literal["auto", "classification", "multilabel", "regression"]
 
 #: The groups in which settings are shown, in that order.
 RUN, GRAPH, NETWORK = "Data and run folder", "What the graph adds to the features", "Network"
@@ -167,6 +202,10 @@ class ModelConfig:
         "(sign), 2 graph convolutions (gcn), 2 layers on random copies of the features that should agree "
         "(grand)", TRAINING,
     )  # fmt: skip
+    target: TargetKind = option(  # noqa: RUF009 (a text does not change)
+        "auto", "what is learned: one class a node, several labels a node (0/1 in a column each), or numbers; auto "
+        "takes several labels where there are several columns of 0 and 1, else classes", TRAINING, by_data=True,
+    )  # fmt: skip
     augment: Literal["auto", "none", "hops", "apart", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, the same without self-loops "
         "(apart), their average, the power A^K alone, nothing, or whichever suits a linear model best on the "
@@ -211,7 +250,10 @@ class ModelConfig:
         "[default: all where stages are given or patience is none, else gain]", NETWORK,
     )  # fmt: skip
     activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f", NETWORK)
-    risk: Literal["cross-entropy", "squared-error"] = option("cross-entropy", "risk R of the last layer", NETWORK)
+    risk: Literal["auto", "cross-entropy", "logistic", "squared-error"] = option(
+        "auto", "risk R of the last layer [default: cross-entropy for classes, logistic for several labels a node, "
+        "squared-error for numbers]", NETWORK,
+    )  # fmt: skip
     solver: Literal["linearized", "exact"] = option(
         "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation", TRAINING
     )
@@ -254,8 +296,9 @@ class ModelConfig:
         rules=COUNT_OR_AUTO,
     )  # fmt: skip
     scoring: Scoring = option(  # noqa: RUF009 (a function does not change)
-        "accuracy", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
-        "Python also a scorer(estimator, X, y) as scikit-learn has them", TRAINING,
+        "auto", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
+        "Python also a scorer(estimator, X, y) as scikit-learn has them [default: accuracy for classes, f1_micro for "
+        "several labels a node, r2 for numbers]", TRAINING,
     )  # fmt: skip
     calibrate: bool = option(
         False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
@@ -374,9 +417,36 @@ class ModelConfig:
         for item in dataclasses.fields(self):
             useless = item.metadata["method"] == others and getattr(self, item.name) != item.default
             _require(not useless, item.name, f"has no effect with {name}", getattr(self, item.name))
+        if self.target != "auto":
+            self._check_target()
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
             _require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))
+
+    def _check_target(self) -> None:
+        """Raise unless the settings go with the kind of target."""
+        known, others = TARGETS[self.target], [other for name, other in TARGETS.items() if name != self.target]
+        for name, given, allowed, foreign in (
+            ("risk", self.risk, known.risks, [risk for other in others for risk in other.risks]),
+            ("scoring", self.scoring, known.scorings, [scoring for other in others for scoring in other.scorings]),
+        ):
+            # What nobody knows here is somebody's own, see docs/guides/extending.md.
+            fits = given in allowed or given not in foreign
+            _require(fits, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
+        if self.target == "classification":
+            return
+        for name, usual, remedy in (
+            ("class_weight", None, "is for classes: weigh rows with sample_weight instead"),
+            ("calibrate", False, "is for classes: leave it out"),
+        ):
+            _require(getattr(self, name) == usual, name, remedy, getattr(self, name))
+        _require(not self.unlabelled, "unlabelled", "must be 0: only nodes without a class can teach", self.unlabelled)
+        _require(not self.sees_copies, "method", "is for classes: take pdadmm-g, adam or sign", self.method)
+
+    @property
+    def asked_target(self) -> TargetKind:
+        """The kind of target that was asked for, by its name or by a risk that no other has; else auto."""
+        return "multilabel" if self.target == "auto" and self.risk == "logistic" else self.target
 
     @property
     def by_gradient(self) -> bool:
@@ -427,11 +497,26 @@ class ModelConfig:
             "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
             "learning_rate": self.learning_rate or usual.learning_rate,
         }
+        if self.target != "auto":
+            known = TARGETS[self.target]
+            settings["risk"] = known.risks[0] if self.risk == "auto" else self.risk
+            settings["scoring"] = known.scorings[0] if self.scoring == "auto" else self.scoring
         if not self.by_gradient:
             planned = len(self.plan) if self.plan else 1
             settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
             settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
         return dataclasses.replace(self, **settings)
+
+    def settled(self: Config, target: TargetKind | None = None) -> Config:
+        """Resolved for targets of a kind that is known: the one named, or asked for, or else classes.
+
+        Nodes without labels teach only where these are classes.
+        """
+        target = target or (self.target if self.target != "auto" else "classification")
+        settings: dict[str, Any] = {"target": target}
+        if target != "classification" and not self.by_gradient and self.unlabelled is None:
+            settings["unlabelled"] = 0
+        return dataclasses.replace(self, **settings).resolved()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,6 +532,9 @@ class RunConfig(ModelConfig):
     )
     edges: str | None = option(
         None, "table of edges (.csv, .tsv, .parquet) that goes with a table of nodes", RUN, rules=PATH
+    )
+    labels: tuple[str, ...] | None = option(
+        None, "columns of a table of nodes that are learned, e.g. price or topic_a,topic_b [default: label]", RUN
     )
     data_root: str | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, rules=PATH, decides="nothing"
@@ -472,6 +560,10 @@ class RunConfig(ModelConfig):
         super().__post_init__()
         tables = Path(self.dataset).suffix in NODE_TABLES
         _require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
+        _require(self.labels is None or tables, "labels", "names columns of a table of nodes (--nodes)", self.labels)
+        _require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
+        once = self.labels is None or len({*self.labels}) == len(self.labels)
+        _require(once, "labels", "names a column twice", self.labels)
         every = self.checkpoint_every
         if every is not None:
             rule = f"must be a multiple of eval_every = {self.eval_every}"

@@ -1,41 +1,40 @@
-"""The estimator: fit, predict and score on graphs and on plain feature matrices.
+"""What all estimators share: parameters, training on graphs and on plain feature matrices, outputs, files.
 
-It has all that the commands need; :mod:`.classifier` makes scikit-learn's of it, which takes a second to import.
+They have all that the commands need without scikit-learn, which takes a second to import: what needs it imports it.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import inspect
-import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .config import ModelConfig, Scoring, described, label_name
-from .data.adapters import as_graph, edges_apart, ids_of, is_graph, is_table, labels_of
+from .config import ModelConfig, Scoring, TargetKind, label_name
+from .data.adapters import as_graph, edges_apart, is_graph, is_table
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
     as_mask,
     as_tensor,
     check_graph,
-    check_kind,
-    hard_labels,
+    labelled,
     missing_label,
     node_name,
     node_numbers,
-    probabilities_of,
     require_edges,
     require_y,
 )
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes
+from .data.targets import asked, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
@@ -54,51 +53,24 @@ from .training.records import Record
 from .training.refit import refit
 from .training.warm_start import WarmStart
 
-Classifier = TypeVar("Classifier", bound="Estimator")
+AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
+#: Rows, what they should become, the kind of that, and what its columns are called.
+RowTargets = tuple[Any, NDArray[Any] | Tensor, TargetKind, NDArray[Any] | None]
 #: Bytes of augmented features that prediction holds at a time.
 PREDICT_BYTES = 2**30
 
 
-class Estimator:
-    """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
+class Estimator(ABC):
+    """What classifiers and regressors share: parameters, training, the network's outputs, files."""
 
-    ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
-    ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
-    features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
-    :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
-    says which validate, some of these are set aside (``validation``).
-    ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
-
-    Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the
-    classes are 0, 1, 2, ...; rows that validate or are scored count as of their most probable class, and a row of NaN
-    is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
-    of its weight.
-
-    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``verbose`` and ``random_state``.
-
-    Attributes:
-        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
-            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
-        history_: One dict per epoch, with the keys of ``metrics.jsonl``.
-        status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
-        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
-        classes_: The labels, in the order of the model's outputs.
-        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
-            columns may stand in another order.
-        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
-        seconds_: Training time, evaluation not counted.
-        plan_: The number of layers of each worker.
-        config_: The settings that the model was fitted with, every default filled in.
-        choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
-        times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
-        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
-    """
+    #: The kinds of target that it learns.
+    _targets: ClassVar[tuple[str, ...]]
 
     model_: GAMLP
     history_: list[Record]
     status_: Status
     message_: str
-    classes_: NDArray[Any]
+    outputs_: NDArray[Any]
     augmentation_: GraphAugment | None
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -127,7 +99,7 @@ class Estimator:
         stages: tuple[int, ...] | None = None,
         growth: Literal["gain", "all"] | None = None,
         activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = "relu",
-        risk: Literal["cross-entropy", "squared-error"] = "cross-entropy",
+        risk: Literal["auto", "cross-entropy", "logistic", "squared-error"] = "auto",
         solver: Literal["linearized", "exact"] = "exact",
         rho: float = 5.0,
         nu: float = 1.0,
@@ -140,7 +112,7 @@ class Estimator:
         levels: tuple[float, ...] | Literal["paper"] | None = None,
         epochs: int = 300,
         patience: int | Literal["auto"] | None = "auto",
-        scoring: Scoring = "accuracy",
+        scoring: Scoring = "auto",
         calibrate: bool = False,
         validation: float = 0.2,
         refit: bool = False,
@@ -221,7 +193,7 @@ class Estimator:
         self.random_state = random_state
 
     def fit(
-        self: Classifier,
+        self: AnyEstimator,
         X: Any,
         y: ArrayLike | None = None,
         edge_index: Any = None,
@@ -230,14 +202,15 @@ class Estimator:
         sample_weight: ArrayLike | Tensor | None = None,
         on_epoch: OnEpoch | None = None,
         init: Estimator | GAMLP | str | Path | None = None,
-    ) -> Classifier:
+    ) -> AnyEstimator:
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
             X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.data.adapters.as_graph`; or
                 a feature matrix.
-            y: The labels of features, or (rows, classes) their probabilities. On a graph -1, None, NaN or "" is a node
-                without label.
+            y: The labels of features, or (rows, classes) their probabilities; or a column for each of several labels
+                (0 and 1) or numbers. On a graph -1, None, NaN or "" is a node without label, and a row of NaN where
+                there are columns.
             edge_index: The edges between the rows of ``X``: (2, edges), a scipy adjacency, or a pandas table.
             edge_weight: What each edge weighs.
             sample_weight: What each row weighs: one with weight 2 counts as two equal rows, one with weight 0 is left
@@ -256,7 +229,8 @@ class Estimator:
         """
         y, edge_index = edges_apart(y, edge_index)
         if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
+            target = self._config().asked_target
+            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=target), None
         elif edge_weight is not None:
             raise InputError("edge_weight is given without edges: pass edge_index too")
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
@@ -271,7 +245,7 @@ class Estimator:
             return self._fit(X, y, sample_weight, on_epoch=shown, start=start)
 
     def _fit(
-        self: Classifier,
+        self: AnyEstimator,
         X: Graph | ArrayLike,
         y: ArrayLike | None,
         sample_weight: ArrayLike | Tensor | None = None,
@@ -280,7 +254,7 @@ class Estimator:
         checkpointing: Checkpointing | None = None,
         team: Team | None = None,
         start: WarmStart | None = None,
-    ) -> Classifier:
+    ) -> AnyEstimator:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
@@ -293,7 +267,7 @@ class Estimator:
             config = start.decided(config)
         with run_tasks() as tasks:
             if isinstance(X, Graph):
-                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+                X = self._graph_to_learn(X, start)
             problem = self._problem(X, y, sample_weight, config, seed, start)
             check_calibration(problem)
             if start is not None:
@@ -318,7 +292,7 @@ class Estimator:
                 result.status = Status.INTERRUPTED  # with the model that training gave
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
-        self.classes_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
+        self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_ = choices
         self.model_ = result.model.cpu().eval()
         self.history_ = result.history
@@ -330,77 +304,23 @@ class Estimator:
         listener.raise_error()
         return self
 
-    def predict(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> NDArray[Any]:
-        """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
+    def _nodes_to_score(
+        self, X: Any, y: Any, edge_index: Any = None, edge_weight: Any = None
+    ) -> tuple[Graph, Tensor] | None:
+        """The graph and the nodes that a model is scored on, all of which have labels; None for rows of a matrix.
 
-        The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels
-        nor masks. A table of edges may stand in the place of ``nodes``.
+        For a graph, which has its labels, ``y`` is a choice of nodes; by default they are its test nodes, or else the
+        labelled nodes that neither train nor validate by its masks. Where edges are given beside features, ``y`` are
+        the labels.
         """
-        nodes, edge_index = edges_apart(nodes, edge_index)
-        best = self._logits(self._given(X, edge_index, edge_weight), nodes).argmax(1).numpy()
-        return self.classes_[best]
-
-    def predict_proba(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> NDArray[Any]:
-        """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
-        nodes, edge_index = edges_apart(nodes, edge_index)
-        return torch.softmax(self._logits(self._given(X, edge_index, edge_weight), nodes), dim=1).numpy()
-
-    def predictions(
-        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
-
-        With ``probabilities``, also a column ``probability_LABEL`` for each class.
-        """
-        data = self._given(X, edge_index, edge_weight)
-        each = self.predict_proba(data)
-        ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))
-        columns = {"node": ids, "label": self.classes_[each.argmax(1)], "probability": each.max(1)}
-        if probabilities:
-            columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
-        return columns
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> float:
-        """Accuracy. For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score.
-
-        By default these are its test nodes; where nothing says which these are, the labelled nodes that neither train
-        nor validate by its masks. Where edges are given beside features, ``y`` are the labels, and nodes without one
-        are not scored; without masks, all others are, whoever trained.
-        """
-        from sklearn.metrics import accuracy_score
-
         y, edge_index = edges_apart(y, edge_index)
         labels_given = edge_index is not None and y is not None
         if labels_given:
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight), None
+            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=self._fitted_target()), None
         elif y is None or is_graph(X):
             X = self._given(X, edge_index, edge_weight)
         if not isinstance(X, Graph):
-            soft = probabilities_of(y)
-            true = y if soft is None else soft.argmax(1).numpy()
-            return float(accuracy_score(true, self.predict(X), sample_weight=sample_weight))
+            return None
         data, _ = one_split(check_graph(X), self.split)
         require_y(data)
         if y is not None and _are_labels(y, data):
@@ -410,13 +330,11 @@ class Estimator:
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
             raise InputError("mask is empty: no node to score")
-        labels = hard_labels(data)[nodes]
-        if bool((labels < 0).any()):
-            first = node_name(data, int(nodes[labels < 0][0]))
+        without = nodes[~labelled(data)[nodes]]
+        if len(without):
+            first = node_name(data, int(without[0]))
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
-        true = labels_of(data)[nodes.numpy()]
-        check_kind(true, self.classes_)
-        return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
+        return data, nodes
 
     def save(self, path: str | Path, data: Graph | None = None) -> None:
         """Write the fitted model, from which :meth:`load` restores the estimator.
@@ -436,7 +354,7 @@ class Estimator:
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
         names = getattr(self, "feature_names_in_", None)
-        trained = (self.model_, self.config_, self.augmentation_, self.classes_, self.n_features_in_, names)
+        trained = (self.model_, self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
         save_model(path, TrainedModel(*trained, self.status_))
 
     def report(self, path: str | Path, data: Graph | None = None) -> None:
@@ -452,20 +370,28 @@ class Estimator:
         write_report(self, path, data)
 
     @classmethod
-    def load(cls: type[Classifier], path: str | Path) -> Classifier:
+    def load(cls: type[AnyEstimator], path: str | Path) -> AnyEstimator:
         """The estimator of what :meth:`save` wrote, ready to predict; that of a run folder knows its history."""
         if Path(path).is_dir():
             from .runs.fitted import load_run  # stands above, see the contract in pyproject.toml
 
             return load_run(cls, path)
         found = load_model(path)
-        self = cls(**dataclasses.asdict(found.config))
+        if found.config.target not in cls._targets:
+            other = "GAMLPRegressor" if found.config.target == "regression" else "GAMLPClassifier"
+            raise InputError(f"{path}: is a model for {found.config.target}: load it with {other}")
+        return cls.of(found)
+
+    @classmethod
+    def of(cls: type[AnyEstimator], found: TrainedModel) -> AnyEstimator:
+        """The estimator of what a model file holds."""
+        self = cls(**parameters(found.config))
         if isinstance(self.class_weight, dict):
             labels = {label_name(label): label for label in found.classes.tolist()}
             self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
-        self.model_, self.augmentation_, self.classes_ = found.model, found.augmentation, found.classes
+        self.model_, self.augmentation_, self.outputs_ = found.model, found.augmentation, found.classes
         self._set_features(found.features, found.feature_names)
-        self.status_, self.config_ = found.status, self._config()
+        self.status_, self.config_ = found.status, self._config().settled(found.config.target)
         self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
@@ -490,8 +416,30 @@ class Estimator:
         return int(seed)
 
     def _config(self) -> ModelConfig:
-        settings = {item.name: getattr(self, item.name) for item in dataclasses.fields(ModelConfig)}
+        names = [item.name for item in dataclasses.fields(ModelConfig) if item.name != "target"]
+        settings = {name: getattr(self, name) for name in names}
+        if len(self._targets) == 1:
+            settings["target"] = self._targets[0]
         return ModelConfig.from_settings(settings).resolved()
+
+    def _fitted_target(self) -> TargetKind:
+        self._check_fitted()
+        return self.config_.target
+
+    def _graph_to_learn(self, X: Graph, start: WarmStart | None) -> Graph:
+        """The checked graph, whose targets are of a kind that this estimator, and what it starts from, is for."""
+        data = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+        target = target_of(data)
+        if target not in self._targets:
+            other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
+            raise InputError(f"the graph is for {target}: take {other}")
+        if start is not None and data.y is not None:
+            start.check_target(target)
+        return data
+
+    @abstractmethod
+    def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
+        """The checked rows of a matrix and what they should become. Sets ``n_features_in_`` and the like."""
 
     def _problem(
         self,
@@ -508,23 +456,16 @@ class Estimator:
             problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
-        from sklearn.utils.multiclass import check_classification_targets
-        from sklearn.utils.validation import check_consistent_length, validate_data
-
-        labels: Any = probabilities_of(y)
-        if labels is None:
-            features, labels = validate_data(self, X, y, dtype=np.float32)
-            check_classification_targets(labels)
-        else:
-            features = validate_data(self, X, dtype=np.float32)
-            check_consistent_length(features, labels)
-        return prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+        features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
+        config = config.settled(target)
+        problem = prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+        return problem if names is None else dataclasses.replace(problem, classes=names)
 
     def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
         """A graph where there are edges, or a table for a model of a graph; else what was given."""
         alone = is_table(X) and getattr(self, "augmentation_", None) is not None
         if edge_index is not None or is_graph(X) or alone:
-            return as_graph(X, None, edge_index, edge_weight=edge_weight)
+            return as_graph(X, None, edge_index, edge_weight=edge_weight, target=self._fitted_target())
         return X
 
     def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
@@ -568,7 +509,8 @@ class Estimator:
         """A graph that the model can be asked about."""
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
-        data = arranged(check_graph(X), getattr(self, "feature_names_in_", None))
+        data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
+        data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
         if self.config_.needs_graph:
@@ -578,37 +520,32 @@ class Estimator:
         return data
 
 
-def _with_parameters(docstring: str) -> str:
-    """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
-    texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
-    texts["verbose"] = "show what is being done, on standard error [default: in a notebook]"
-    texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
-    lines = [
-        textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for name, text in texts.items()
-    ]
-    # Since Python 3.13 it comes without the indentation of the source; before, with it.
-    return inspect.cleandoc(docstring).replace("Attributes:\n", "\n".join(["Args:", *lines, "", "Attributes:\n"]), 1)
-
-
-# For help() and notebooks; the site has the same texts in a table.
-Estimator.__doc__ = _with_parameters(Estimator.__doc__ or "")
+def parameters(config: ModelConfig) -> dict[str, Any]:
+    """The settings as an estimator takes them: the kind of target is said by its class, or by the risk."""
+    settings = {item.name: getattr(config, item.name) for item in dataclasses.fields(ModelConfig)}
+    if settings.pop("target") == "multilabel":
+        settings["risk"] = "logistic"
+    return settings
 
 
 def _are_labels(y: Any, data: Graph) -> bool:
     """Are they not a choice of nodes, but a label for every node of the graph?"""
     given = as_tensor(y, "mask must be booleans or a list of node indices").cpu()
+    if has_columns(data):
+        return given.is_floating_point() or given.ndim == 2
     return given.dtype != torch.bool and given.shape == data.y.shape and bool((given == data.y).all())
 
 
 def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
     """What ``fit(init=...)`` starts from."""
-    if isinstance(init, (str, Path)):
-        init = Estimator.load(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
     if init is None or isinstance(init, GAMLP):
         return None if init is None else WarmStart(init)
+    if isinstance(init, (str, Path)):
+        found = load_model(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
+        known = (found.augmentation, found.classes, found.features, found.feature_names)
+        return WarmStart(found.model, found.config.resolved(), *known)
     if not isinstance(init, Estimator):
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
     init._check_fitted()
     names = getattr(init, "feature_names_in_", None)
-    return WarmStart(init.model_, init.config_, init.augmentation_, init.classes_, init.n_features_in_, names)
+    return WarmStart(init.model_, init.config_, init.augmentation_, init.outputs_, init.n_features_in_, names)

@@ -1,8 +1,9 @@
-r"""How good predicted probabilities are: the figures that people judge a classifier by, as scikit-learn defines them.
+r"""How good predictions are: the figures that people judge a classifier by, or a model of several labels or numbers.
 
-They are computed here, since importing scikit-learn takes longer than many a run.
+They are as scikit-learn defines them, and computed here, since importing it takes longer than many a run.
 
 Labels are class numbers, the columns of the probabilities; those that the model does not know are -1, and always wrong.
+Of several labels a row, a matrix of 0 and 1, each column has its own probability; numbers are predicted themselves.
 A figure that is not defined on the rows at hand (a ranking of one class, say) is None.
 """
 
@@ -22,8 +23,10 @@ Array = NDArray[Any]
 Scorer = Callable[[Any, Any, Any], float]
 
 
-def metrics(y: ArrayLike, probabilities: ArrayLike) -> dict[str, float | None]:
+def metrics(y: ArrayLike, predicted: ArrayLike, target: str = "classification") -> dict[str, float | None]:
     r"""All figures of predictions.
+
+    Of classes:
 
     ``accuracy``, ``balanced_accuracy`` (the mean recall of the classes that occur), ``f1_macro``, ``f1_micro``,
     ``roc_auc_ovr`` and ``average_precision`` (each class against the others, the mean over the classes that occur; of
@@ -31,9 +34,39 @@ def metrics(y: ArrayLike, probabilities: ArrayLike) -> dict[str, float | None]:
     one: with the rows in 15 bins of equal width by the probability of the predicted class,
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} \left| \mathrm{accuracy}_b - \mathrm{confidence}_b \right|.
+
+    Of several labels a row: ``accuracy`` of the whole sets of labels, ``f1_micro``, ``f1_macro``, ``roc_auc_ovr`` and
+    ``average_precision``, the mean over the labels that some rows have and others have not, and ``log_loss``, the mean
+    over rows and labels. Of numbers: ``r2``, ``mean_absolute_error`` and ``root_mean_squared_error``, the mean over the
+    columns.
     """
-    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
-    return {name: figure(y, P) if len(y) and np.isfinite(P).all() else None for name, figure in METRICS.items()}
+    y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
+    sound = len(y) and np.isfinite(P).all()
+    return {name: figure(y, P) if sound else None for name, figure in METRICS[target].items()}
+
+
+def by_output(y: ArrayLike, predicted: ArrayLike, target: str) -> list[dict[str, float | None]]:
+    """Figures of each of several labels, or numbers, by itself, a row for each column.
+
+    Of a label ``share``, how many rows have it, ``precision``, ``recall``, ``f1`` and ``average_precision``; of a
+    number the figures of :func:`metrics`.
+    """
+    y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
+    if target == "regression":
+        return [metrics(y[:, [place]], P[:, [place]], target) for place in range(y.shape[1])]
+    found = []
+    for own, given in zip((y > 0.5).T, P.T, strict=True):
+        hits, named, there = int((own & (given > 0.5)).sum()), int((given > 0.5).sum()), int(own.sum())
+        found.append(
+            {
+                "share": there / len(own),
+                "precision": hits / named if named else None,
+                "recall": hits / there if there else None,
+                "f1": 2 * hits / (named + there) if named + there else None,
+                "average_precision": METRICS[target]["average_precision"](own[:, None], given[:, None]),
+            }
+        )
+    return found
 
 
 def reliability(y: ArrayLike, probabilities: ArrayLike) -> list[dict[str, float]]:
@@ -51,18 +84,18 @@ def reliability(y: ArrayLike, probabilities: ArrayLike) -> list[dict[str, float]
     ]
 
 
-def score(scoring: str | Scorer, y: ArrayLike, probabilities: ArrayLike) -> float | None:
+def score(scoring: str | Scorer, y: ArrayLike, predicted: ArrayLike, target: str = "classification") -> float | None:
     """What ``scoring`` makes of predictions, the higher the better: a name that the setting takes, or a scorer.
 
-    A scorer gets an estimator with ``predict`` and ``predict_proba`` and the class numbers as labels. None where it is
-    not defined.
+    A scorer gets an estimator with ``predict`` and, but for numbers, ``predict_proba``, and as labels the class
+    numbers, or the matrix of targets. None where it is not defined.
     """
-    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
+    y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
     if callable(scoring):
-        value = float(scoring(_judged(P.shape[1]), P, y))
+        value = float(scoring(_judged(P.shape[1], target), P, y))
         return value if np.isfinite(value) else None
     name = scoring.removeprefix("neg_")
-    found = METRICS[name](y, P) if len(y) and np.isfinite(P).all() else None
+    found = METRICS[target][name](y, P) if len(y) and np.isfinite(P).all() else None
     return -found if found is not None and name != scoring else found
 
 
@@ -71,15 +104,26 @@ def scoring_name(scoring: str | Scorer) -> str:
     return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
 
 
-def _judged(classes: int) -> Any:
-    """An estimator for scorers, whose input is the probabilities themselves."""
-    from sklearn.base import BaseEstimator, ClassifierMixin
+def _judged(outputs: int, target: str) -> Any:
+    """An estimator for scorers, whose input is the predictions themselves."""
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+    if target == "regression":
+
+        class JudgedNumbers(RegressorMixin, BaseEstimator):
+            def predict(self, X: Array) -> Array:
+                return X
+
+            def __sklearn_is_fitted__(self) -> bool:
+                return True
+
+        return JudgedNumbers()
 
     class Judged(ClassifierMixin, BaseEstimator):
-        classes_ = np.arange(classes)
+        classes_ = np.arange(outputs)
 
         def predict(self, X: Array) -> Array:
-            return X.argmax(1)
+            return X.argmax(1) if target == "classification" else (X > 0.5).astype(int)
 
         def predict_proba(self, X: Array) -> Array:
             return X
@@ -150,14 +194,82 @@ def _calibration_error(y: Array, P: Array) -> float:
     return float(sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y))
 
 
-#: Each from labels and probabilities.
-METRICS: dict[str, Callable[[Array, Array], float | None]] = {
-    "accuracy": _accuracy,
-    "balanced_accuracy": _balanced_accuracy,
-    "f1_macro": _f1_macro,
-    "f1_micro": _accuracy,  # where each row has one class
-    "roc_auc_ovr": _roc_auc,
-    "average_precision": _average_precision,
-    "log_loss": _log_loss,
-    "calibration_error": _calibration_error,
+# ----------------------------------------------------------------------------------------------- several labels a row
+
+
+def _subset_accuracy(y: Array, P: Array) -> float:
+    return float(((P > 0.5) == (y > 0.5)).all(1).mean())
+
+
+def _f1_micro_of_sets(y: Array, P: Array) -> float:
+    both, either = (int(f((P > 0.5).astype(int), (y > 0.5).astype(int)).sum()) for f in (np.minimum, np.add))
+    return 2 * both / either if either else 0.0
+
+
+def _f1_macro_of_sets(y: Array, P: Array) -> float:
+    both, either = (f((P > 0.5).astype(int), (y > 0.5).astype(int)).sum(0) for f in (np.minimum, np.add))
+    return float((2 * both / np.maximum(either, 1)).mean())
+
+
+def _by_label(figure: Callable[[Array, Array], float]) -> Callable[[Array, Array], float | None]:
+    """The mean over those labels that some rows have and others have not."""
+
+    def mean(y: Array, P: Array) -> float | None:
+        found = [figure(own, given) for own, given in zip((y > 0.5).T, P.T, strict=True) if 0 < own.sum() < len(own)]
+        return float(np.mean(found)) if found else None
+
+    return mean
+
+
+def _log_loss_of_sets(y: Array, P: Array) -> float:
+    tiny = np.finfo(np.float64).eps
+    P = P.clip(tiny, 1 - tiny)
+    return float(-(y * np.log(P) + (1 - y) * np.log1p(-P)).mean())
+
+
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def _r2(y: Array, P: Array) -> float | None:
+    """The mean over the columns; of one whose numbers are all the same 1 where they are met, else 0."""
+    if len(y) < 2:
+        return None
+    missed, spread = np.square(y - P).sum(0), np.square(y - y.mean(0)).sum(0)
+    found = 1 - missed / np.where(spread > 0, spread, 1)
+    return float(np.where(spread > 0, found, missed == 0).mean())
+
+
+def _mean_absolute_error(y: Array, P: Array) -> float:
+    return float(np.abs(P - y).mean())
+
+
+def _root_mean_squared_error(y: Array, P: Array) -> float:
+    return float(np.sqrt(np.square(P - y).mean(0)).mean())
+
+
+#: For each kind of target, each figure from targets and predictions.
+METRICS: dict[str, dict[str, Callable[[Array, Array], float | None]]] = {
+    "classification": {
+        "accuracy": _accuracy,
+        "balanced_accuracy": _balanced_accuracy,
+        "f1_macro": _f1_macro,
+        "f1_micro": _accuracy,  # where each row has one class
+        "roc_auc_ovr": _roc_auc,
+        "average_precision": _average_precision,
+        "log_loss": _log_loss,
+        "calibration_error": _calibration_error,
+    },
+    "multilabel": {
+        "accuracy": _subset_accuracy,
+        "f1_macro": _f1_macro_of_sets,
+        "f1_micro": _f1_micro_of_sets,
+        "roc_auc_ovr": _by_label(_ranked_right),
+        "average_precision": _by_label(_mean_precision),
+        "log_loss": _log_loss_of_sets,
+    },
+    "regression": {
+        "r2": _r2,
+        "mean_absolute_error": _mean_absolute_error,
+        "root_mean_squared_error": _root_mean_squared_error,
+    },
 }

@@ -169,6 +169,13 @@ def _dropped(x: Tensor, dropout: float) -> Tensor:
     return nn.functional.dropout(x, dropout)
 
 
+def outputs(logits: Tensor, target: str) -> Tensor:
+    """What logits say of targets of a kind: probabilities of classes, of labels each by itself, or the numbers."""
+    if target == "regression":
+        return logits
+    return torch.sigmoid(logits) if target == "multilabel" else torch.softmax(logits, dim=1)
+
+
 def finite(logits: Tensor, numbers: Sequence[int] | Tensor | None = None) -> Tensor:
     """The logits, or an error that names the first row that is not finite: all predictions pass here."""
     bad = (~logits.isfinite().all(1)).nonzero()

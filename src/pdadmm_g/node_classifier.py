@@ -53,6 +53,10 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
         """Train on ``nodes``, numbers in any shape with one in a row, with the labels ``y``."""
         check_consistent_length(nodes, y)
         check_classification_targets(y)
+        if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+            raise InputError(
+                "NodeClassifier is for one class a node: for several labels, fit the estimator on the graph"
+            )
         own = _numbers(nodes)
         data = check_graph(_bare(self.graph))
         self.classes_, places = np.unique(np.asarray(y), return_inverse=True)

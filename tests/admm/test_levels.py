@@ -84,3 +84,17 @@ def test_bad_levels_are_refused(values: list[float]) -> None:
 def test_nan_stays_nan(values: list[float]) -> None:
     projected = Levels(torch.tensor(values)).project(torch.tensor([0.2, float("nan"), 9.0]))
     assert projected.isnan().tolist() == [False, True, False]
+
+
+def test_levels_say_how_many_they_are_and_from_where_to_where() -> None:
+    assert repr(Levels(torch.tensor([-1.5, 0.0, 2.0, 3.25]))) == "Levels(4 in [-1.5, 3.25], 2 bits)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_range_below_full_precision_is_none(dtype: torch.dtype) -> None:
+    """Its step could be zero, and the nearest level to zero none of them."""
+    tiny = torch.finfo(dtype).tiny
+    for low in (tiny, tiny / 2, 2**-20 * tiny):
+        delta = Levels.calibrated(torch.tensor([0.0, -low], dtype=dtype), 3)
+        assert (delta.values == 0).any()
+        assert (float(delta.values[0]) == 0.0) is (low < tiny)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.risks import RISKS, CrossEntropy
 from pdadmm_g.admm.targets import Targets
 
 
@@ -131,11 +132,38 @@ def test_steps_are_halved_one_by_one() -> None:
     assert torch.equal(reached, risk._node_objective(found, m, y, nu))
 
 
+@pytest.mark.parametrize("nu", [1e-3, 0.3, 4.0])
+def test_each_entry_of_a_logistic_z_step_is_what_trying_all_finds(nu: float) -> None:
+    """Brute force: a fine grid around every m, on which no point is better."""
+    m, _, z_old = random_problem(4, 6, 3, 4.0)
+    labels = Targets((torch.rand(6, 3, generator=torch.Generator().manual_seed(1)) > 0.5).double())
+    z = RISKS["logistic"].argmin_z(m, labels, nu, z_old)
+
+    def objective(z: Tensor) -> Tensor:
+        return torch.nn.functional.softplus(z) - labels.t * z + nu / 2 * (z - m).square()
+
+    # The minimiser is no further from m than 1/nu.
+    grid = torch.linspace(-1, 1, 20_001, dtype=torch.float64)[:, None, None] * (1 / nu) + m
+    assert bool((objective(z) <= objective(grid).amin(0) + 1e-12).all())
+    nearest = grid.gather(0, objective(grid).argmin(0, keepdim=True))[0]
+    torch.testing.assert_close(z, nearest, rtol=0, atol=1e-4 / nu)
+
+
+def test_a_logistic_z_step_in_float32_is_near_float64() -> None:
+    m, y, z_old = random_problem(1, 200, 7, 5.0)
+    for nu in (1e-4, 1e-2, 1.0):
+        exact, single = (RISKS["logistic"].argmin_z(x, y, nu, z) for x, z in ((m, z_old), (m.float(), z_old.float())))
+        torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-5 / nu)
+
+
 def test_values_by_hand() -> None:
     z, y = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), Targets(torch.tensor([0, 1]))
     two, e = torch.tensor(2.0, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64)
     torch.testing.assert_close(RISKS["cross-entropy"](z, y), two.log() + e.exp().log1p())
     torch.testing.assert_close(RISKS["squared-error"](z, y), torch.tensor(0.5 + 0.5 + 2.0, dtype=torch.float64))
+    both = Targets(torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64))
+    by_hand = 2 * math.log(2) + math.log(1 + math.e) + math.log(1 + math.exp(-3))
+    assert float(RISKS["logistic"](z, both)) == pytest.approx(by_hand, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RISKS)
@@ -161,3 +189,14 @@ def test_a_weight_counts_its_row_so_often(name: str) -> None:
     times = torch.tensor([1, 3, 2])
     repeated = RISKS[name](z.repeat_interleave(times, 0), Targets(y.t.repeat_interleave(times, 0)))
     torch.testing.assert_close(RISKS[name](z, Targets(y.t, times.double())), repeated)
+
+
+def test_near_the_minimum_full_steps_are_taken_however_large_the_objective() -> None:
+    """There they change the objective by less than it is rounded."""
+    generator = torch.Generator().manual_seed(0)
+    z, m = (300 * torch.randn(500, 5, generator=generator) for _ in range(2))
+    y, risk = Targets(torch.randint(5, (500,), generator=generator)), CrossEntropy()
+    value = risk._node_objective(z, m, y, 1.0)
+    direction = 1e-7 * torch.randn(500, 5, generator=generator) * z
+    z_next, _, _ = risk._backtrack(z, value, direction, torch.zeros_like(z), m, y, 1.0)
+    assert torch.equal(z_next, z - direction)

@@ -73,7 +73,20 @@ def test_wide_layers_that_are_inverted_now_and_then_descend_too(make_chain, monk
     assert lagrangian(worker) == pytest.approx(lagrangian(exact), rel=1e-9 if invert_every == 1 else 2e-2)
 
 
-@pytest.mark.parametrize("risk", ["cross-entropy", "squared-error"])
+@variants
+@pytest.mark.parametrize("risk", ["logistic", "squared-error"])
+def test_other_risks_descend_as_well(make_chain, solver: str, quantization: Quantization | None, risk: str) -> None:
+    worker = make_chain(solver=solver, quantization=quantization, risk=risk, mu=0.01, soft=True)
+    before = start = lagrangian(worker)
+    for epoch in range(EPOCHS):
+        promised = total_moves(worker, worker.epoch())
+        after = lagrangian(worker)
+        assert before - after >= promised - 1e-12 * (1 + abs(before)), f"epoch {epoch + 1}"
+        before = after
+    assert before < 0.9 * start
+
+
+@pytest.mark.parametrize("risk", ["cross-entropy", "logistic", "squared-error"])
 def test_shares_and_risk_add_up_to_the_lagrangian(make_chain, risk: str) -> None:
     worker = make_chain(risk=risk, mu=0.3, rho=0.05)
     for _ in range(5):

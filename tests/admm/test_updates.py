@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pdadmm_g.admm import updates
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.sums import squared_norm
@@ -395,3 +396,22 @@ def test_u_step_is_the_definition_and_gives_the_identity(problem: Problem) -> No
     u_new = u_step(u, p_next - q, rho=rho)
     close(u_new, u + rho * (p_next - q))
     close(u_new, nu * (q - fz), 1e-8)
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+def test_the_ridge_of_a_rank_deficient_layer_is_a_thousand_rounding_errors(rows: int) -> None:
+    p = torch.ones(rows, 5, dtype=torch.float64)
+    ridge = gram(p, nu=0.5, mu=0.0, rows=Rows(rows)).ridge
+    assert ridge.item() == pytest.approx(1000 * torch.finfo(torch.float64).eps * 0.5 * 5 * rows, rel=1e-12)
+
+
+@pytest.mark.parametrize(("width", "most"), [(2, updates.MANY_ROWS), (300, 1200)])
+def test_many_rows_are_multiplied_with_the_inverse(monkeypatch: pytest.MonkeyPatch, width: int, most: int) -> None:
+    inverted: list[Tensor] = []
+    inverse = updates._inverse
+    monkeypatch.setattr(updates, "_inverse", lambda factor: inverted.append(factor) or inverse(factor))
+    A = 2 * torch.eye(width, dtype=torch.float64) + torch.ones(width, width, dtype=torch.float64)
+    for rows in (most, most + 1):
+        B = torch.randn(rows, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        torch.testing.assert_close(updates._solve_right(B, A, torch.mm) @ A, B, rtol=0, atol=1e-12)
+        assert len(inverted) == rows - most

@@ -186,6 +186,9 @@ REFUSED = {
         lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), np.ones(20)),
         r"edge_index must have shape \(2, edges\), got \(20,\); weights of rows are sample_weight",
     ),
+    "edges of different lengths": (
+        lambda g: as_graph(Data(x=g.x, edge_index=[[0, 1], [1]])), "data: edge_index must be whole numbers, not list",
+    ),
     "no square": (lambda g: as_graph(g.x, None, scipy.sparse.eye_array(3, 4)), "an adjacency must be square"),
     "unknown id": (
         lambda g: as_graph(node_table(g), edge_index=pd.DataFrame({"source": ["node 1"], "target": ["nobody"]})),

@@ -101,6 +101,10 @@ def test_masks_of_several_splits(tiny_graph: Data) -> None:
         split(check_graph(swapped), split=2)
     with pytest.raises(InputError, match="split = 1, but the masks are of one split"):
         split(check_graph(tiny_graph), split=1)
+    uneven = swapped.clone()
+    uneven.val_mask = torch.stack([tiny_graph.val_mask] * 3, dim=1)
+    with pytest.raises(InputError, match="of different numbers of splits: train_mask 2, val_mask 3; give all"):
+        split(check_graph(uneven))
     clf = GAMLPClassifier(layers=2, epochs=5, weight_decay=0.1, split=1, unlabelled=0).fit(swapped)
     assert clf.score(swapped) == 1.0
 

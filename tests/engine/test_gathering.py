@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from pdadmm_g.engine.gathering import gatherer
+from helpers.threads import ThreadLine, on_threads
+from pdadmm_g.engine.gathering import NetworkGatherer, SharedGatherer, gatherer
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.engine.team import Line
 
@@ -32,3 +36,66 @@ def test_every_process_has_all_rows(tmp_path: Path) -> None:
 def test_one_process_has_them_already() -> None:
     rows = torch.randn(3, 2)
     assert gatherer(Line(), [3], 2)(rows) is rows
+
+
+def open_files() -> dict[str, Path]:
+    return {link.name: link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+
+
+@pytest.fixture
+def nothing_left_open() -> Iterator[None]:
+    before = open_files()
+    yield
+    assert open_files() == before
+
+
+linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is had on Linux alone")
+
+
+@linux
+@pytest.mark.usefixtures("nothing_left_open")
+@pytest.mark.parametrize("columns", [2, 9])
+def test_processes_of_one_machine_share_memory(columns: int) -> None:
+    everything = torch.arange(3.0 * columns).view(3, columns)
+
+    def work(line: ThreadLine) -> None:
+        gather = gatherer(line, [1, 2], columns)  # type: ignore[arg-type]
+        assert isinstance(gather, SharedGatherer)
+        for turn in range(3):
+            own = everything.split([1, 2])[line.rank] + turn
+            assert torch.equal(gather(own), everything + turn)
+        gather.close()
+
+    on_threads(2, work)
+
+
+@linux
+@pytest.mark.usefixtures("nothing_left_open")
+def test_without_memory_there_are_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> int:
+        raise OSError(errno.ENOSYS, name)
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    kinds = on_threads(2, lambda line: type(gatherer(line, [1, 2], 9)))  # type: ignore[arg-type]
+    assert kinds == [NetworkGatherer, NetworkGatherer]
+
+
+@linux
+@pytest.mark.usefixtures("nothing_left_open")
+@pytest.mark.parametrize("size", [2 * 4 * 3 * 9, 7, None], ids=["as large", "smaller", "nothing"])
+def test_memory_of_another_process_is_not_taken_for_that_of_the_first(size: int | None) -> None:
+    """As on another machine, where a process of the same number may have anything open, or nothing."""
+    there = 10**6 if size is None else os.memfd_create("another")
+    if size is not None:
+        os.ftruncate(there, size)
+
+    def work(line: ThreadLine) -> type:
+        broadcast = line.broadcast
+        if line.rank == 1:
+            line.broadcast = lambda x, source: broadcast(x, source).index_fill(0, torch.tensor(1), there)  # type: ignore[method-assign]
+        return type(gatherer(line, [1, 2], 9))  # type: ignore[arg-type]
+
+    kinds = on_threads(2, work)
+    if size is not None:
+        os.close(there)
+    assert kinds == [NetworkGatherer, NetworkGatherer]

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from helpers.faults import config, descendants
+from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.cli import main
 from pdadmm_g.engine.plan import Plan
-from pdadmm_g.engine.replicas import check_replicas, difference, fingerprint
+from pdadmm_g.engine.replicas import ReplicasDifferError, check_replicas, difference, fingerprint
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.train_run import train_run
@@ -103,3 +104,20 @@ def test_verified_it_is_found_in_its_epoch(tmp_path: Path, monkeypatch: pytest.M
     found = "epoch 4, W or b of layer 1 (place 1 of 1 in the chain) differ: shard 2 against 1, 3; "
     assert error.startswith(f"error: PEER_LOST: {found}")
     assert error.endswith("go on with --resume.")
+
+
+@pytest.mark.parametrize(("shards", "camps"), [(2, "shard 1 against 2"), (3, "shard 3 against 1, 2")])
+def test_a_bit_that_differs_on_the_last_of_several_shards_is_found_by_all(shards: int, camps: str) -> None:
+    def check(line: ThreadLine, *, differs: bool) -> str:
+        team, own = Team(), layer()
+        team.rows = line  # type: ignore[assignment]
+        own.b[0] += differs and line.rank == shards - 1
+        try:
+            check_replicas(team, Plan((1,)), [own], 7)
+        except ReplicasDifferError as error:
+            return str(error).partition(";")[0]
+        return ""
+
+    assert on_threads(shards, lambda line: check(line, differs=False)) == [""] * shards
+    told = f"epoch 7, W or b of layer 1 (place 1 of 1 in the chain) differ: {camps}"
+    assert on_threads(shards, lambda line: check(line, differs=True)) == [told] * shards

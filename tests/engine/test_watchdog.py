@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from torch.distributed import HashStore
 
 from pdadmm_g.engine import watchdog
-from pdadmm_g.engine.team import Stop
-from pdadmm_g.engine.watchdog import Beats, WatchedTeam
+from pdadmm_g.engine.team import PeerLostError, Stop
+from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Beats, Heart, WatchedTeam, WorkerLostError, raise_if_lost
 
 BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
 
@@ -61,3 +64,61 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     beats.look()
     assert beats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
     assert beats.longest_silent(1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("silent", "peer", "told"),
+    [
+        (0, 1, "worker 0, not yet in an epoch, was lost"),  # worker 1 has left since it lost worker 0 itself
+        (-1, 1, "worker 1 (layers 5-7), last seen in epoch 13, was lost"),
+        (-1, 0, "worker 0, not yet in an epoch, was lost"),
+        (-1, -1, "a worker was lost"),
+    ],
+)
+def test_who_fell_silent_is_named_before_whose_connection_broke(silent: int, peer: int, told: str) -> None:
+    board = HashStore()
+    board.set("beat/1", json.dumps(BEAT))
+    member = SimpleNamespace(_board=board, size=2, _heart=SimpleNamespace(find_lost=lambda: silent))
+    assert WatchedTeam.peer_lost(member, PeerLostError(peer)) == told  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        ([None, EXIT_PEER_LOST, 0, -9], "worker 3, not yet in an epoch, was killed by SIGKILL"),
+        ([0, None, EXIT_PEER_LOST, EXIT_PEER_LOST], "worker 2, not yet in an epoch, failed: lost"),
+    ],
+    ids=["one that was killed", "only those that lost another"],
+)
+def test_who_caused_it_is_named_before_those_who_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], told: str
+) -> None:
+    monkeypatch.setattr(watchdog.time, "sleep", lambda _: None)
+    for rank in range(4):
+        (tmp_path / f"stderr-{rank}").write_text("a warning\nlost\n")
+    processes = [SimpleNamespace(poll=lambda code=code: code) for code in codes]
+    with pytest.raises(WorkerLostError) as caught:
+        raise_if_lost(processes, Beats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
+    assert str(caught.value) == told
+
+
+def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    for watch in (False, True):
+        board = HashStore()
+        heart = Heart(board, 0, 1, 60.0, watch=watch)
+        try:
+            assert (signal.getsignal(signal.SIGTERM) is before) is not watch
+            beats = Beats(board, 1)
+            for place, told in (
+                ({"chain": [0, 1], "shard": [0, 1]}, "worker 0, not yet in an epoch,"),
+                ({"epoch": 1, "layers": [0, 2]}, "worker 0 (layers 1-2), last seen in epoch 1,"),
+            ):
+                heart.move(**place)
+                while not json.loads(board.get("beat/0")).keys() >= place.keys():
+                    time.sleep(0.01)
+                beats.look()
+                assert beats.describe(0) == told
+        finally:
+            heart.stop()
+        assert signal.getsignal(signal.SIGTERM) is before

@@ -30,6 +30,9 @@ class ThreadLine:
     def largest(self, part: Tensor) -> Tensor:
         return torch.stack(self._all(part.clone())).amax(0)
 
+    def broadcast(self, x: Tensor, source: int) -> Tensor:
+        return self._all(x.clone())[source]
+
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         parts = self._all(rows.clone())
         assert [len(part) for part in parts] == list(counts)

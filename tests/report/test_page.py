@@ -113,7 +113,7 @@ def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     assert "worker 1: layers 3\u20135" in find(chrome, "#plan").text
     assert count(chrome, "#confusion svg rect") == 4
     assert "cat (4)" in find(chrome, "#classes").text
-    assert "macro" in find(chrome, "#metrics").text
+    assert "log loss" in find(chrome, "#metrics").text
     assert "Degrees: 0, 1, 2, 3, 4" in find(chrome, "#facts .data").text
     assert "12\nedges" in find(chrome, "#facts .data").text
     assert (count(chrome, "#reliability circle"), count(chrome, "#times rect")) == (2, 2)

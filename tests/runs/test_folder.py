@@ -9,6 +9,7 @@ import pytest
 from helpers.faults import config, interrupted_run
 from helpers.run_files import epochs_of
 from pdadmm_g import GAMLPClassifier, InputError
+from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.train_run import train_run
@@ -140,7 +141,7 @@ def test_an_interrupted_run_does_not_take_the_place_of_a_whole_one(tmp_path: Pat
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder that even root cannot write to")
 def test_a_folder_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GAMLPClassifier, "_fit", None)
+    monkeypatch.setattr(Estimator, "_fit", None)
     monkeypatch.setattr(runs.os, "access", lambda *_: True)
     with pytest.raises(InputError, match="/proc/self/run: cannot write"):
         train_run(config(Path("/proc/self/run")))

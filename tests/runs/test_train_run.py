@@ -15,8 +15,9 @@ import pytest
 from torch_geometric.data import Data
 
 from helpers.faults import FAULTY, config, free_port, torchrun
-from pdadmm_g import GAMLPClassifier, InputError
+from pdadmm_g import InputError
 from pdadmm_g.config import RunConfig
+from pdadmm_g.estimator import Estimator
 from pdadmm_g.report.collect import read_run
 from pdadmm_g.runs import train_run as train_run_module
 from pdadmm_g.runs.folder import RunFolder
@@ -110,7 +111,7 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(GAMLPClassifier, "_fit", never)
+    monkeypatch.setattr(Estimator, "_fit", never)
     summary = train_run(config(out, checkpoint_every=every), resume=True, say=said.append)
     assert said[-1] == f"{out}: holds the trained model, which is scored now"
     assert json.loads((out / "summary.json").read_text()) == summary
@@ -152,13 +153,13 @@ def test_a_run_is_scored_with_its_data_under_another_name(
 def test_an_interrupt_while_the_model_is_written_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:
-    save = GAMLPClassifier.save
+    save = Estimator.save
 
     def struck(*_: object) -> None:
-        monkeypatch.setattr(GAMLPClassifier, "save", save)
+        monkeypatch.setattr(Estimator, "save", save)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(GAMLPClassifier, "save", struck)
+    monkeypatch.setattr(Estimator, "save", struck)
     with pytest.raises(KeyboardInterrupt):
         train_run(config(tmp_path / "run"))
     assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
@@ -168,7 +169,7 @@ def test_an_interrupt_while_the_model_is_written_waits(
 def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, said = tmp_path / "run", []
     first = train_run(config(out))
-    monkeypatch.setattr(GAMLPClassifier, "_fit", None)
+    monkeypatch.setattr(Estimator, "_fit", None)
     assert train_run(config(out, timeout=30.0), resume=True, say=said.append) == first
     assert said == [f"{out}: already holds this run, finished; nothing is left to train"]
     with pytest.raises(InputError, match=r"cannot resume with rho = 7.0, the run has 5.0"):

@@ -224,8 +224,8 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay must be"),
         (
             {"chosen": {"weight_decay": 0.1}},
-            "chosen does not name augment, hops, teleport, normalize, components, directed, weight_decay, unlabelled, "
-            "drop_entries, sharpness",
+            "chosen does not name target, augment, hops, teleport, normalize, components, directed, weight_decay, "
+            "unlabelled, drop_entries, sharpness",
         ),
         ({"sizes": [6, 6, 5, 9]}, "was written for"),
         ({"schedule": {"window": 0}}, "another penalty schedule"),

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.targets import Targets
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.training.round_rows import examples_of, sharpened
+from pdadmm_g.engine.team import Team
+from pdadmm_g.training.round_rows import Drawn, SpreadRows, Taught, examples_of, sharpened
 
 
 def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
@@ -30,3 +35,73 @@ def test_a_power_that_leaves_nothing_of_small_numbers_still_gives_targets(power:
     sharp = sharpened(torch.tensor([[0.5, 0.5], [0.6, 0.4], [1.0, 0.0]]), power)
     targets = sharp / sharp.sum(1, keepdim=True)
     assert torch.allclose(targets, torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]]))
+
+
+#: Eight nodes of three classes, of which 2 and 6 have labels and 0, 3, 4 and 7 are asked, in three copies.
+ASKED, MEAN = torch.tensor([0, 3, 4, 7]), torch.tensor([[0.6, 0.3, 0.1], [0.0, 0.0, 1.0], [0.1, 0.8, 0.1], [1, 0, 0]])
+LESSON = {"mean": MEAN, "known": torch.tensor([[0, 0], [3, 2], [4, 1], [7, 0]])}
+
+
+def spread(line: Any, parts: int) -> tuple[SpreadRows, Drawn]:
+    """A process that has one of the parts, and what it has drawn: rows that say which copy of which node they are."""
+    count = 8 // parts
+    first, step = count * line.rank, 2 // parts
+    training = np.array([2, 6])[step * line.rank :][:step] - first
+    copies = SimpleNamespace(
+        sharded=SimpleNamespace(part=SimpleNamespace(first=first, count=count)),
+        training=training,
+        labelled=Targets(torch.ones(len(training), dtype=torch.int64)),
+    )
+    team = Team()
+    team.rows, team.rank = line, line.rank
+    others = ASKED.split(4 // parts)[line.rank] - first
+    nodes = first + torch.cat([torch.from_numpy(training), others])
+    X = torch.stack([torch.stack([nodes, torch.full_like(nodes, copy)], 1) for copy in range(3)]).float()
+    config = ModelConfig(sharpness=2.0, trust=1.0, copies=3, device="cpu")
+    return SpreadRows(team, config, copies, 0), Drawn(None, X, others)  # type: ignore[arg-type]
+
+
+def rows_of(taught: list[Taught]) -> list[list[float]]:
+    found = []
+    for each in taught:
+        assert each.training is not None
+        found += each.training.X.tolist()
+    return found
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_spread_rows_are_in_the_order_of_nodes_for_any_number_of_parts(parts: int) -> None:
+    def work(line: ThreadLine) -> Taught:
+        rows, drawn = spread(line, parts)
+        rows.known[drawn.others[0]] = 0  # type: ignore[index]
+        return rows.taught(drawn, MEAN.split(4 // parts)[line.rank])
+
+    taught = on_threads(parts, work)
+    assert rows_of(taught) == [[node, copy] for node in (0, 2, 3, 4, 6, 7) for copy in range(3)]
+    # Node 0 was of class 0 and is; on two parts node 4 was too and is of class 1.
+    assert [each.changed for each in taught] == [(parts - 1) / parts] * parts
+    assert [each.tensors is None for each in taught] == [False, True][:parts]
+    for name, tensor in LESSON.items():
+        assert torch.equal(taught[0].tensors[name], tensor)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_spread_rows_are_resumed_by_any_number_of_parts(parts: int) -> None:
+    saved: Any = SimpleNamespace(lesson=lambda like: LESSON)
+
+    def work(line: ThreadLine) -> tuple[Taught, list[int]]:
+        rows, drawn = spread(line, parts)
+        return rows.resumed(drawn, saved, torch.empty(0)), rows.known.tolist()
+
+    found = on_threads(parts, work)
+    assert rows_of([taught for taught, _ in found]) == [[n, copy] for n in (0, 2, 3, 4, 6, 7) for copy in range(3)]
+    assert [number for _, known in found for number in known] == [0, -1, -1, 2, 1, -1, -1, 0]
+    for name, tensor in LESSON.items():
+        assert torch.equal(found[0][0].tensors[name], tensor)
+
+
+def test_a_process_without_nodes_has_no_rows() -> None:
+    rows = SpreadRows(Team(), ModelConfig(), None, 0)
+    assert rows.draw(1) == Drawn()
+    assert rows.taught(Drawn(), torch.empty(0)) == (None, None, None)
+    assert rows.resumed(Drawn(), SimpleNamespace(), torch.empty(0)) == (None, None, None)  # type: ignore[arg-type]

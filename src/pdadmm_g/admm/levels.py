@@ -63,18 +63,18 @@ class Levels:
         Where other ``rows`` are elsewhere, it is the range of all of them.
 
         Where the range has no finite levels, any will do: the objective of such activations is not finite either, and
-        ends the run.
+        ends the run. So they will where it is smaller than any number of full precision.
         """
         ends = torch.stack([-activations.min(), activations.max()]).clamp(min=0.0)
         low, high = (ends if rows is None else rows.largest(ends)).tolist()
         low = -low
         headroom = 1.5 if bits > 2 else 1.0
-        is_finite = headroom * (high - low) <= torch.finfo(activations.dtype).max
-        if low == high or not is_finite:
+        precision = torch.finfo(activations.dtype)
+        if not (precision.tiny <= high - low and headroom * (high - low) <= precision.max):
             low, high = 0.0, 1.0
         count = 2**bits
         step = headroom * (high - low) / (count - 1)
-        zero = min(round(-headroom * low / step), count - 1)
+        zero = round(-headroom * low / step)
         index = torch.arange(count, dtype=activations.dtype, device=activations.device)
         return cls((index - zero) * step)
 

@@ -60,7 +60,7 @@ class CrossEntropy(Risk):
             s = torch.softmax(z, dim=1)
             pull = nu * (z - m)
             gradient = s - target + pull
-            if self._vanishes(gradient, z, pull):
+            if _vanishes(gradient, z, pull):
                 break
             direction = self._newton_direction(s, gradient, nu)
             z_next, value_next, moved = self._backtrack(z, value, direction, gradient, m, y, nu)
@@ -68,11 +68,6 @@ class CrossEntropy(Risk):
                 break
             z, value = z_next, value_next
         return z
-
-    @staticmethod
-    def _vanishes(gradient: Tensor, z: Tensor, pull: Tensor) -> bool:
-        """Rounding z itself moves the gradient by up to eps |z|: less cannot be reached."""
-        return bool((gradient.abs() <= 4 * torch.finfo(z.dtype).eps * (1 + z.abs() + pull.abs())).all())
 
     def _steps_on_gpu(self, m: Tensor, y: Targets, nu: float, z: Tensor) -> tuple[Tensor, bool]:
         """Several steps between two looks at the result, which the GPU would be idle for; none in a CUDA graph.
@@ -84,7 +79,7 @@ class CrossEntropy(Risk):
             if torch.cuda.is_current_stream_capturing():
                 return z, True
             pull = nu * (z - m)
-            if self._vanishes(torch.softmax(z, dim=1) - y.distribution(m) + pull, z, pull):
+            if _vanishes(torch.softmax(z, dim=1) - y.distribution(m) + pull, z, pull):
                 return z, True
         return z, False
 
@@ -136,6 +131,51 @@ class CrossEntropy(Risk):
         return risk + nu / 2 * (z - m).square().sum(1)
 
 
+class Logistic(Risk):
+    r""":math:`R = \sum_i w_i \sum_c \log(1 + e^{z_{ic}}) - t_{ic} z_{ic}`: each class is there or not by itself.
+
+    t is 0 or 1, or anything between.
+    """
+
+    max_steps = 100
+    #: Steps between two looks at the result, which a GPU would be idle for; and all steps in a CUDA graph.
+    steps_on_gpu = 8
+    steps_captured = 24
+
+    def __call__(self, z: Tensor, y: Targets) -> Tensor:
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(z, y.distribution(z), reduction="none")
+        return losses.sum() if y.weights is None else y.sum(losses.sum(1))
+
+    def argmin_z(self, m: Tensor, y: Targets, nu: float, z_old: Tensor) -> Tensor:
+        r"""Newton's method for each entry: the root of :math:`g(z) = \sigma(z) - t + \nu (z - m)`, which rises.
+
+        It lies below zero where :math:`g(0) > 0`, and g is convex there; else above, where g is concave. So steps of
+        :math:`g / (\sigma (1 - \sigma) + \nu)` that are cut off at zero converge from anywhere on that side, without
+        a search, and from the second one on they only approach.
+        """
+        t = y.distribution(m)
+        below = 0.5 - t - nu * m > 0
+        z = _cut_off(z_old, below)
+        captured = m.is_cuda and torch.cuda.is_current_stream_capturing()
+        for step in range(self.steps_captured if captured else self.max_steps):
+            s, pull = torch.sigmoid(z), nu * (z - m)
+            gradient = s - t + pull
+            if not captured and step % (self.steps_on_gpu if m.is_cuda else 1) == 0 and _vanishes(gradient, z, pull):
+                break
+            z = _cut_off(z - gradient / (s * (1 - s) + nu), below)
+        return z
+
+
+def _cut_off(z: Tensor, below: Tensor) -> Tensor:
+    """Zero for what is not on the side of it that it belongs to. NaN stays NaN."""
+    return torch.where(below, z.clamp(max=0), z.clamp(min=0))
+
+
+def _vanishes(gradient: Tensor, z: Tensor, pull: Tensor) -> bool:
+    """Rounding z itself moves the gradient by up to eps |z|: less cannot be reached."""
+    return bool((gradient.abs() <= 4 * torch.finfo(z.dtype).eps * (1 + z.abs() + pull.abs())).all())
+
+
 class SquaredError(Risk):
     r""":math:`R = \tfrac12 \sum_i w_i \|z_i - t_i\|^2`."""
 
@@ -147,4 +187,8 @@ class SquaredError(Risk):
         return (y.distribution(m) + nu * m) / (1 + nu)
 
 
-RISKS: dict[str, Risk] = {"cross-entropy": CrossEntropy(), "squared-error": SquaredError()}
+RISKS: dict[str, Risk] = {
+    "cross-entropy": CrossEntropy(),
+    "logistic": Logistic(),
+    "squared-error": SquaredError(),
+}

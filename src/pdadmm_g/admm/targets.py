@@ -11,9 +11,10 @@ from .rows import Rows
 
 
 class Targets(NamedTuple):
-    """A class for every row, or the probabilities of all classes; and what each row weighs."""
+    """A class for every row, or a number for each output; and what each row weighs."""
 
-    #: Class indices (rows,), or probabilities (rows, classes). A class is the distribution with one 1.
+    #: Class indices (rows,), or (rows, outputs) probabilities of the classes, zeros and ones for labels that are there
+    #: or not, or other numbers. A class is the distribution with one 1.
     t: Tensor
     #: (rows,), all positive; None if each row weighs one.
     weights: Tensor | None = None
@@ -24,7 +25,7 @@ class Targets(NamedTuple):
         return self.t.argmax(1) if self.t.is_floating_point() else self.t
 
     def distribution(self, like: Tensor) -> Tensor:
-        """The probabilities t of all classes, in the shape and type of the logits ``like``."""
+        """The t of all outputs, of classes their probabilities, in the shape and type of the logits ``like``."""
         if self.t.is_floating_point():
             return self.t.to(like.dtype)
         # Unlike torch's own, this does not wait for the device to check the labels.
@@ -37,6 +38,13 @@ class Targets(NamedTuple):
     def accuracy(self, logits: Tensor) -> float:
         """The share of the rows, by weight, for which the logits are largest at the label."""
         right = (logits.argmax(1) == self.labels).double()
+        return self._share(right)
+
+    def subset_accuracy(self, logits: Tensor) -> float:
+        """The share of the rows, by weight, whose logits have the right sign for every label."""
+        return self._share(((logits > 0) == (self.t > 0.5)).all(1).double())
+
+    def _share(self, right: Tensor) -> float:
         return float(right.mean() if self.weights is None else self.sum(right) / self.rows().number)
 
     def sum(self, values: Tensor) -> Tensor:

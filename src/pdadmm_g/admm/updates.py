@@ -406,19 +406,19 @@ def _solve_right(B: Tensor, A: Tensor, mm: Product) -> Tensor:
 
 def _cholesky_solve(B: Tensor, factor: Tensor) -> Tensor:
     """A^-1 B from the Cholesky factor of A."""
-    if not B.is_cuda:
-        return torch.cholesky_solve(B, factor)
-    # torch.cholesky_solve may look at values on the way, so that no epoch with it could be recorded.
-    half = torch.linalg.solve_triangular(factor, B, upper=False)
-    return torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    if B.is_cuda:
+        # torch.cholesky_solve may look at values on the way, so that no epoch with it could be recorded.
+        half = torch.linalg.solve_triangular(factor, B, upper=False)
+        return torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return torch.cholesky_solve(B, factor)
 
 
 def _inverse(factor: Tensor) -> Tensor:
     """A^-1 from the Cholesky factor of A."""
-    if not factor.is_cuda:
-        return torch.cholesky_inverse(factor)
-    one = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    return _cholesky_solve(one.expand_as(factor), factor)
+    if factor.is_cuda:
+        one = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+        return _cholesky_solve(one.expand_as(factor), factor)
+    return torch.cholesky_inverse(factor)
 
 
 def _cholesky(A: Tensor) -> Tensor:

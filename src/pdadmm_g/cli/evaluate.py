@@ -11,10 +11,7 @@ import click
 from ..errors import InputError
 from .finished_run import as_team, data_options, load_run, sharded_dataset
 from .output import Output, output_options
-from .text import NO_TEST, percent
-
-#: The kinds of nodes, and what they are called.
-PARTS = {"train": "train", "val": "validation", "test": "test"}
+from .text import NO_TEST, PARTS, shown
 
 
 @click.command(short_help="Print accuracy and other figures of a run.")
@@ -25,8 +22,10 @@ def evaluate(
 ) -> None:
     """Print how good the run folder RUN is on the training, validation and test nodes.
 
-    Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error. Where
-    the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is known.
+    Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error; of
+    several labels a node the same as far as they are defined, of numbers R2, mean absolute and root mean squared error.
+    Where the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is
+    known.
 
     \b
     pdadmm-g evaluate runs/cora-0
@@ -40,25 +39,27 @@ def evaluate(
         return
 
     from ..data.adapters import labels_of
-    from ..data.checks import MASKS, hard_labels
+    from ..data.checks import MASKS, labelled
+    from ..data.targets import has_columns
     from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, edges, data_root)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
-    labels = hard_labels(data)
+    known = labelled(data)
     everywhere = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
     if everywhere:
-        data.test_mask = labels >= 0
+        data.test_mask = known
     found = judge(classifier, data)
-    _warn_unseen(sorted(set(labels_of(data)[labels >= 0].tolist()) - set(classifier.classes_.tolist())))
+    if not has_columns(data):
+        _warn_unseen(sorted(set(labels_of(data)[known.numpy()].tolist()) - set(classifier.outputs_.tolist())))
     if everywhere:
         everyone = f"these are figures of all {int(data.test_mask.sum())} nodes with a label"
         output.say(f"no node is marked as train, validation or test: {everyone}")
-        _show(dict.fromkeys(f"{name}_accuracy" for name in PARTS) | found.metrics.get("test", {}), {}, output)
+        _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
         return
     _show(found.accuracies, found.metrics, output)
-    if found.accuracies["test_accuracy"] is None:
+    if "test" not in found.metrics:
         output.say(NO_TEST)
 
 
@@ -69,10 +70,12 @@ def _warn_unseen(labels: list[Any]) -> None:
 
 def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float | None]], output: Output) -> None:
     """Figures of all nodes, or accuracies; then the other figures, those of the three kinds of nodes on a line."""
+    numbers = "r2" in {**results, **next(iter(metrics.values()), {})}  # which are not right or wrong
     for name, value in results.items():
-        output.say(f"{name.replace('_', ' ')}: {percent(value)}")
+        if not (numbers and name.endswith("_accuracy")):
+            output.say(f"{name.replace('_', ' ')}: {shown(name, value)}")
     for name in (name for name in next(iter(metrics.values()), {}) if name != "accuracy"):
-        values = ", ".join(f"{PARTS[part]} {percent(own[name])}" for part, own in metrics.items())
+        values = ", ".join(f"{PARTS[part]} {shown(name, own[name])}" for part, own in metrics.items())
         output.say(f"{name.replace('_', ' ')}: {values}")
     output.result(results | ({"metrics": metrics} if metrics else {}))
 

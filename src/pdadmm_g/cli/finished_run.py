@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..config import NODE_TABLES
 from . import torchrun
 from .completion import DATASETS, words
 from .exit_codes import EXIT_INPUT
@@ -94,11 +96,16 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
 
     folder = RunFolder(run)
     classifier = folder.classifier()
+    target = classifier.config_.target
     if dataset is not None:
-        data = load_dataset(dataset, data_root, edges=edges)
+        tables = Path(dataset).suffix in NODE_TABLES
+        labels = folder.config().labels if tables and (folder.path / "config.yaml").exists() else None
+        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels)
         if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
             require_edge_table(data, dataset)
         return classifier, data
     config = folder.known()
-    data = load_dataset(config.dataset, data_root or config.data_root, edges=edges or config.edges)
+    data = load_dataset(
+        config.dataset, data_root or config.data_root, edges=edges or config.edges, target=target, labels=config.labels
+    )
     return classifier, with_masks(data, config, seed=config.seed)[0]

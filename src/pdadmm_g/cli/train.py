@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..config import RunConfig, settings_where
+from ..config import TARGETS, RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
 from ..tasks import Tasks
@@ -19,7 +19,7 @@ from . import torchrun
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
 from .output import Output, output_options
-from .text import NO_TEST, percent
+from .text import NO_TEST, PARTS, percent
 
 if TYPE_CHECKING:
     from ..engine.watchdog import WatchedTeam
@@ -221,11 +221,13 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         output.say(ending)
     for choice in summary["choices"]:
         output.say(choice)
-    output.say(
-        f"accuracy: train {percent(summary['train_accuracy'])}, validation {percent(summary['val_accuracy'])}, "
-        f"test {percent(summary['test_accuracy'])}"
-    )
-    if summary["test_accuracy"] is None:
+    figure = TARGETS[summary.get("target", "classification")].figure
+    values = {part: summary[f"{part}_accuracy"] for part in PARTS}
+    if figure != "accuracy":
+        values = {part: summary.get("metrics", {}).get(part, {}).get(figure) for part in PARTS}
+    each = ", ".join(f"{PARTS[part]} {percent(value)}" for part, value in values.items())
+    output.say(f"{figure.replace('_', ' ')}: {each}")
+    if values["test"] is None:
         output.say(NO_TEST)
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     for line in _about_workers(summary):

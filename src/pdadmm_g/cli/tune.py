@@ -45,10 +45,9 @@ def tune(config_file: str | None, budget: int, output: Output, **options: Any) -
     time_left = TimeLeft()
     found: dict[str, Any] = {}
 
-    key = "val_accuracy" if config.scoring == "accuracy" else "val_score"
-
     def show(trial: int, settings: dict[str, Any], score: float, best: RunConfig | None) -> None:
         if best is not None:
+            key = "val_accuracy" if best.settled().scoring == "accuracy" else "val_score"
             found.update({"trial": trial, key: score})
             write_atomically(out, best.to_yaml())
         text = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"

@@ -7,12 +7,14 @@
 ``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML
 ``feature_names``        columns of features by their names
 ``checks``               what a graph must be to train or predict on it
+``targets``              what is learned where that is more than one class: several labels, numbers
 ``facts``                what there is to know of a graph before training
 ``splits``               which nodes train and validate, where that is not said
 ``edges``                whether edges have directions and join nodes of one class
 ``structure``            features of a graph that has none
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
+``linear_columns``       a linear model of several labels or numbers, by which it is chosen
 ``propagation``          the sparse products behind them, a block of columns at a time
 ``column_file``          their result where it does not fit in memory
 ``components``           the principal directions of features

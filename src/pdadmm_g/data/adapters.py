@@ -3,8 +3,8 @@
 Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
 ``torch_geometric``'s ``Data``, also with arrays inside. Three entries of the result remember what the user calls
 things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``, where labels are not whole numbers, and
-``y`` numbers these; and ``feature_names``, where the columns of ``x`` have names. ``unused_edge_columns`` are those of
-a table of edges that nothing is made of.
+``y`` numbers these, or the columns of ``y`` have names; and ``feature_names``, where the columns of ``x`` have names.
+``unused_edge_columns`` are those of a table of edges that nothing is made of.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..config import TargetKind
 from ..errors import InputError
 from .checks import LARGEST_LABEL, MASKS, as_tensor, bad_weight, hard_labels
 from .feature_names import check_lists_alone
 from .graph import Graph
 from .propagation import quiet
+from .targets import FOR_NUMBERS, asked, columns_of
 
 Array = NDArray[Any]
 #: Columns of a node table, and attributes of a node, that are no features.
@@ -43,7 +45,9 @@ def is_graph(X: Any) -> bool:
     return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
 
 
-def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> Graph:
+def as_graph(
+    X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None, target: TargetKind = "auto"
+) -> Graph:
     """The graph in whatever people have it in, with the names that they gave to nodes and labels.
 
     Args:
@@ -51,10 +55,12 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
             scipy matrix); a pandas table of nodes with columns ``label`` and ``split`` if known, the rest features, and
             the ids of the nodes in a column ``id`` or the index; or None, for a graph without features.
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
-            probabilities.
+            probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
             ``target``, by the ids of nodes, and perhaps ``weight``. Such a table may stand in the place of ``y``.
         edge_weight: A positive number an edge, where ``edge_index`` has none.
+        target: What the labels are: ``classification``, ``multilabel`` or ``regression``; ``auto`` for several labels
+            where there are several columns of 0 and 1, else classes.
     """
     y, edge_index = edges_apart(y, edge_index)
     if is_graph(X):
@@ -62,17 +68,26 @@ def as_graph(X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any 
             if given is not None:
                 raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
         if isinstance(X, Graph):
-            return _with_tensors(X)
+            return _with_tensors(X, target)
         if _is_pyg(X):
-            return _from_pyg(X)
-        return from_networkx(X) if _is_networkx(X) else _from_dgl(X)
+            return _from_pyg(X, target)
+        return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
     if is_table(X) or is_table(edge_index):
         nodes = node_columns(X) if is_table(X) else {"x": X}
         if y is not None:
-            nodes["label"] = y if isinstance(y, list | tuple) else np.asarray(y)
+            _check_apart(nodes.get("feature_names", ()), y)
+            nodes["label"] = y if isinstance(y, list | tuple) or is_table(y) or _is_sparse(y) else np.asarray(y)
         edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
-        return graph_of_columns(nodes, edges, edge_weight=edge_weight)
-    return _from_matrix(X, y, edge_index, edge_weight)
+        return graph_of_columns(nodes, edges, edge_weight=edge_weight, target=target)
+    return _from_matrix(X, y, edge_index, edge_weight, target)
+
+
+def _check_apart(features: Sequence[Any], y: Any) -> None:
+    """Raise if a column is learned and a feature as well."""
+    learned = [*y.columns] if is_table(y) else [getattr(y, "name", None)]
+    both = next((name for name in learned if name is not None and name in features), None)
+    if both is not None:
+        raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
 
 
 def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
@@ -81,12 +96,12 @@ def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
     return (None, second) if edge_index is None and is_edges else (second, edge_index)
 
 
-def graph_alone(data: Any, name: str) -> Graph:
+def graph_alone(data: Any, name: str, target: TargetKind = "auto") -> Graph:
     """The graph in the argument of that ``name``, which takes nothing beside it."""
     if not is_graph(data):
         remedy = "as_graph(nodes, edges) makes one of tables, as_graph(X, y, edge_index) one of arrays"
         raise InputError(f"{name} must be a graph, not a {type(data).__name__}: {remedy}")
-    return as_graph(data)
+    return as_graph(data, target=target)
 
 
 def labels_of(data: Graph) -> Array:
@@ -111,15 +126,15 @@ def _is_pyg(X: Any) -> bool:
     return library is not None and isinstance(X, library.BaseData)
 
 
-def _from_pyg(X: Any) -> Graph:
+def _from_pyg(X: Any, target: TargetKind) -> Graph:
     from torch_geometric.data import Data
 
     if not isinstance(X, Data):
         raise InputError(f"data: a {type(X).__name__} has several kinds of nodes: take one with data.to_homogeneous()")
-    return _with_tensors(Graph(**X.to_dict()))
+    return _with_tensors(Graph(**X.to_dict()), target)
 
 
-def _with_tensors(data: Graph) -> Graph:
+def _with_tensors(data: Graph, target: TargetKind) -> Graph:
     """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
     data = copy.copy(data)
     if data.x is not None and not isinstance(data.x, Tensor):
@@ -133,19 +148,25 @@ def _with_tensors(data: Graph) -> Graph:
             data.edge_weight = weights
         del data["adj_t"]
     elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
-        data.edge_index = as_tensor(np.asarray(data.edge_index), "data: edge_index must be whole numbers")
+        data.edge_index = as_tensor(_array(data.edge_index), "data: edge_index must be whole numbers")
     if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
-        data.y, names = encoded_labels(data.y, "data: labels 'y'")
-        if names is not None:
-            data.label_names = names
-    return data
+        _set_targets(data, data.y, "data: labels 'y'", target)
+    return asked(data, target)
+
+
+def _array(values: Any) -> Any:
+    """Lists as one array; those of different lengths as they are, for whoever refuses them."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return values
 
 
 def _is_networkx(X: Any) -> bool:
     return hasattr(X, "is_directed") and hasattr(X, "adjacency") and hasattr(X, "nodes") and hasattr(X, "edges")
 
 
-def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
+def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto") -> Graph:
     """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
     ids = list(graph.nodes)
     if not ids:
@@ -181,14 +202,14 @@ def from_networkx(graph: Any, culprit: str = "graph") -> Graph:
     if not graph.is_directed():
         pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights])
-    return graph_of_columns(nodes, pairs, edge_weight=weights, culprit=culprit)
+    return graph_of_columns(nodes, pairs, edge_weight=weights, culprit=culprit, target=target)
 
 
 def _is_dgl(X: Any) -> bool:
     return hasattr(X, "ndata") and hasattr(X, "edata") and hasattr(X, "num_nodes")
 
 
-def _from_dgl(graph: Any) -> Graph:
+def _from_dgl(graph: Any, target: TargetKind) -> Graph:
     """``feat`` (or ``x``), ``label`` (or ``y``) and masks of ``ndata``, ``weight`` (or ``w``) of ``edata``."""
 
     def first(owner: Any, *names: str) -> Any:
@@ -208,13 +229,13 @@ def _from_dgl(graph: Any) -> Graph:
         data.edge_weight = weight
     if data.x is None:
         data["num_nodes"] = int(graph.num_nodes())
-    return _with_tensors(data)
+    return _with_tensors(data, target)
 
 
 # -------------------------------------------------------------------------------------------- matrices and adjacency
 
 
-def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Graph:
+def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind) -> Graph:
     data = Graph()
     if X is not None:
         data.x = as_features(X, "X")
@@ -227,10 +248,8 @@ def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any) -> Graph:
             edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
         )
     if y is not None:
-        data.y, names = encoded_labels(y, "y")
-        if names is not None:
-            data.label_names = names
-    return data
+        _set_targets(data, y, "y", target)
+    return asked(data, target)
 
 
 def _is_sparse(X: Any) -> bool:
@@ -327,11 +346,12 @@ def graph_of_columns(
     edge_weight: Any = None,
     culprit: str = "nodes",
     edge_culprit: str = "edges",
+    target: TargetKind = "auto",
 ) -> Graph:
     """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
 
-    Nodes have ``id``, ``label``, ``split`` or masks, ``x`` and ``feature_names``, each if known; edges have ``source``,
-    ``target`` and perhaps ``weight``.
+    Nodes have ``id``, ``label``, perhaps with several columns, ``split`` or masks, ``x`` and ``feature_names``, each if
+    known; edges have ``source``, ``target`` and perhaps ``weight``.
     """
     data = Graph()
     number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
@@ -354,12 +374,10 @@ def graph_of_columns(
     if edge_weight is not None:
         data.edge_weight = as_tensor(_as_floats(edge_weight, f"{edge_culprit}: weights"), "weights must be numbers")
     if "label" in nodes:
-        data.y, names = encoded_labels(nodes["label"], f"{culprit}: labels")
-        if names is not None:
-            data.label_names = names
+        _set_targets(data, nodes["label"], f"{culprit}: labels", target)
     for mask, values in _masks(nodes, culprit).items():
         data[mask] = torch.from_numpy(values)
-    return data
+    return asked(data, target)
 
 
 def _as_floats(values: Any, culprit: str) -> Any:
@@ -452,6 +470,13 @@ def _booleans(values: Any, culprit: str) -> NDArray[np.bool_]:
 # ------------------------------------------------------------------------------------------------------------- labels
 
 
+def _set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
+    """Give the graph its labels, of the kind that was asked for, and what they are called."""
+    data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
+    if names is not None:
+        data.label_names = names
+
+
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     """Labels as whole numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
 
@@ -478,7 +503,7 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         return torch.from_numpy(codes), None
     if any(isinstance(value, float) for value in known):
         wrong = next(value for value in known if isinstance(value, float))
-        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}")
+        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}; {FOR_NUMBERS}")
     kinds = {isinstance(value, str) for value in known}
     if len(kinds) > 1:
         raise InputError(f"{culprit} must be all text or all numbers, got both")

@@ -19,7 +19,9 @@ from .copies import Source
 from .edges import are_directed, join_unlike
 from .examples import at_most
 from .graph import Graph
+from .linear_columns import column_score
 from .propagation import Directed, Mode
+from .targets import has_columns, target_of
 
 #: Taken where there is no validation node.
 DEFAULT_HOPS = 8
@@ -80,7 +82,8 @@ def choose_augmentation(
     config = dataclasses.replace(config, directed=first)
     if "auto" not in (config.augment, config.normalize) and not further:
         return Choice(config)
-    labels = hard_labels(data)
+    labels, target = data.y if has_columns(data) else hard_labels(data), target_of(data)
+    scoring = config.settled(target).scoring
     if validation is None or len(labels[training].unique()) == 1:
         augment = "average" if config.augment == "auto" else config.augment
         normalize = "centered" if config.normalize == "auto" else config.normalize
@@ -103,7 +106,12 @@ def choose_augmentation(
                 tried = augmentation(candidate)
                 tried.basis = like.basis
                 parted = [labels[part] for part in parts]
-                found.append((linear_score(tried.fit_rows(rows), parted, weights, config.scoring), candidate))
+                rows_of_it = tried.fit_rows(rows)
+                if has_columns(data):
+                    own = column_score(rows_of_it, parted, weights, scoring, target)
+                else:
+                    own = linear_score(rows_of_it, parted, weights, scoring)
+                found.append((own, candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
     others = [each[0] for each, candidate in found if candidate is not choice]

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import InputError
 from .feature_names import are_names
 from .graph import Graph
+from .targets import FOR_NUMBERS, checked_columns, has_columns, is_indicator, target_of
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -21,9 +22,10 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     """Raise :class:`InputError` unless ``data`` is a sound graph; return it with normalised labels and masks.
 
-    Features must be finite, edges within range, their weights positive, labels integers or rows of probabilities, masks
-    booleans or node indices of the right shape, or with a column a split. Labels may be missing (-1, or a row of NaN)
-    only outside the masks. A graph without features gets those of :mod:`.structure`, and an entry ``structural``.
+    Features must be finite, edges within range, their weights positive, labels integers or rows of probabilities, or of
+    the kind that :mod:`.targets` tells of, masks booleans or node indices of the right shape, or with a column a split.
+    Labels may be missing (-1, or a row of NaN) only outside the masks. A graph without features gets those of
+    :mod:`.structure`, and an entry ``structural``.
     """
     data = Graph(**data.to_dict())  # a copy; a torch_geometric Data is as welcome
     if data.x is None and isinstance(data.edge_index, Tensor) and data.edge_index.numel():
@@ -43,11 +45,22 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
         _check_weights(data, culprit)
     data.x = x.detach()
     if data.y is not None:
-        data.y = check_labels(data.y, num_nodes, culprit)
+        _check_targets(data, num_nodes, culprit)
     for mask in MASKS:
         if mask in data:
             data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
     return data
+
+
+def _check_targets(data: Graph, num_nodes: int, culprit: str) -> None:
+    """Put labels of the kind that was asked for, or that they are, where they belong."""
+    y = as_tensor(data.y, f"{culprit}: labels 'y' must be integers").cpu()
+    if data.get("target_kind") is None and is_indicator(y):
+        data.target_kind = "multilabel"
+    if has_columns(data):
+        data.y = checked_columns(y, target_of(data), num_nodes, culprit)
+    else:
+        data.y = check_labels(y, num_nodes, culprit)
 
 
 def _check_names(data: Graph, culprit: str) -> None:
@@ -122,8 +135,14 @@ def bad_weight(weights: Tensor) -> int | None:
     return int(bad[0]) if len(bad) else None
 
 
+def labelled(data: Graph) -> Tensor:
+    """A mask of the nodes that have a label, whatever it is."""
+    return ~data.y.isnan().any(1) if has_columns(data) else hard_labels(data) >= 0
+
+
 def hard_labels(data: Graph) -> Tensor:
     """The class of every node, the most probable one where 'y' holds probabilities; -1 for a node without label."""
+    assert not has_columns(data)
     if not data.y.is_floating_point():
         return data.y
     return data.y.argmax(1).where(~data.y.isnan().any(1), -1)
@@ -155,7 +174,7 @@ def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
     require_y(data, culprit=culprit)
     if "train_mask" not in data:
         raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
-    if not bool((hard_labels(data) >= 0).any()):
+    if not bool(labelled(data).any()):
         raise InputError(f"{culprit}: no node has a label ({missing_label(data)} for all)")
     if not bool(data.train_mask.any()):
         raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
@@ -163,7 +182,7 @@ def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
 
 def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
     """Raise unless every node of the mask has a label."""
-    unlabelled = (data[mask] & (hard_labels(data) < 0)).nonzero()
+    unlabelled = (data[mask] & ~labelled(data)).nonzero()
     if len(unlabelled):
         node = node_name(data, int(unlabelled[0]))
         raise InputError(f"{culprit}: node {node} of {mask} has no label ({missing_label(data)})")
@@ -171,7 +190,7 @@ def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
 
 def missing_label(data: Graph) -> str:
     """How 'y' says that a node has no label."""
-    if data.get("label_names") is not None:
+    if data.get("label_names") is not None and not has_columns(data):
         return "it is empty"
     return "a row of NaN" if data.y.is_floating_point() else "y = -1"
 
@@ -194,6 +213,13 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
         if mask in data:
             used |= data[mask]
             require_labels(data, mask, culprit=culprit)
+    if not has_columns(data):
+        _check_classes(data, used, culprit)
+    _warn_overlap(data)
+
+
+def _check_classes(data: Graph, used: Tensor, culprit: str) -> None:
+    """Raise unless there are several classes, and training nodes of each that a node of the masks is of."""
     training = data.y[data.train_mask]
     present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
     absent = set(hard_labels(data)[used].unique().tolist()) - present
@@ -202,7 +228,6 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
     if len(present) == 1:
         only = class_name(data, min(present))
         raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")
-    _warn_overlap(data)
 
 
 def require_edges(
@@ -337,7 +362,7 @@ def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
         fractional = (~torch.isfinite(y) | (y != y.round())).nonzero()
         if len(fractional):
             row = int(fractional[0])
-            raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}")
+            raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}; {FOR_NUMBERS}")
         large = (y.abs() > LARGEST_LABEL).nonzero()
         if len(large):
             row = int(large[0])

@@ -10,7 +10,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import GRAPH_FILES, NODE_TABLES
+from ..config import GRAPH_FILES, NODE_TABLES, TargetKind
 from ..errors import InputError
 from ..files import find_graph
 from .adapters import as_graph
@@ -34,6 +34,8 @@ def load_dataset(
     cache: str | Path | None = None,
     *,
     edges: str | Path | None = None,
+    target: TargetKind = "auto",
+    labels: Sequence[str] | None = None,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -47,6 +49,9 @@ def load_dataset(
             A file that is not in the working folder is looked for there too.
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
         edges: The table of edges that goes with a table of nodes.
+        target: What is learned, see :func:`~pdadmm_g.data.adapters.as_graph`.
+        labels: The columns of a table of nodes that are learned instead of ``label``; where it has none of them,
+            nothing is known of what is learned.
     """
     text = str(name)
     if edges is not None and Path(text).suffix not in NODE_TABLES:
@@ -60,16 +65,17 @@ def load_dataset(
     elif text in BENCHMARKS:
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
-        data = _load_path(find_graph(Path(text), root), find_graph(Path(edges), root) if edges else None)
-    return check_graph(as_graph(data), culprit=text)
+        edges = find_graph(Path(edges), root) if edges else None
+        data = _load_path(find_graph(Path(text), root), edges, target, labels or ())
+    return check_graph(as_graph(data, target=target), culprit=text)
 
 
-def _load_path(path: Path, edges: Path | None) -> Graph:
+def _load_path(path: Path, edges: Path | None, target: TargetKind, labels: Sequence[str]) -> Graph:
     if path.suffix in (".npz", ".pt"):
         return load_file(path)
     from .table_files import read_graphml, read_tables
 
-    return read_graphml(path) if path.suffix == ".graphml" else read_tables(path, edges)
+    return read_graphml(path, target) if path.suffix == ".graphml" else read_tables(path, edges, target, labels)
 
 
 def require_edge_table(data: Graph, name: str, remedy: str = "") -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .facts import homophily
 from .graph import Graph
+from .targets import has_columns
 
 
 def are_directed(data: Graph) -> bool:
@@ -38,7 +39,7 @@ LEAST_HOMOPHILY, EDGES = 0.3, 20
 
 def join_unlike(data: Graph, known: Tensor) -> float | None:
     """The homophily where it is low, None where it is not or nobody can tell."""
-    if data.edge_index is None:
+    if data.edge_index is None or has_columns(data):
         return None
     found = homophily(data, known)
     return found.beyond_chance if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import MASKS, hard_labels
+from .checks import MASKS, hard_labels, labelled
 from .graph import Graph
+from .targets import has_columns
 
 #: Which degrees are told: least, quartiles, most.
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -17,14 +18,14 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def graph_facts(data: Graph) -> dict[str, Any]:
     """Sizes, homophily and degrees of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
 
-    Edges are pairs of different nodes that are joined, each counted once, as training sees them.
+    Homophily is that of classes; where nodes have several labels or numbers, ``outputs`` is how many. Edges are pairs
+    of different nodes that are joined, each counted once, as training sees them.
     """
-    labels = hard_labels(data) if data.y is not None else torch.full((data.num_nodes,), -1)
-    known = (labels >= 0).nonzero().view(-1)
+    known = labelled(data).nonzero().view(-1) if data.y is not None else torch.empty(0, dtype=torch.int64)
     facts: dict[str, Any] = {
         "nodes": data.num_nodes,
         "features": data.x.shape[1],
-        "classes": len(labels[known].unique()),
+        **_outputs(data, known),
         "labelled": len(known),
         **{mask.removesuffix("_mask"): int(data[mask].sum()) if mask in data else 0 for mask in MASKS},
     }
@@ -32,7 +33,7 @@ def graph_facts(data: Graph) -> dict[str, Any]:
         return facts | {"edges": 0}
     first, second = _pairs(data)
     degrees = torch.bincount(torch.cat([first, second]), minlength=data.num_nodes)
-    found = homophily(data, known)
+    found = homophily(data, known) if not has_columns(data) else Homophily(0, 0.0, 0.0)
     return facts | {
         "edges": len(first),
         "degrees": [int(each) for each in degrees.sort().values[[round(q * (len(degrees) - 1)) for q in QUANTILES]]],
@@ -41,6 +42,13 @@ def graph_facts(data: Graph) -> dict[str, Any]:
         "homophily": found.share if found.edges else None,
         "homophily_beyond_chance": found.beyond_chance if found.edges else None,
     }
+
+
+def _outputs(data: Graph, known: Tensor) -> dict[str, int]:
+    """How many classes the known nodes have, or how many labels or numbers each of them."""
+    if has_columns(data):
+        return {"outputs": data.y.shape[1]}
+    return {"classes": len(hard_labels(data)[known].unique()) if len(known) else 0}
 
 
 def _pairs(data: Graph) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..config import ModelConfig, label_name
 from ..errors import InputError
-from .checks import MASKS, class_name, hard_labels
+from .checks import MASKS, class_name, hard_labels, labelled
 from .graph import Graph
+from .targets import has_columns, strata, target_of
 
 #: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
 MOST = 500
@@ -33,7 +34,7 @@ def with_masks(
     data, reasons = one_split(data, config.split)
     if data.y is None:
         return data, reasons
-    labels = hard_labels(data)
+    labels = strata(data) if has_columns(data) else hard_labels(data)
     if "train_mask" not in data:
         data.train_mask = labels >= 0
         for mask in MASKS[1:]:
@@ -53,7 +54,8 @@ def with_masks(
     data.val_mask = torch.zeros_like(data.train_mask)
     data.val_mask[aside] = True
     data.train_mask = data.train_mask & ~data.val_mask
-    what = f"{len(aside)} of the {len(nodes)} nodes with a label for training, some of each class, validate instead"
+    each = "" if target_of(data) == "regression" else f", some of each {'label' if has_columns(data) else 'class'},"
+    what = f"{len(aside)} of the {len(nodes)} nodes with a label for training{each} validate instead"
     remedy = "" if config.refit else "; refit trains on them too in the end"
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
 
@@ -71,12 +73,12 @@ def unseen_nodes(data: Graph, *, labels_given: bool) -> Tensor:
 
     Where labels were given to score by, only nodes that have one; and all of these, where nothing says who trains.
     """
-    labelled = hard_labels(data) >= 0
-    unseen = labelled if labels_given else torch.zeros_like(labelled)
+    known = labelled(data)
+    unseen = known if labels_given else torch.zeros_like(known)
     if "test_mask" in data:
-        unseen = data.test_mask & labelled if labels_given else data.test_mask
+        unseen = data.test_mask & known if labels_given else data.test_mask
     elif "train_mask" in data:
-        unseen = labelled & ~data.train_mask
+        unseen = known & ~data.train_mask
         unseen = unseen & ~data.val_mask if "val_mask" in data else unseen
     if "test_mask" not in data and not bool(unseen.any()):
         remedy = "score(data, mask), or give labels: score(nodes, y, edge_index=edges)"
@@ -92,7 +94,11 @@ def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
         if split is not None and data.get("split") != split:
             raise InputError(f"split = {split}, but the masks are of one split: leave it out")
         return data, ()
-    count = min(data[mask].shape[1] for mask in several)
+    counts = {mask: data[mask].shape[1] for mask in several}
+    count = counts[several[0]]
+    if set(counts.values()) != {count}:
+        said = ", ".join(f"{mask} {columns}" for mask, columns in counts.items())
+        raise InputError(f"the masks are of different numbers of splits: {said}; give all of them the same columns")
     if split is not None and split >= count:
         raise InputError(f"split = {split}, but the masks are of {count} splits: 0 to {count - 1}")
     for mask in several:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import NODE_TABLES
+from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .adapters import FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
 from .feature_names import check_lists_alone
@@ -47,23 +47,49 @@ class Columns(NamedTuple):
     header: list[str]
 
 
-def read_tables(nodes: Path, edges: Path | None) -> Graph:
-    """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'."""
-    columns, matrix, names, _ = _read(nodes, KNOWN)
+def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
+    """The graph of a table of nodes and one of edges; without the latter, one that has no 'edge_index'.
+
+    What is learned is in the columns ``labels``, by default ``label``.
+    """
+    columns, matrix, names, header = _read(nodes, (*KNOWN, *labels))
     if matrix is not None:
         columns |= {"x": matrix, "feature_names": names}
-    if "label" in columns:
-        columns["label"] = _whole_numbers(columns["label"])
+    own = _label_columns(columns, header, labels, nodes)
+    if len(own) == 1:
+        (values,) = own.values()
+        columns["label"] = values if target in ("multilabel", "regression") else _whole_numbers(values)
+    elif own:
+        columns["label"] = np.stack([np.asarray(values, dtype=object) for values in own.values()], axis=1)
     ends = None
     if edges is not None:
         read, weight, _, header = _read(edges, ("source", "target"), ("weight",))
         if weight is not None:
             read["weight"] = weight[:, 0]
         ends = {name: read.get(name) for name in header}
-    return graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges))
+    target = "multilabel" if len(own) > 1 and target == "auto" else target  # a class takes one column
+    data = graph_of_columns(columns, ends, culprit=str(nodes), edge_culprit=str(edges), target=target)
+    if own and target in ("multilabel", "regression"):
+        data.label_names = np.array([*own])
+    return data
 
 
-def read_graphml(path: Path) -> Graph:
+def _label_columns(columns: dict[str, Any], header: list[str], labels: Sequence[str], path: Path) -> dict[str, Any]:
+    """Take the columns that are learned out of the others, all of them or none."""
+    label = columns.pop("label", None)
+    if not labels:
+        return {} if label is None else {"label": label}
+    if not {*labels} & {*header}:
+        return {}
+    for name in labels:
+        if name in KNOWN and name != "label":
+            raise InputError(f"{path}: column {name!r} cannot be learned: it says which node, or which part, a row is")
+        if name not in header:
+            raise InputError(f"{path}: column {name!r} of the labels is missing; there are {', '.join(header)}")
+    return {name: label if name == "label" else columns.pop(name) for name in labels}
+
+
+def read_graphml(path: Path, target: TargetKind = "auto") -> Graph:
     """The graph of a GraphML file; its attributes are as those of a ``networkx`` graph."""
     import networkx
 
@@ -74,7 +100,7 @@ def read_graphml(path: Path) -> Graph:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
     except Exception as error:  # the parser raises many kinds on a file of another kind
         raise InputError(f"{path}: cannot read as GraphML: {first_line(error)}") from None
-    return from_networkx(graph, str(path))
+    return from_networkx(graph, str(path), target)
 
 
 def _read(path: Path, text: Sequence[str], numbers: Sequence[str] | None = None) -> Columns:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .checks import LARGEST, MASKS, as_mask, as_tensor, check_labels
+from .targets import has_columns
 
 Array = NDArray[Any]
 
@@ -89,6 +90,8 @@ class DataTable:
         for name, what in (("edge_weight", "weights of edges"), ("label_names", "labels that are no whole numbers")):
             if data.get(name) is not None:
                 raise InputError(f"{what} are not for a folder of shards: leave them out, or train on the one file")
+        if has_columns(data):
+            raise InputError("several labels or numbers a node are not for a folder of shards: train on the one file")
         present = [name for name in ("y", *MASKS) if data.get(name) is not None]
         self.columns: dict[str, Array] = {name: data[name].cpu().numpy() for name in present}
         self.mark = mark

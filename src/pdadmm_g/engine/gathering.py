@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Sequence
@@ -85,16 +86,14 @@ def _shared_memory(line: Line, size: int) -> mmap.mmap | None:
     It has no name that could outlive them: the first process keeps it open, and the others find it there. That they
     found the same, and not that of a process on another machine, is seen by a number that is in it.
     """
-    able, descriptor, token = hasattr(os, "memfd_create"), -1, os.urandom(7)
-    if able and line.rank == 0:
-        try:
+    able, descriptor, token = True, -1, os.urandom(7)
+    if line.rank == 0 and hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # the others do not find it then
             descriptor = os.memfd_create("pdadmm-g")
             os.ftruncate(descriptor, max(size, 64))
             os.pwrite(descriptor, token, 0)
-        except OSError:
-            able = False
     found = line.broadcast(torch.tensor([os.getpid(), descriptor, int.from_bytes(token, "little")]), 0).tolist()
-    if able and line.rank > 0:
+    if line.rank > 0:
         try:
             descriptor = os.open(f"/proc/{found[0]}/fd/{found[1]}", os.O_RDWR)
             able = os.fstat(descriptor).st_size == max(size, 64)

@@ -212,7 +212,7 @@ class ProcessLine(Line):
     def broadcast(self, x: Tensor, source: int) -> Tensor:
         message = to_travel(x)
         _guard(lambda: dist.broadcast(message, self.global_rank(source), group=self.group), self._other)
-        return x if message is x else x.copy_(message)
+        return x.copy_(message)
 
     def send(self, x: Tensor, to: int) -> None:
         to = self.global_rank(to)
@@ -222,7 +222,7 @@ class ProcessLine(Line):
         source = self.global_rank(source)
         message = to_travel(like)
         _guard(lambda: dist.recv(message, source), source)
-        return like if message is like else like.copy_(message)
+        return like.copy_(message)
 
 
 class DistributedTeam(ProcessLine, Team):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import torch.distributed as dist
 
-from ..decoding import Check, CountFromZero, decoded, is_count, parsed
+from ..decoding import Check, Count, decoded, is_count, parsed
 from .folder_store import Board
 from .plan import describe
 from .team import DistributedTeam, Line, PeerLostError, Stop
@@ -53,7 +53,7 @@ _Pair = Annotated[
 class Beat:
     """Where a worker is."""
 
-    epoch: CountFromZero
+    epoch: Count
     #: Its first layer, and the one after its last.
     layers: _Pair
     #: Its place along the chain and along the rows, each with the number of places.
@@ -99,9 +99,7 @@ class Beats:
         """
         try:
             beat = decoded(Beat, parsed(self._last.get(rank, (b"", 0.0))[0]))
-        except ValueError:  # nothing yet, or nothing that a worker wrote
-            return f"worker {rank}, not yet in an epoch,"
-        if beat.epoch == 0:
+        except ValueError:  # nothing yet, not all of it yet, or nothing that a worker wrote
             return f"worker {rank}, not yet in an epoch,"
         (shard, shards), (place, places) = beat.shard, beat.chain
         part = f", place {place + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
@@ -122,7 +120,7 @@ class Heart:
         self._beats = Beats(board, size, JOIN_SECONDS) if watch else None
         #: SIGTERM is how torchrun ends the others of one that died: they have something to say first.
         self._terminations = Terminations() if watch else None
-        self._place: dict[str, Any] = {"epoch": 0, "layers": [0, 0], "chain": [0, 1], "shard": [0, 1]}
+        self._place: dict[str, Any] = {}
         self._done = False
         self._moved = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)

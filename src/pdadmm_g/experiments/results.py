@@ -103,7 +103,8 @@ def arranged(rows: Sequence[Row], **orders: Sequence[Any]) -> list[Row]:
 
 def origin(rows: Sequence[Row]) -> str:
     """Where these rows come from, in a line: seeds, dates, machines and versions."""
-    seeds = {seed for row in rows for seed in (*row.get("seeds", ()), *(run["seed"] for run in row.get("runs", ())))}
+    runs = [run for row in rows if isinstance(row.get("runs"), list) for run in row["runs"]]  # a soak has their number
+    seeds = {seed for row in rows for seed in row.get("seeds", ())} | {run["seed"] for run in runs}
     parts = ["seeds " + ", ".join(map(str, sorted(seeds)))] if len(seeds) > 1 else [f"seed {seed}" for seed in seeds]
     machines = Counter(_machine(row, source) for row in rows for source in (row, *row.get("earlier", ())))
     for machine, count in machines.most_common():

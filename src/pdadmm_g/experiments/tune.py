@@ -9,15 +9,18 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..classifier import GAMLPClassifier
 from ..config import RunConfig
 from ..data.adapters import labels_of
 from ..data.checks import class_places
 from ..data.datasets import load_dataset
 from ..data.graph import Graph
 from ..data.splits import with_masks
+from ..data.targets import has_columns, target_of
 from ..errors import InputError
+from ..estimator import Estimator
+from ..kinds import estimator_for
 from ..metrics import score
+from ..model import outputs
 from ..status import Status
 
 #: What is drawn, each uniformly from its values; rho as a multiple of nu.
@@ -43,7 +46,9 @@ def search(
     The first trial is ``config`` as it is. ``on_trial`` gets the number of each, its settings, its score and, if it
     is the best so far, its configuration. The test mask is removed from the data before anything else happens.
     """
-    data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+    target, labels = config.asked_target, config.labels
+    data = load_dataset(config.dataset, config.data_root, edges=config.edges, target=target, labels=labels)
+    config = dataclasses.replace(config, target=target_of(data))
     data, _ = with_masks(data, config, seed=config.seed)
     if "test_mask" in data:
         del data.test_mask
@@ -56,10 +61,10 @@ def search(
         candidate = dataclasses.replace(config, **settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            classifier = GAMLPClassifier(**candidate.model_settings(), random_state=config.seed).fit(data)
+            classifier = estimator_for(candidate, config.seed).fit(data)
         if classifier.status_ is Status.INTERRUPTED:
             raise KeyboardInterrupt  # fit keeps what it has, which is no fair trial
-        found = _score(classifier, data, config)
+        found = _score(classifier, data)
         if trial == 1 or found > highest:
             best, highest = candidate, found
         if on_trial is not None:
@@ -67,12 +72,11 @@ def search(
     return best
 
 
-def _score(classifier: GAMLPClassifier, data: Graph, config: RunConfig) -> float:
+def _score(classifier: Estimator, data: Graph) -> float:
     """What ``scoring`` makes of the validation nodes; the lowest there is where it is not defined on them."""
-    if config.scoring == "accuracy":
-        return classifier.score(data, data.val_mask)
-    places = class_places(labels_of(data)[data.val_mask.numpy()], classifier.classes_)
-    found = score(config.scoring, places, classifier.predict_proba(data, data.val_mask))
+    scoring, target, own = classifier.config_.scoring, classifier.config_.target, data.val_mask.numpy()
+    true = data.y.numpy()[own] if has_columns(data) else class_places(labels_of(data)[own], classifier.outputs_)
+    found = score(scoring, true, outputs(classifier._logits(data, data.val_mask), target), target)
     return -math.inf if found is None else found
 
 

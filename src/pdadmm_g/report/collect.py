@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..config import METHODS, RunConfig, read_yaml
+from ..config import METHODS, TARGETS, RunConfig, read_yaml
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
@@ -34,7 +34,7 @@ USED_OF_WORKERS = (*WORKER_FIGURES, "layers")
 MAX_CHOICES, LONGEST_CHOICE = 20, 300
 #: What of a graph is shown, and what may be left to the data and is not said in sentences.
 DATA_FACTS = (
-    "nodes", "edges", "features", "classes", "train", "val", "test", "homophily", "homophily_beyond_chance",
+    "nodes", "edges", "features", "classes", "outputs", "train", "val", "test", "homophily", "homophily_beyond_chance",
     "mean_degree", "isolated",
 )  # fmt: skip
 SETTLED = ("augment", "hops", "weight_decay")
@@ -89,6 +89,7 @@ def read_run(path: Path, name: str) -> Run:
         "rounds": _rounds(records),
         "timeline": _timeline(records),
         "confusion": _confusion(summary.get("confusion")),
+        "outputs": _outputs(summary.get("outputs")),
     }
 
 
@@ -140,7 +141,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     for key, value in config.items():
         if isinstance(value, (list, dict)):
             items = value.values() if isinstance(value, dict) else value
-            plain = all(isinstance(item, float) or is_number(item) for item in items)
+            names = key == "labels" and isinstance(value, list)
+            plain = all(isinstance(item, str if names else float) or is_number(item) for item in items)
             plain &= not isinstance(value, dict) or all(isinstance(name, str) for name in value)
         else:
             plain = value is None or isinstance(value, (str, bool, float)) or is_number(value)
@@ -202,6 +204,12 @@ def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any
     for key, value in facts.items():
         if not (is_number(value) or (key in names and isinstance(value, str))):
             facts[key] = None
+    target = TARGETS.get(_name(summary.get("target")))
+    figure = "accuracy" if target is None else target.figure
+    facts["figure"] = figure
+    if figure != "accuracy":  # what people look at first, in the place of the accuracy
+        found = _metrics(summary.get("metrics"))
+        facts |= {f"{part}_accuracy": found.get(part, {}).get(figure) for part in ("test", "val", "train")}
     versions = _mapping(summary.get("versions"))
     return facts | {"versions": ", ".join(f"{name} {_name(version)}" for name, version in versions.items())}
 
@@ -426,8 +434,20 @@ def _kept(config: dict[str, Any], records: list[Record]) -> int | None:
 
 def _judged(record: Record) -> tuple[float, float] | None:
     """What validation chooses by, as far as the record is sound, see :func:`~pdadmm_g.training.records.judged`."""
-    known = all(is_number(record.get(name)) for name in ("val_accuracy", "val_loss"))
-    return judged(record) if known and (record.get("val_score") is None or is_number(record["val_score"])) else None
+    score = record.get("val_accuracy") if record.get("val_score") is None else record["val_score"]
+    known = is_number(score) and is_number(record.get("val_loss"))
+    return judged({"val_accuracy": None} | record) if known else None
+
+
+def _outputs(value: Any) -> dict[str, Any] | None:
+    """The figures of each of several labels or numbers, if there are sound ones."""
+    given = _mapping(value)
+    names, figures = given.get("names"), given.get("figures")
+    if not isinstance(names, list) or not isinstance(figures, list) or len(names) != len(figures) or not names:
+        return None
+    rows = [_figures(each, LARGEST_DRAWN) for each in figures[:MAX_POINTS]]
+    names = [_name(name)[:LONGEST_TASK] for name in names[:MAX_POINTS]]
+    return {"nodes": _name(given.get("nodes")), "names": names, "figures": rows}
 
 
 def _confusion(value: Any) -> dict[str, Any] | None:

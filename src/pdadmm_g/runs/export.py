@@ -28,6 +28,7 @@ from ..data.augmentation import GraphAugment
 from ..data.propagation import normalized
 from ..errors import InputError
 from ..estimator import Estimator
+from ..kinds import load_estimator
 from ..model import GAMLP, GCN
 
 #: Formats with the ending of their files.
@@ -62,11 +63,12 @@ class Program(nn.Module):
 
 
 def description(classifier: Estimator) -> dict[str, Any]:
-    """What a user of the file must know: the classes, and how a graph becomes the input."""
+    """What a user of the file must know: what the outputs stand for, and how a graph becomes the input."""
     config = classifier.config_
     return {
         "pdadmm_g": __version__,
-        "classes": classifier.classes_.tolist(),
+        "target": config.target,
+        "classes": classifier.outputs_.tolist(),
         "features": classifier.n_features_in_,
         "graph": classifier.augmentation_ is not None,
         **{name: getattr(config, name) for name in settings_where(config, group=GRAPH)},
@@ -138,7 +140,7 @@ def _write_safetensors(classifier: Estimator, file: Path) -> None:
 
 
 def _read_safetensors(file: Path) -> Callable[[Tensor], Tensor]:
-    return Program(Estimator.load(file))
+    return Program(load_estimator(file))
 
 
 _safetensors = (_write_safetensors, _read_safetensors)

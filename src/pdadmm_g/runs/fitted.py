@@ -8,7 +8,7 @@ from ..config import RunConfig
 from ..data.adapters import graph_alone
 from ..data.checks import check_graph
 from ..data.graph import Graph
-from ..estimator import Classifier, Estimator
+from ..estimator import AnyEstimator, Estimator
 from .folder import RunFolder
 from .scoring import figures, summarize
 
@@ -19,7 +19,7 @@ def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None)
     It replaces a finished run, as a file of that name would be replaced.
     """
     folder = RunFolder(path)
-    graph = None if data is None else check_graph(graph_alone(data, "data"))
+    graph = None if data is None else check_graph(graph_alone(data, "data", classifier.config_.target))
     with folder.held():
         folder.check_replaceable()
         # Python does not know where its data come from.
@@ -32,7 +32,7 @@ def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None)
         folder.finish(summary)
 
 
-def load_run(kind: type[Classifier], path: str | Path) -> Classifier:
+def load_run(kind: type[AnyEstimator], path: str | Path) -> AnyEstimator:
     """The estimator of a run folder, with the history of its training."""
     folder = RunFolder(path)
     classifier = kind.load(folder.model)

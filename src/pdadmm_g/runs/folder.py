@@ -18,6 +18,7 @@ from ..decoding import Text, decoded, parsed, reading
 from ..errors import InputError
 from ..estimator import Estimator
 from ..files import locked, read_text, write_atomically, writing
+from ..kinds import Classifier, Regressor, load_estimator
 from ..status import Status
 from ..tasks import Event
 from ..training import checkpoint
@@ -341,14 +342,14 @@ class RunFolder:
         """The file of the trained model."""
         return self.path / MODEL
 
-    def classifier(self) -> Estimator:
+    def classifier(self) -> Classifier | Regressor:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")
         if (self.previous / MODEL).exists() and not self.model.exists():
             why = f"{self.path}: has no model yet"
             raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
-        return Estimator.load(self.model)
+        return load_estimator(self.model)
 
 
 def _chosen(classifier: Estimator) -> str:

@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..config import RunConfig
 from ..data.adapters import labels_of
-from ..data.checks import MASKS, class_places, hard_labels
+from ..data.checks import MASKS, class_places, hard_labels, labelled
 from ..data.facts import graph_facts
 from ..data.graph import Graph
+from ..data.targets import has_columns
 from ..errors import NotFiniteError
 from ..estimator import Estimator
-from ..metrics import metrics, reliability
+from ..metrics import by_output, metrics, reliability
+from ..model import outputs
 from ..training.records import WORKER_FIGURES
 
-#: A confusion matrix of more classes than this would outgrow the rest of the summary.
+#: A confusion matrix, or a table, of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
 
@@ -36,6 +38,8 @@ class Judgement(NamedTuple):
     #: Of the test nodes, or else of those that validate: :func:`confusion` and :func:`~pdadmm_g.metrics.reliability`.
     confusion: dict[str, Any] | None
     reliability: dict[str, Any] | None
+    #: Likewise the figures of each of several labels or numbers, see :func:`~pdadmm_g.metrics.by_output`.
+    outputs: dict[str, Any] | None = None
 
 
 #: That of a model that there is nothing to judge by.
@@ -63,6 +67,7 @@ def summarize(classifier: Estimator, config: RunConfig) -> dict[str, Any]:
         "dataset": config.dataset,
         "seed": config.seed,
         "method": config.method,
+        "target": classifier.config_.target,
         **{name: getattr(classifier.config_, name) for name in ("augment", "hops", "weight_decay", "unlabelled")},
         "choices": list(classifier.choices_),
         "layers": len(classifier.model_.linears),
@@ -114,29 +119,37 @@ def worker_totals(classifier: Estimator) -> list[dict[str, Any]]:
 
 def judge(classifier: Estimator, data: Graph) -> Judgement:
     """The model on the masks of a graph; nodes without labels are not asked."""
-    labels = hard_labels(data)
-    parts = {mask: data[mask] & (labels >= 0) for mask in MASKS if mask in data}
+    known = labelled(data) if data.y is not None else torch.zeros(data.num_nodes, dtype=torch.bool)
+    parts = {mask: data[mask] & known for mask in MASKS if mask in data}
     parts = {mask.removesuffix("_mask"): part for mask, part in parts.items() if bool(part.any())}
     names = [mask.removesuffix("_mask") for mask in MASKS]
     if not parts:
         return UNKNOWN
     nodes = torch.stack(list(parts.values())).any(0).nonzero().view(-1)
-    P = torch.softmax(classifier._logits(data, nodes).double(), dim=1).numpy()
-    places = class_places(labels_of(data)[nodes.numpy()], classifier.classes_)
+    target = classifier.config_.target
+    P = outputs(classifier._logits(data, nodes).double(), target).numpy()
+    columns = has_columns(data)
+    true = data.y[nodes].numpy() if columns else class_places(labels_of(data)[nodes.numpy()], classifier.outputs_)
     own = {name: part[nodes].numpy() for name, part in parts.items()}
-    figures = {name: metrics(places[part], P[part]) for name, part in own.items()}
+    figures = {name: metrics(true[part], P[part], target) for name, part in own.items()}
+    accuracies = {f"{name}_accuracy": figures[name].get("accuracy") if name in figures else None for name in names}
     judged = next((name for name in ("test", "val") if name in own), None)
+    if columns:
+        each = None if judged is None else _each_output(judged, classifier, true[own[judged]], P[own[judged]])
+        return Judgement(accuracies, figures, None, None, each)
     bins = None
     if judged is not None:
-        bins = {"nodes": judged, "bins": reliability(places[own[judged]], P[own[judged]])}
-    predicted = np.full(data.num_nodes, classifier.classes_[0], dtype=classifier.classes_.dtype)
-    predicted[nodes.numpy()] = classifier.classes_[P.argmax(1)]
-    return Judgement(
-        {f"{name}_accuracy": figures[name]["accuracy"] if name in figures else None for name in names},
-        figures,
-        confusion(data, predicted, classifier.classes_),
-        bins,
-    )
+        bins = {"nodes": judged, "bins": reliability(true[own[judged]], P[own[judged]])}
+    predicted = np.full(data.num_nodes, classifier.outputs_[0], dtype=classifier.outputs_.dtype)
+    predicted[nodes.numpy()] = classifier.outputs_[P.argmax(1)]
+    return Judgement(accuracies, figures, confusion(data, predicted, classifier.outputs_), bins)
+
+
+def _each_output(nodes: str, classifier: Estimator, true: NDArray[Any], P: NDArray[Any]) -> dict[str, Any] | None:
+    names = classifier.outputs_.tolist()
+    if len(names) > MAX_CONFUSION:
+        return None
+    return {"nodes": nodes, "names": names, "figures": by_output(true, P, classifier.config_.target)}
 
 
 def confusion(data: Graph, predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:

@@ -21,9 +21,9 @@ from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..estimator import Estimator
 from ..files import temporary_folder, write_atomically, writing
 from ..hardware import compute_threads
+from ..kinds import Classifier, load_estimator
 from ..model import GCN
 from ..training.callback import Say
 from ..training.sharded import all_figures, augmented, hard_classes, open_part
@@ -101,9 +101,9 @@ def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None)
     return None if team.rank > 0 else found._asdict() | {"processes": everyone}
 
 
-def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Estimator, Part, ShardedAugment, dict[str, float]]:
+def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Classifier, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features."""
-    classifier = agreed(team, lambda: Estimator.load(job["model"]))
+    classifier = agreed(team, lambda: _of_classes(job["model"]))
     whole, part = open_part(job["dataset"], team)
     if isinstance(classifier.model_, GCN):
         raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
@@ -135,7 +135,15 @@ def _begin(out: Path, team: Team) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-def _write(out: Path, classifier: Estimator, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+def _of_classes(path: str) -> Classifier:
+    """The classifier of a model file, if it is of one class a node."""
+    classifier = load_estimator(path)
+    if not isinstance(classifier, Classifier) or classifier.config_.target != "classification":
+        raise InputError(f"{path}: is for {classifier.config_.target}, a folder of shards is for classes alone")
+    return classifier
+
+
+def _write(out: Path, classifier: Classifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
     """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
 
     def blocks() -> Iterator[Predictions]:

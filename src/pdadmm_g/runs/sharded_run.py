@@ -22,9 +22,10 @@ from ..engine.plan import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import Estimator
+from ..estimator import Estimator, parameters
 from ..files import temporary_folder
 from ..hardware import usable_cores
+from ..kinds import Classifier
 from ..tasks import run_tasks, task
 from ..training import checkpoint
 from ..training.callback import OnEpoch, Say, told
@@ -110,6 +111,8 @@ def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointi
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
     if config.tensorboard:
         require_tensorboard()
+    if config.asked_target in ("multilabel", "regression"):
+        raise InputError(f"{config.dataset}: a folder of shards is for classes, not for {config.asked_target}")
     if config.init is not None:
         raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
     data = ShardFolder(config.dataset)
@@ -201,9 +204,9 @@ def _fit(
 
 def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> Estimator:
     """The estimator that the processes have left in a file, with what they tell of it."""
-    classifier = Estimator.load(model)
-    vars(classifier).update(result["config"])
-    classifier.config_ = classifier._config()
+    classifier = Classifier.load(model)
+    classifier.config_ = ModelConfig.from_settings(result["config"]).resolved()
+    vars(classifier).update(parameters(classifier.config_))
     training = TrainingResult(
         classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
     )
@@ -217,10 +220,9 @@ def model_config(config: RunConfig) -> ModelConfig:
 
 def classifier_of(found: ShardedResult, config: RunConfig) -> Estimator:
     """The estimator that such a run amounts to."""
-    settings = {name: getattr(found.config, name) for name in config.model_settings()}
-    classifier = Estimator(**settings, random_state=config.seed)
+    classifier = Classifier(**parameters(found.config), random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
-    classifier.classes_, classifier.augmentation_ = found.classes, found.augmentation
+    classifier.outputs_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status
     whole = ShardFolder(config.dataset).whole
     classifier._set_features(whole.features, whole.feature_names)

@@ -14,10 +14,12 @@ from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset, require_edge_table
 from ..data.graph import Graph
 from ..data.splits import with_masks
+from ..data.targets import target_of
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
 from ..estimator import Estimator, warm_start
+from ..kinds import estimator_for
 from ..status import Status
 from ..tasks import run_tasks, task
 from ..training import checkpoint
@@ -90,7 +92,7 @@ def train_run(
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
-        classifier = Estimator(**config.model_settings(), random_state=config.seed)
+        classifier = estimator_for(config, config.seed)
         try:
             classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
@@ -129,7 +131,7 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
         say(f"{folder.path}: {SETTLED}")
         return summary
     with task("reading"):
-        data = load_dataset(config.dataset, config.data_root, edges=config.edges)
+        data = _load(config)
     folder.check_data(config, summary, digest(data))
     say(f"{folder.path}: {TRAINED}, which is scored now")
     summary |= {"dataset": config.dataset} | _scores(folder.classifier(), data, config, folder, say)
@@ -145,8 +147,10 @@ def lost_worker(error: Exception) -> dict[str, Any]:
 def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Graph, Checkpointing]:
     """The data of a run that may be written to this folder, and what it goes on from."""
     saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-    data = load_dataset(config.dataset, config.data_root, edges=config.edges)
-    trained, *_ = split_rows(data, config, seed=config.seed, culprit=config.dataset)
+    data = _load(config)
+    if config.labels is not None and data.y is None:
+        raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
+    trained, *_ = split_rows(data, config.settled(target_of(data)), seed=config.seed, culprit=config.dataset)
     check_training(trained, culprit=config.dataset)
     if config.needs_graph or config.sees_copies:
         require_edge_table(data, config.dataset)
@@ -157,6 +161,11 @@ def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Grap
     if config.tensorboard:
         require_tensorboard()
     return data, checkpointing
+
+
+def _load(config: RunConfig) -> Graph:
+    target = config.asked_target
+    return load_dataset(config.dataset, config.data_root, edges=config.edges, target=target, labels=config.labels)
 
 
 def join_run(config: RunConfig, team: Team) -> bool:

@@ -13,6 +13,8 @@ What happens behind it:
 ``mesh_choice``     how many workers and shards, where that is left open
 ``growth``          the weights that a stage starts from
 ``warm_start``      a network that training starts from
+``judging``         how good the outputs of a network are for rows with targets
+``standardization`` numbers to learn in units of their own, and the network back in those of the data
 ``penalties``       rho over time
 ``progress``        what is shown of a run that goes on
 ``records``         the record of an epoch, a line of metrics.jsonl

@@ -122,7 +122,7 @@ def _as_written_now(value: Any) -> Any:
     value = {"shards": 1, "reasons": []} | value
     chosen, settings = value.get("chosen"), value.get("settings")
     if isinstance(chosen, dict):
-        chosen = value["chosen"] = {"directed": "symmetric"} | chosen
+        chosen = value["chosen"] = {"directed": "symmetric", "target": "classification"} | chosen
     if "round" in value:
         return value
     if not isinstance(chosen, dict) or not isinstance(settings, dict) or "unlabelled" in chosen:

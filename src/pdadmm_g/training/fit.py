@@ -29,8 +29,26 @@ def fit(
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network to start from, for methods that take neither the whole graph nor copies.
+    ``start`` is the network to start from, for methods that take neither the whole graph nor copies. Where numbers are
+    learned, it and the result are in the units of the data.
     """
+    units = problem.units
+    start = units.taken_out(start) if units is not None and start is not None else start
+    result = _fit(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, start=start)
+    if units is not None:
+        result.model = units.taken_in(result.model)
+    return result
+
+
+def _fit(
+    problem: Problem,
+    *,
+    seed: int,
+    on_epoch: OnEpoch | None,
+    checkpointing: Checkpointing | None,
+    team: Team | None,
+    start: GAMLP | None,
+) -> TrainingResult:
     assert start is None or (not problem.config.needs_graph and not problem.config.sees_copies)
     check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)

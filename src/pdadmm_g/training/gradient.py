@@ -15,11 +15,11 @@ from ..admm.targets import Targets
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
 from ..engine.plan import Plan
-from ..metrics import score
 from ..model import GAMLP
 from ..status import Status
 from .callback import OnEpoch
 from .growth import widths
+from .judging import accuracy, needs_score, validation_score
 from .records import Record, gradient_record, judged
 from .train import TrainingResult
 
@@ -49,7 +49,7 @@ def train_by_gradient(
     al., 2020), all with Adam. The loss is the mean over the nodes, plus half the weight decay, also per node, times the
     squared weights.
     """
-    config = config.resolved()
+    config = config.settled()
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
     shape = widths(training.X.shape[1], config.hidden, num_classes, stages[0])
@@ -208,8 +208,7 @@ def _evaluate(learner: Learner, training: Examples, validation: Examples | None,
         if examples is not None:
             logits, y = predict(examples.X), examples.targets
             result[f"{name}_loss"] = float(mean_risk(config.risk, logits, y))
-            result[f"{name}_accuracy"] = y.accuracy(logits)
-            if name == "val" and config.scoring != "accuracy":
-                P = torch.softmax(logits.double(), dim=1)
-                result["val_score"] = score(config.scoring, y.labels.cpu(), P.cpu())
+            result[f"{name}_accuracy"] = accuracy(logits, y, config.target)
+            if name == "val" and needs_score(config):
+                result["val_score"] = validation_score(logits, y.t, config)
     return result

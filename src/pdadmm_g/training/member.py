@@ -39,7 +39,7 @@ class Outline(NamedTuple):
     first: int
     #: An empty tensor of the type and on the device that everything is computed with.
     like: Tensor
-    #: Are the targets of the training rows probabilities?
+    #: Are the targets of the training rows probabilities, or numbers, and not classes?
     soft: bool
     #: The training rows, with their weights.
     rows: Rows
@@ -84,7 +84,9 @@ class Member:
         training = None if t is None else Targets(t, weights)
         if not sizes.validation_nodes:
             return training, None
-        t = self._pass_on(None if self.validation is None else self.validation.y, (part.validation_nodes,), plan.last)
+        columns = self.config.target != "classification"
+        shape = (part.validation_nodes, sizes.classes) if columns else (part.validation_nodes,)
+        t = self._pass_on(None if self.validation is None else self.validation.y, shape, plan.last)
         return training, None if t is None else Targets(t)
 
     def share_scored_targets(self, plan: Plan) -> Targets | None:
@@ -120,7 +122,7 @@ def share_outline(
     if training is not None:
         nodes, features = training.X.shape
         double, soft = training.X.dtype == torch.float64, training.y.is_floating_point()
-        assert validation is None or (validation.weights is None and not validation.y.is_floating_point())
+        assert validation is None or validation.weights is None
         validation_nodes, weighted = len(validation.y) if validation else 0, training.weights is not None
         seen = -1 if scored is None else len(scored.y)
         numbers = torch.tensor([nodes, validation_nodes, features, num_classes, double, soft, weighted, seen])

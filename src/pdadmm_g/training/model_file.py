@@ -42,7 +42,7 @@ class TrainedModel(NamedTuple):
     config: ModelConfig
     #: Fitted; None for a network that takes a matrix as it is.
     augmentation: GraphAugment | None
-    #: The labels, in the order of the network's outputs.
+    #: The labels, in the order of the network's outputs; or what the columns of the targets are called.
     classes: NDArray[Any]
     #: Columns before augmentation.
     features: int
@@ -76,15 +76,15 @@ def load_model(path: str | Path) -> TrainedModel:
 
 def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> TrainedModel:
     """What is described, if its parts fit each other."""
-    # Files from before edges had directions do not say that they had none.
-    config = ModelConfig.from_settings({"directed": "symmetric"} | about.settings)
+    # Files from before edges had directions do not say that they had none, nor older ones that they are of classes.
+    config = ModelConfig.from_settings({"directed": "symmetric", "target": "classification"} | about.settings)
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         raise ValueError("its weights are not in single precision")
     classes = np.asarray(about.classes)
     if classes.ndim != 1 or len(set(about.classes)) != len(classes):
         raise ValueError("its classes are not a list of different labels")
     resolved = config.resolved()
-    if "auto" in (resolved.augment, resolved.normalize):
+    if "auto" in (resolved.augment, resolved.normalize, resolved.target):
         raise ValueError("it does not say which augmentation it was trained with")
     if isinstance(model, GCN) != resolved.needs_graph or (resolved.needs_graph and not about.graph):
         raise ValueError("its network is not that of its method")

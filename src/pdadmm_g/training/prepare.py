@@ -29,10 +29,12 @@ from ..data.edges import are_directed
 from ..data.examples import Examples
 from ..data.graph import Graph
 from ..data.splits import with_masks
+from ..data.targets import has_columns, target_of
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from ..tasks import task
 from .problem import Problem
+from .standardization import Units
 from .unlabelled_choice import Rows, choose_unlabelled, copies_of
 
 
@@ -52,16 +54,16 @@ def prepare_graph(
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is.
     """
+    config = config.settled(target_of(data))
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
     _check_edges(data, config)
     data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
-    names = data.get("label_names")
-    codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
-    labels = {mask: torch.searchsorted(codes, hard_labels(data)[parts[mask]]) for mask in masks}
-    own = _examples(torch.empty(0), y, weights, config)
+    units = Units.of(y, weights) if config.target == "regression" else None
+    labels = _targets_of(data, parts, classes, units)
+    own = _examples(torch.empty(0), y if units is None else units.standardized(y), weights, config)
     rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
     choice = choose_unlabelled(data, rows, config, seed=seed)
     given = choice.config
@@ -83,15 +85,22 @@ def prepare_graph(
             else:
                 rows_of_nodes = augment.features(data, nodes)
     X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
-    validation, scored = (
-        Examples(X[mask], labels[mask].to(config.device)) if mask in X else None for mask in MASKS[1:]
-    )
+    validation, scored = (_examples(X[mask], labels[mask], None, config) if mask in X else None for mask in MASKS[1:])
     training = Examples(X["train_mask"], own.y, own.weights)
     copies = None
     if config.sees_copies or config.unlabelled:
         source = source or augment.source(data)
         copies = copies_of(source.to(config.device), augment, config, rows.training)
-    return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons)
+    return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons, units)
+
+
+def _targets_of(data: Graph, parts: dict[str, Tensor], classes: NDArray[Any], units: Units | None) -> dict[str, Tensor]:
+    """What the nodes of each part are judged by: places among the classes, or their labels or standardized numbers."""
+    if has_columns(data):
+        return {mask: data.y[own] if units is None else units.standardized(data.y[own]) for mask, own in parts.items()}
+    names = data.get("label_names")
+    codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
+    return {mask: torch.searchsorted(codes, hard_labels(data)[own]) for mask, own in parts.items()}
 
 
 def _check_edges(data: Graph, config: ModelConfig) -> None:
@@ -166,6 +175,9 @@ def training_rows(
         data = _trained_on(data, nodes)
     require_labels(data, "train_mask", culprit=culprit)
     y = data.y[nodes]
+    if has_columns(data):
+        names = data.get("label_names")
+        return data, Weighed(None, y, _plain_weights(weights), np.arange(y.shape[1]) if names is None else names)
     if y.is_floating_point():
         classes = torch.arange(y.shape[1])
     else:
@@ -173,6 +185,11 @@ def training_rows(
     names = data.get("label_names")
     rows = weighed(y, classes.numpy() if names is None else names[classes.numpy()], config.class_weight, weights)
     return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows
+
+
+def _plain_weights(weights: Tensor | None) -> Tensor | None:
+    """In single precision, as all are that train; None if each row weighs one."""
+    return None if weights is None or bool((weights == 1).all()) else weights.float()
 
 
 def _trained_on(data: Graph, nodes: Tensor) -> Graph:
@@ -185,11 +202,18 @@ def _trained_on(data: Graph, nodes: Tensor) -> Graph:
 def prepare_rows(
     features: Tensor, labels: NDArray[Any] | Tensor, config: ModelConfig, sample_weight: Any = None
 ) -> Problem:
-    """The problem of a matrix, which is taken as it is, with a label a row, or in a tensor the probabilities of all."""
+    """The problem of a matrix, which is taken as it is, with a label a row, or in a tensor the probabilities of all.
+
+    Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
+    """
+    config = config.settled()
     if config.needs_graph or config.sees_copies:
         raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
     number = len(features)
     given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
+    if config.target != "classification":
+        assert isinstance(labels, Tensor)
+        return _of_columns(features, labels, config, given)
     if isinstance(labels, Tensor):
         classes, y = np.arange(labels.shape[1]), labels
     else:
@@ -199,8 +223,22 @@ def prepare_rows(
     if kept is not None:
         features = features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
-    config = dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=config.unlabelled and 0)
-    return Problem(examples, None, classes, config)
+    return Problem(examples, None, classes, _as_it_is(config))
+
+
+def _of_columns(features: Tensor, y: Tensor, config: ModelConfig, weights: Tensor | None) -> Problem:
+    """The problem of a matrix with a column for each label or number."""
+    kept = slice(None) if weights is None else weights > 0
+    features, y, weights = features[kept], y[kept], None if weights is None else _plain_weights(weights[kept])
+    units = Units.of(y, weights) if config.target == "regression" else None
+    y = y if units is None else units.standardized(y)
+    examples = _examples(features.to(config.device), y, weights, config)
+    return Problem(examples, None, np.arange(y.shape[1]), _as_it_is(config), units=units)
+
+
+def _as_it_is(config: ModelConfig) -> ModelConfig:
+    """The same for features that are taken as they are."""
+    return dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=config.unlabelled and 0)
 
 
 def _examples(X: Tensor, y: Tensor, weights: Tensor | None, config: ModelConfig) -> Examples:

@@ -16,6 +16,7 @@ from ..engine.team import Team
 from ..hardware import compute_threads
 from ..model import GAMLP, GCN
 from .mesh_choice import choose_mesh
+from .standardization import Units
 from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -25,11 +26,14 @@ if TYPE_CHECKING:  # a worker process starts faster without graphs
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be trained: rows with labels, on the device of the configuration that goes with them."""
+    """What is to be trained: rows with labels, on the device of the configuration that goes with them.
+
+    Where these are numbers, they are standardized.
+    """
 
     training: Examples
     validation: Examples | None
-    #: The labels, in the order of the network's outputs.
+    #: The labels, in the order of the network's outputs; or what the columns of the targets are called.
     classes: NDArray[Any]
     config: ModelConfig
     #: The fitted augmentation of a graph; None for rows of a matrix.
@@ -42,6 +46,8 @@ class Problem:
     copies: NodeCopies | None = None
     #: What was chosen by the data, a sentence each.
     reasons: tuple[str, ...] = ()
+    #: Those of numbers that are learned; None for classes and labels.
+    units: Units | None = None
 
     def decided(self, seed: int, team: Team | None = None) -> Problem:
         """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""

@@ -91,8 +91,9 @@ class Progress:
         elif round == 0:
             stage += ", labelled nodes alone"
         figures = f"objective {record['objective']:.4g}"
-        if record["val_accuracy"] is not None:
-            figures += f", validation {record['val_accuracy']:.3f}"
+        score = record.get("val_score", record["val_accuracy"])
+        if score is not None:
+            figures += f", validation {score:.3f}"
         if len(record["workers"]) > 1:
             times = [worker["compute_seconds"] for worker in record["workers"]]
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"

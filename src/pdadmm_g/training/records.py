@@ -133,7 +133,7 @@ def judged(record: Record) -> tuple[float, float] | None:
     The score is the accuracy, or ``val_score`` where the setting ``scoring`` is another; one that is not defined on
     the validation rows leaves it to the loss.
     """
-    if record["val_accuracy"] is None:
+    if record["val_loss"] is None:
         return None
     score = record.get("val_score", record["val_accuracy"])
     return -math.inf if score is None else score, -record["val_loss"]

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.checks import hard_labels
+from ..data.checks import hard_labels, labelled
 from ..data.graph import Graph
 from ..data.splits import weightless, with_masks
+from ..data.targets import has_columns
 from ..data.weights import row_weights
 from .fit import fit
 from .prepare import prepare_graph
 from .problem import Problem
-from .records import Record
+from .records import Record, judged
 from .train import TrainingResult
 
 
@@ -53,7 +54,7 @@ def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) 
     before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
     after, _ = with_masks(data, given, seed=seed)
     data = copy.copy(before)
-    data.train_mask = (before.train_mask | after.val_mask) & (hard_labels(data) >= 0)
+    data.train_mask = (before.train_mask | after.val_mask) & labelled(data)
     data.val_mask = torch.zeros_like(data.train_mask)
     weights = None
     if sample_weight is not None:
@@ -64,7 +65,9 @@ def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) 
         else:
             weights = torch.ones(data.num_nodes, dtype=torch.float64)
             weights[training] = row_weights(sample_weight, training, data.num_nodes)
-    counted = data.train_mask & ~torch.isin(hard_labels(data), weightless(data, given))
+    counted = data.train_mask
+    if not has_columns(data):
+        counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
     return data, int(counted.sum()), weights
 
 
@@ -87,9 +90,6 @@ def _stages(result: TrainingResult) -> list[int]:
 
 def _best(records: list[Record]) -> tuple[Record, int]:
     """The epoch of a stage with the best validation, as it was kept, and how many epochs there were up to it."""
-    scored = [(place, record) for place, record in enumerate(records, start=1) if record["val_accuracy"] is not None]
-    place, record = max(
-        scored or [(len(records), records[-1])],
-        key=lambda each: (each[1]["val_accuracy"] or 0.0, -(each[1]["val_loss"] or 0.0), -each[0]),
-    )
-    return record, place
+    scored = [(own, -place) for place, record in enumerate(records, start=1) if (own := judged(record)) is not None]
+    place = -max(scored)[1] if scored else len(records)
+    return records[place - 1], place

@@ -66,7 +66,7 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     further depth is worth: with labelled nodes alone all are gone through, else none.
     """
     assert config.patience != "auto"
-    scored = [record for record in history if record["val_accuracy"] is not None]
+    scored = [record for record in history if record["val_loss"] is not None]
     if config.growth == "gain" and step.stage > 1:
         tried = [record["stage"] for record in scored]
         if (not scored and config.unlabelled) or (tried and tried[-1] > 1 and margin(tried[-1], history, config)):
@@ -103,8 +103,8 @@ class Rounds:
         if step.round == 0:
             return self._alone(step)
         drawn = self.rows.draw(step.round)
-        number = 0 if drawn.asked is None else len(drawn.asked)
-        number = int(self.base.team.chain.broadcast(torch.tensor([number]), 0))
+        asked = () if drawn.asked is None else drawn.asked
+        number = int(self.base.team.chain.broadcast(torch.tensor([len(asked)]), 0))
         mean, agreement = self._mean(self._logits(plan, weights, drawn.asked, number), plan)
         taught = self.rows.taught(drawn, mean)
         return self._taught(step, taught, agreement, taught.changed)

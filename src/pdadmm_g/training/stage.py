@@ -27,11 +27,11 @@ from ..engine.plan import Plan
 from ..engine.replicas import check_replicas
 from ..engine.team import Stop, Traffic
 from ..engine.worker import Algorithm, Ends, Worker
-from ..metrics import score
 from ..status import Status
 from .callback import OnEpoch
 from .checkpoint import CHOSEN, Checkpoint, StageState
 from .growth import widths
+from .judging import accuracy, needs_score, validation_score
 from .layer_tensors import layer_tensors, restore
 from .member import Member
 from .penalties import PENALTY_SCHEDULES
@@ -334,7 +334,8 @@ class Stage:
                     assert y is not None
                     number = y.rows().number
                     loss = float(self.algorithm.risk(logits, y))
-                    sums[place] = sums.new_tensor([loss, y.accuracy(logits) * number, number])
+                    share = accuracy(logits, y, self.config.target)
+                    sums[place] = sums.new_tensor([loss, math.nan if share is None else share * number, number])
             else:
                 for x in outputs:
                     self.chain.send(x, self.chain.rank + 1)
@@ -342,22 +343,26 @@ class Stage:
         numbers = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
         known = len(SCORES) if self.sizes.validation_nodes else 2
         record: Record = {
-            name: value if place < known else None
+            name: value if place < known and not self._is_undefined(name) else None
             for place, (name, value) in enumerate(zip(SCORES, numbers, strict=True))
         }
-        if self.config.scoring != "accuracy" and self.sizes.validation_nodes:
+        if needs_score(self.config) and self.sizes.validation_nodes:
             record["val_score"] = self._score(outputs[1] if self.is_last else None)
         return record
+
+    def _is_undefined(self, name: str) -> bool:
+        """Numbers are not right or wrong."""
+        return self.config.target == "regression" and name.endswith("_accuracy")
 
     def _score(self, logits: Tensor | None) -> float | None:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
         if logits is not None:
             assert self.validation_targets is not None
-            line, y = self.team.rows, self.validation_targets.labels
+            line, y = self.team.rows, self.validation_targets.t
             counts = line.concat(torch.tensor([[len(y)]]), [1] * line.size).view(-1).tolist()
             logits, y = line.concat(logits, counts), line.concat(y, counts)
-            value = score(self.config.scoring, y.cpu(), torch.softmax(logits.double(), dim=1).cpu())
+            value = validation_score(logits, y, self.config)
             found[0] = math.nan if value is None else value
             found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
@@ -370,7 +375,7 @@ class Stage:
         self._select(epoch, record)
         if converged(record, self.config.tolerance):
             return Status.CONVERGED
-        patience, evaluated = self._patience, record["val_accuracy"] is not None
+        patience, evaluated = self._patience, record["val_loss"] is not None
         if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
             return Status.EARLY_STOPPED
         return None

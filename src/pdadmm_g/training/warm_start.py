@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import Config, ModelConfig
+from ..config import Config, ModelConfig, TargetKind
 from ..errors import InputError
 from ..model import GAMLP, GCN
 from .checkpoint import CHOSEN
@@ -56,15 +56,23 @@ class WarmStart:
         config = self.staged(config)
         if self.config is None:
             return config
+        if config.asked_target != "auto":
+            self.check_target(config.asked_target)
         fields = config.__dataclass_fields__
         useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
-        taken = {name: getattr(self.config, name) for name in useful if getattr(config, name) in (None, "auto")}
+        open_to_init = [name for name in useful if name != "target" and getattr(config, name) in (None, "auto")]
+        taken = {name: getattr(self.config, name) for name in open_to_init}
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(self.config, name)
             if given != known:
                 raise InputError(f"init was trained with {name} = {known}, not {given}: leave it out, or set it so")
         return config
+
+    def check_target(self, target: TargetKind) -> None:
+        """Raise if the network learned another kind of target."""
+        if self.config is not None and self.config.target != target:
+            raise InputError(f"init was trained for {self.config.target}, the data are for {target}")
 
     def fitted_to(self, features: int) -> GraphAugment | None:
         """The augmentation of the network, if one is known, for a graph with so many features."""
@@ -75,6 +83,7 @@ class WarmStart:
     def check(self, problem: Problem) -> None:
         """Raise unless the network fits the problem."""
         config, widths = problem.config, self.model.widths
+        self.check_target(config.target)
         if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
             kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
             raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")

@@ -9,11 +9,17 @@ const METRICS = {
   average_precision: "average precision",
   log_loss: "log loss",
   calibration_error: "calibration error",
+  r2: "R\u00b2",
+  mean_absolute_error: "mean absolute error",
+  root_mean_squared_error: "root mean squared error",
 };
+/** Errors are in the units of the data, all others shares. */
+const figureText = (name, value) =>
+  value != null && ["mean_absolute_error", "root_mean_squared_error"].includes(name) ? short(value, 4) : share(value);
 const PARTS = { train: "training", val: "validation", test: "test" };
 
 function facts() {
-  const cards = [metricsCard(), ...dataCards()].filter(Boolean);
+  const cards = [metricsCard(), ...runs.map(outputsCard), ...dataCards()].filter(Boolean);
   byId("facts").append(...cards);
   byId("facts").hidden = !cards.length;
   byId("facts").classList.toggle("several", several);
@@ -23,34 +29,58 @@ function facts() {
 function metricsCard() {
   const judged = runs.filter((run) => Object.keys(run.metrics).length);
   if (!judged.length) return null;
-  const cell = (value) => h("td", { class: "number" }, share(value));
+  const cell = (value, name) => h("td", { class: "number" }, figureText(name, value));
+  const names = Object.keys(METRICS).filter((name) =>
+    judged.some((run) => Object.values(run.metrics).some((figures) => name in figures)),
+  );
   let heads, rows;
   if (several) {
-    heads = Object.values(METRICS);
+    heads = names.map((name) => METRICS[name]);
     rows = judged.map((run) => {
       const found = run.metrics.test || run.metrics.val || run.metrics.train;
-      return [[swatch(run.colour), ` ${run.name}`], Object.keys(METRICS).map((name) => cell(found[name]))];
+      return [[swatch(run.colour), ` ${run.name}`], names.map((name) => cell(found[name], name))];
     });
   } else {
     const parts = Object.keys(PARTS).filter((part) => judged[0].metrics[part]);
     heads = parts.map((part) => PARTS[part]);
-    rows = Object.entries(METRICS).map(([name, title]) => [
-      [title],
-      parts.map((part) => cell(judged[0].metrics[part][name])),
-    ]);
+    rows = names.map((name) => [[METRICS[name]], parts.map((part) => cell(judged[0].metrics[part][name], name))]);
   }
   const head = [h("th", { scope: "col" }, several ? "run" : ""), ...heads.map(numberHead)];
   const body = rows.map(([title, cells]) => h("tr", {}, h("th", { scope: "row" }, ...title), ...cells));
   const table = h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...body));
-  const note = several
-    ? "On the test nodes, or on those that validate where there are none. Of log loss and calibration error, less is better."
-    : "Of log loss and calibration error, less is better.";
+  const less = "Of log loss and errors, less is better.";
+  const note = several ? `On the test nodes, or on those that validate where there are none. ${less}` : less;
   return h(
     "div",
     { class: "card", id: "metrics" },
     h("h2", {}, "Metrics"),
     h("p", { class: "note" }, note),
     scrolling("Table of metrics", table),
+  );
+}
+
+/** Where nodes have several labels or numbers: a row for each. */
+function outputsCard(run) {
+  if (!run.outputs) return null;
+  const { nodes, names, figures } = run.outputs;
+  const keys = Object.keys(figures[0]);
+  const title = (key) => METRICS[key] || (key === "f1" ? "F1" : key);
+  const head = [h("th", { scope: "col" }, ""), ...keys.map((key) => numberHead(title(key)))];
+  const body = names.map((name, place) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      ...keys.map((key) => h("td", { class: "number" }, figureText(key, figures[place][key]))),
+    ),
+  );
+  const table = h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...body));
+  return h(
+    "div",
+    { class: "card outputs" },
+    h("h2", {}, several ? `Each by itself: ${run.name}` : "Each by itself"),
+    h("p", { class: "note" }, `On the ${PARTS[nodes] || nodes} nodes.`),
+    scrolling("Table of labels or numbers", table),
   );
 }
 
@@ -67,6 +97,7 @@ function dataCards() {
       ["edges", whole(known.edges)],
       ["features", whole(known.features)],
       ["classes", whole(known.classes)],
+      ["labels or numbers", whole(known.outputs)],
       ["training", whole(known.train)],
       ["validation", whole(known.val)],
       ["test", whole(known.test)],

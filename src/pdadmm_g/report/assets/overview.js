@@ -1,7 +1,11 @@
 // How the runs ended, at the top: tiles for one run, a table for several.
 
+/** What people look at first: the accuracy, or what takes its place where nodes have several labels or numbers. */
+const FIRST = { accuracy: "accuracy", f1_micro: "F1, micro", r2: "R\u00b2" };
+const named = new Set(runs.map((run) => run.facts.figure));
+
 const COLUMNS = [
-  ["test accuracy", (facts) => share(facts.test_accuracy)],
+  [named.size > 1 ? "test" : `test ${FIRST[runs[0].facts.figure]}`, (facts) => share(facts.test_accuracy)],
   ["validation", (facts) => share(facts.val_accuracy)],
   ["training", (facts) => share(facts.train_accuracy)],
   ["layers", (facts) => whole(facts.layers)],

@@ -97,7 +97,8 @@ def check_data(data: Data) -> None:
             sound &= torch.allclose(total, torch.ones_like(total)) and not bool((data.y < 0).any())
     for mask in ("train_mask", "val_mask", "test_mask"):
         if mask in data:
-            sound &= data[mask].dtype == torch.bool and data[mask].shape == (nodes,)
+            # A column for each of several splits, of which training takes one.
+            sound &= data[mask].dtype == torch.bool and len(data[mask]) == nodes and data[mask].ndim <= 2
     if not sound:
         raise Violation(f"accepted an unsound graph: {data}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...config import RunConfig
-from ...estimator import Estimator
+from ...kinds import Classifier
 from ...runs.train_run import train_run
 from .commands import command
 from .limits import Violation
@@ -48,7 +48,7 @@ def run_folder(rng: random.Random, folder: Path) -> None:
 
 def use_model(path: Path) -> None:
     """Load a model file; if it loads, it predicts."""
-    clf = Estimator.load(path)
+    clf = Classifier.load(path)
     probabilities = clf.predict_proba(valid_graph())
     if probabilities.shape != (12, len(clf.classes_)) or not np.isfinite(probabilities).all():
         raise Violation("a loaded model predicts nonsense")

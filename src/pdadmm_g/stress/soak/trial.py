@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from ...errors import InputError
-from ...estimator import Estimator
+from ...kinds import load_estimator
 from ...runs.folder import RunFolder
 from ...status import Status
 from ...training import checkpoint
@@ -193,7 +193,7 @@ class Trial:
         if expected == 130 and self.run.finished:
             fitting = self.run.status == Status.INTERRUPTED.name or self.run.unscored  # interrupted while it is scored
             _require(fitting, f"interrupted run ended as {self.run.status}")
-            Estimator.load(self.run.path / MODEL)
+            load_estimator(self.run.path / MODEL)
 
     def _check_checkpoint(self, before: int) -> None:
         """The checkpoint of epoch ``before``, or a newer one, is there and whole; unless the run is over."""

@@ -1,0 +1,109 @@
+"""Several labels a node, and numbers, on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.columns import ring
+from helpers.commands import SMALL, assert_refused, save
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, load_dataset
+
+NAMES = ("red", "round", "new")
+
+
+def write_tables(kind: str) -> None:
+    """nodes.csv with a column for each label or number, a third of the nodes without, a third test; and edges.csv."""
+    data = ring(kind)
+    with Path("nodes.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*(f"f{place}" for place in range(8)), *NAMES, "split"])
+        for node in range(120):
+            known = not bool(data.val_mask[node])
+            own = data.y[node].tolist() if known else ["", "", ""]
+            table.writerow([*data.x[node].tolist(), *own, "test" if data.test_mask[node] else ""])
+    np.savetxt("edges.csv", data.edge_index.T.numpy(), fmt="%d", delimiter=",", header="source,target", comments="")
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
+    write_tables(kind)
+    target = ["--target", kind] if kind == "regression" else []
+    given = ["--nodes", "nodes.csv", "--edges", "edges.csv", "--labels", ",".join(NAMES), *target]
+    settings = ["--layers", "3", "--hidden", "16", "--epochs", "40", "--weight-decay", "0.03", *SMALL[8:12]]
+    code, out, err = run("train", *given, *settings, "--checkpoint-every", "10", "--out", "out")
+    assert code == 0, err
+    figure = {"multilabel": "f1_micro", "regression": "r2"}[kind]
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["target"] == kind
+    assert summary["metrics"]["test"][figure] > 0.6
+    assert f"{figure.replace('_', ' ')}: train 0." in out
+    assert f"test {summary['metrics']['test'][figure]:.3f}" in out
+    assert summary["outputs"]["names"] == list(NAMES)
+    assert (summary["test_accuracy"] is None) == (kind == "regression")
+
+    found = json.loads(run("evaluate", "out", "--json")[1])
+    assert found["metrics"] == summary["metrics"]
+    assert f"{figure.replace('_', ' ')}: " in run("evaluate", "out")[1]
+
+    more = ["--probabilities"] if kind == "multilabel" else []
+    assert run("predict", "out", "--out", "found.csv", *more)[0] == 0
+    with Path("found.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["node", *NAMES, *(f"probability_{name}" for name in NAMES if more)]
+    model = (GAMLPRegressor if kind == "regression" else GAMLPClassifier).load("out")
+    data = load_dataset("nodes.csv", edges="edges.csv", labels=NAMES, target=kind)
+    np.testing.assert_allclose([[float(row[name]) for name in NAMES] for row in rows], model.predict(data), rtol=1e-4)
+
+    assert run("report", "out")[0] == 0
+    page = Path("out/report.html").read_text()
+    assert '"outputs":{"nodes":"test","names":["red","round","new"]' in page
+    assert f'"figure":"{figure}"' in page
+    assert run("export", "out", "--format", "torch-export", "--out", "model.pt2")[0] == 0
+
+
+def test_an_interrupted_run_goes_on_to_the_same_model(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pdadmm_g.engine.worker import Worker
+
+    given = ["--dataset", save(Path("graph.npz"), ring("regression")), "--target", "regression", *SMALL]
+    assert run("train", *given, "--out", "whole", "--quiet")[0] == 0
+    epoch, done = Worker.epoch, []
+
+    def counted(worker: Worker) -> object:
+        done.append(1)
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        return epoch(worker)
+
+    monkeypatch.setattr(Worker, "epoch", counted)
+    assert run("train", *given, "--checkpoint-every", "1", "--out", "parts", "--quiet")[0] == 130
+    monkeypatch.setattr(Worker, "epoch", epoch)
+    assert run("train", "--resume", "--out", "parts", "--quiet")[0] == 0
+    assert Path("whole/model.safetensors").read_bytes() == Path("parts/model.safetensors").read_bytes()
+
+
+def test_refused(run) -> None:
+    save(Path("labels.npz"), ring("multilabel"))
+    save(Path("numbers.npz"), ring("regression"))
+    for arguments, message in (
+        (("numbers.npz",), "must sum to one"),
+        (("numbers.npz", "--target", "regression", "--class-weight", "balanced"), "class_weight is for classes"),
+        (("labels.npz", "--unlabelled", "100"), "unlabelled must be 0"),
+        (("labels.npz", "--scoring", "r2"), "scoring must be one of f1_micro"),
+        (("labels.npz", "--labels", "red"), "labels names columns of a table of nodes"),
+        (("labels.npz", "--target", "classification"), "labels 'y' have shape (120, 3), expected (120,)"),
+    ):
+        assert_refused(*run("train", "--dataset", *arguments, *SMALL, "--out", "out"), message)
+    assert not Path("out").exists()
+    write_tables("regression")
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    Path("clean.csv").write_text("size,age\n1,2\n3,4\n5,5\n")
+    clean = ("--nodes", "clean.csv", "--augment", "none")
+    assert_refused(*run("train", *clean, "--labels", "blue"), "there is no column 'blue', which --labels names")
+    assert_refused(*run("train", *tables, "--labels", "red,red"), "labels names a column twice")
+    assert_refused(*run("train", *tables, "--labels", ",".join(NAMES)), "labels must be 0 or 1 in each column")
+    assert_refused(*run("shard", "labels.npz", "--out", "folder", "--shards", "2"), "not for a folder of shards")

@@ -1,0 +1,372 @@
+"""Several labels a node, and numbers, through the estimators."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import accuracy_score, f1_score, make_scorer, mean_absolute_error, r2_score
+from sklearn.model_selection import cross_val_score
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from helpers.columns import ring
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, Status, as_graph
+from pdadmm_g.data.checks import check_graph
+from pdadmm_g.data.graph import Graph
+
+SMALL = {"layers": 3, "hidden": 16, "epochs": 60, "augment": "average", "hops": 4, "normalize": "unit",
+         "weight_decay": 0.03, "random_state": 0}  # fmt: skip
+KINDS = {"multilabel": GAMLPClassifier, "regression": GAMLPRegressor}
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+def small(kind: str, **settings) -> GAMLPClassifier | GAMLPRegressor:
+    return KINDS[kind](**SMALL | settings)
+
+
+def arrays(data: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, targets that are NaN where a node is for the test, and edges."""
+    y = data.y.double().numpy().copy()
+    y[data.test_mask.numpy()] = np.nan
+    return data.x.numpy(), y, data.edge_index.numpy()
+
+
+@both
+def test_a_graph_is_learned(kind: str) -> None:
+    data = ring(kind)
+    model = small(kind).fit(data)
+    own, true = model.predict(data, data.test_mask), data.y[data.test_mask].numpy()
+    if kind == "multilabel":
+        assert own.dtype == np.int64
+        assert set(np.unique(own)) == {0, 1}
+        assert f1_score(true, own, average="micro") > 0.85
+        assert model.score(data) == accuracy_score(true, own)
+        P = model.predict_proba(data)
+        assert ((P > 0.5) == model.predict(data)).all()
+        assert not np.allclose(P.sum(1), 1)
+        assert model.classes_.tolist() == [0, 1, 2]
+    else:
+        assert model.score(data) == pytest.approx(r2_score(true, own))
+        assert model.score(data) > 0.85
+        assert min(r2_score(true, own, multioutput="raw_values")) > 0.8
+    assert model.config_.target == kind
+    assert model.n_iter_ == len(model.history_)
+    assert model.history_[-1]["val_score"] is not None
+    assert model.config_.unlabelled == 0
+
+
+@both
+def test_everything_left_to_the_data(kind: str) -> None:
+    data = ring(kind)
+    model = KINDS[kind](random_state=0, hidden=16, epochs=40, layers=5).fit(data)
+    assert any(choice.startswith("features: ") for choice in model.choices_)
+    assert any(choice.startswith("weight decay ") for choice in model.choices_)
+    assert model.config_.risk == {"multilabel": "logistic", "regression": "squared-error"}[kind]
+    assert model.config_.scoring == {"multilabel": "f1_micro", "regression": "r2"}[kind]
+    own = [record["val_score"] for record in model.history_ if record["stage"] == 1]
+    assert f"2 layers, epoch {own.index(max(own)) + 1} of " in model.choices_[-1] or "5 layers" in model.choices_[-1]
+    assert model.score(data) > 0.5
+
+
+@both
+def test_every_way_in_gives_the_same_model(kind: str) -> None:
+    data = ring(kind)
+    X, y, edges = arrays(data)
+    names = ["a", "b", "c"]
+    nodes, ends = pd.DataFrame(X), pd.DataFrame(edges.T, columns=["source", "target"])
+    expected = small(kind).fit(X, y, edges).predict(X, edge_index=edges)
+    ways = {
+        "torch": (torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(edges)),
+        "table of targets": (X, pd.DataFrame(y, columns=names), edges),
+        "tables": (nodes, pd.DataFrame(y, columns=names), ends),
+        "lists": (X, y.tolist(), edges),
+    }
+    if kind == "multilabel":
+        whole = np.where(np.isnan(y), -1, y).astype(int)
+        ways["whole numbers"] = (X, whole, edges)
+        ways["sparse"] = (X, scipy.sparse.csr_array(np.nan_to_num(y, nan=np.nan)), edges)
+    for name, (features, targets, pairs) in ways.items():
+        model = small(kind).fit(features, targets, pairs)
+        np.testing.assert_array_equal(model.predict(X, edge_index=edges), expected, err_msg=name)
+        if "table" in name:
+            assert model.outputs_.tolist() == names
+
+
+@both
+def test_a_validation_part_is_set_aside(kind: str) -> None:
+    X, y, edges = arrays(ring(kind))
+    model = small(kind).fit(X, y, edges)
+    reason = next(choice for choice in model.choices_ if "val_mask" in choice)
+    assert "16 of the 80 nodes with a label for training" in reason
+    assert ("some of each label" in reason) == (kind == "multilabel")
+
+
+@both
+@pytest.mark.timeout(170)
+def test_workers_compute_the_same_bits(kind: str) -> None:
+    data = ring(kind)
+    alone = small(kind, epochs=6, stages=(2, 3)).fit(data)
+    shared = small(kind, epochs=6, stages=(2, 3), workers=2).fit(data)
+    for one, other in zip(alone.model_.parameters(), shared.model_.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert [r["val_score"] for r in alone.history_] == [r["val_score"] for r in shared.history_]
+    parts = small(kind, epochs=6, stages=(2, 3), workers=1, shards=2).fit(data)
+    np.testing.assert_allclose(parts._logits(data), alone._logits(data), rtol=2e-3, atol=2e-3)
+    assert parts.history_[-1]["val_score"] == pytest.approx(alone.history_[-1]["val_score"], abs=0.02)
+
+
+@both
+def test_quantized(kind: str) -> None:
+    data = ring(kind)
+    model = small(kind, quantize="pq", bits=8).fit(data)
+    assert model.history_[-1]["val_score"] > 0.7
+
+
+@both
+def test_sample_weights(kind: str) -> None:
+    data = ring(kind, masks=False)
+    once = {"epochs": 10, "patience": None, "tolerance": 0.0}
+    nodes = torch.arange(40)
+    twice = Graph(**data.to_dict())
+    X, y = data.x.numpy(), twice.y.numpy()
+    weights = np.where(np.arange(120) < 40, np.where(np.arange(120) < 10, 2.0, 1.0), 0.0)
+    weighed = small(kind, **once).fit(X, y, sample_weight=weights)
+    rows = np.concatenate([np.arange(10), nodes.numpy()])
+    repeated = small(kind, **once).fit(X[rows], y[rows])
+    scale = repeated._logits(X).abs().max()
+    np.testing.assert_allclose(weighed._logits(X) / scale, repeated._logits(X) / scale, atol=1e-4)
+
+
+@both
+@pytest.mark.parametrize("folder", [False, True])
+def test_saved_and_loaded(kind: str, folder: bool, tmp_path: Path) -> None:
+    data = ring(kind)
+    model = small(kind).fit(data)
+    path = tmp_path / ("run" if folder else "model.safetensors")
+    model.save(path, data if folder else None)
+    again = KINDS[kind].load(path)
+    np.testing.assert_array_equal(again.predict(data), model.predict(data))
+    assert again.config_ == model.config_
+    assert again.outputs_.tolist() == model.outputs_.tolist()
+    retrained = clone(again).set_params(random_state=0).fit(data)
+    np.testing.assert_array_equal(retrained.predict(data), model.predict(data))
+    other = next(other for name, other in KINDS.items() if name != kind)
+    with pytest.raises(InputError, match=f"is a model for {kind}: load it with {KINDS[kind].__name__}"):
+        other.load(path)
+
+
+@both
+def test_report(kind: str, tmp_path: Path) -> None:
+    data = ring(kind)
+    small(kind, epochs=5).fit(data).report(tmp_path / "page.html", data)
+    page = (tmp_path / "page.html").read_text()
+    assert {"multilabel": "f1_macro", "regression": "mean_absolute_error"}[kind] in page
+
+
+@both
+def test_training_again_on_all_labels(kind: str) -> None:
+    data = ring(kind)
+    model = small(kind, refit=True).fit(data)
+    assert "trained again on all 80 labels" in model.choices_[-1]
+    assert model.score(data) > 0.6
+
+
+@both
+def test_started_from_a_network(kind: str) -> None:
+    data = ring(kind)
+    first = small(kind, epochs=30, stages=(3,)).fit(data)
+    second = small(kind, epochs=1, stages=(3,), patience=None).fit(data, init=first)
+    # Both are near: the numbers of the first one were taken apart and put together again.
+    scale = first._logits(data).abs().max()
+    np.testing.assert_allclose(second._logits(data) / scale, first._logits(data) / scale, atol=0.2)
+    fresh = small(kind, epochs=1, stages=(3,), patience=None).fit(data)
+    assert float((fresh._logits(data) - first._logits(data)).abs().max() / scale) > 0.3
+    with pytest.raises(InputError, match="init was trained for classification, the data are for"):
+        small(kind).fit(data, init=small("multilabel").fit(communities(features=8)))
+
+
+@both
+@pytest.mark.parametrize("method", ["adam", "sgc", "gcn"])
+def test_other_methods(kind: str, method: str) -> None:
+    data = ring(kind)
+    settings = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": 0.0}
+    model = small(kind, method=method, epochs=150, learning_rate=0.02, **settings).fit(data)
+    assert max(record["val_score"] for record in model.history_) > 0.4
+
+
+@both
+def test_a_scorer_decides(kind: str) -> None:
+    seen = []
+
+    def scorer(estimator, X, y) -> float:
+        seen.append((is_regressor(estimator), y.shape, estimator.predict(X).shape))
+        return 0.0
+
+    small(kind, scoring=scorer, epochs=3).fit(ring(kind))
+    assert set(seen) == {(kind == "regression", (40, 3), (40, 3))}
+    own = make_scorer(mean_absolute_error, greater_is_better=False)
+    assert small(kind, scoring=own, epochs=3).fit(ring(kind)).history_[-1]["val_score"] < 0
+
+
+def test_numbers_may_be_of_any_size() -> None:
+    data = ring("regression", outputs=1)
+    plain = small("regression").fit(data)
+    scores = [plain.score(data)]
+    for factor, shift in ((1e-6, 0.0), (1e6, -3e8)):
+        other = Graph(**data.to_dict() | {"y": factor * data.y + shift})
+        model = small("regression").fit(other)
+        scores.append(model.score(other))
+        assert model.predict(data).shape == (120,)
+    assert scores == pytest.approx([scores[0]] * 3, abs=1e-3)
+    same = Graph(**data.to_dict() | {"y": torch.full((120,), 7.0)})
+    np.testing.assert_allclose(small("regression").fit(same).predict(data), 7, atol=1e-3)
+    close = Graph(**data.to_dict() | {"y": 1e9 + data.y})
+    with pytest.raises(InputError, match=r"the numbers of column 0 differ by .* too little for single precision"):
+        small("regression").fit(close)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_predictions_as_a_table(rows: int) -> None:
+    data = ring("regression", outputs=rows)
+    columns = small("regression", epochs=2).fit(data).predictions(data)
+    assert list(columns) == ["node", "value"] if rows == 1 else ["node", "value_0", "value_1", "value_2"]
+    labels = ring("multilabel")
+    names = pd.DataFrame(labels.y.numpy(), columns=["red", "round", "new"])
+    model = small("multilabel", epochs=2).fit(labels.x.numpy(), names, labels.edge_index)
+    columns = model.predictions(labels, probabilities=True)
+    own = ["red", "round", "new"]
+    assert list(columns) == ["node", *own, *(f"probability_{name}" for name in own)]
+    assert all(((columns[f"probability_{name}"] > 0.5) == columns[name]).all() for name in own)
+
+
+def test_one_hot_fractions_are_probabilities_unless_the_risk_says_otherwise() -> None:
+    data = communities(features=8)
+    data.y = torch.nn.functional.one_hot(data.y).double()
+    assert small("multilabel").fit(data).config_.target == "classification"
+    several = small("multilabel", risk="logistic").fit(data)
+    assert several.config_.target == "multilabel"
+    assert several.predict(data).shape == (150, 3)
+    data.y = data.y.long()
+    assert small("multilabel").fit(data).config_.target == "multilabel"
+
+
+@both
+def test_a_matrix_without_a_graph(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6))
+    waves = np.stack([X[:, 0] * X[:, 1], X[:, 2] + np.sin(X[:, 3])], axis=1)
+    y = (waves > 0).astype(int) if kind == "multilabel" else waves * [1, 50] + [0, 1000]
+    model = KINDS[kind](layers=3, hidden=48, epochs=200, random_state=0).fit(X[:200], y[:200])
+    peer = {"multilabel": MLPClassifier, "regression": MLPRegressor}[kind](random_state=0, max_iter=500)
+    scale = StandardScaler().fit(y[:200]) if kind == "regression" else None
+    peer.fit(X[:200], y[:200] if scale is None else scale.transform(y[:200]))
+    theirs = peer.score(X[200:], y[200:] if scale is None else scale.transform(y[200:]))
+    assert model.score(X[200:], y[200:]) > theirs - 0.15
+    assert model.predict(X).shape == (300, 2)
+    assert model.predict(X).dtype == (np.int64 if kind == "multilabel" else np.float32)
+
+
+@both
+def test_cross_validation_and_pipelines(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 4))
+    y = (X[:, :2] > 0).astype(int) if kind == "multilabel" else X[:, 0] + 0.1 * X[:, 1]
+    pipeline = make_pipeline(StandardScaler(), KINDS[kind](layers=2, hidden=16, epochs=60, random_state=0))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.6
+
+
+def test_scikit_learn_tells_them_apart() -> None:
+    assert is_regressor(GAMLPRegressor())
+    assert not is_classifier(GAMLPRegressor())
+    assert is_classifier(GAMLPClassifier())
+    assert not hasattr(GAMLPRegressor(), "classes_")
+    assert not hasattr(GAMLPClassifier(), "classes_")
+
+
+@parametrize_with_checks([GAMLPRegressor(layers=2, hidden=16, epochs=100)])
+def test_scikit_learn_contract(estimator, check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else the check with array_api_dispatch is skipped
+    if check.func.__name__ == "check_sample_weight_equivalence_on_dense_data":
+        # It wants seven digits of what was trained, in another order of rows, in single precision, which has seven.
+        close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-4)
+        monkeypatch.setattr("sklearn.utils.estimator_checks.assert_allclose_dense_sparse", close)
+    check(estimator)
+
+
+# ------------------------------------------------------------------------------------------------------- wrong inputs
+
+
+def changed(kind: str, **entries) -> Graph:
+    return Graph(**ring(kind).to_dict() | entries)
+
+
+def with_value(kind: str, value: float) -> Graph:
+    y = ring(kind).y.double()
+    y[5, 1] = value
+    return changed(kind, y=y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "settings", "message"),
+    [
+        ("multilabel", with_value("multilabel", 3.0), {"risk": "logistic"}, r"0 or 1 in each column, but y\[5, 1\]"),
+        ("multilabel", with_value("multilabel", np.nan), {"risk": "logistic"}, "row 5 of 'y' has NaN in some columns"),
+        ("regression", with_value("regression", np.inf), {}, r"finite and at most 1e\+15, but y\[5, 1\] = inf"),
+        ("regression", with_value("regression", np.nan), {}, "row 5 of 'y' has NaN in some columns"),
+        ("regression", changed("regression", y=torch.arange(120) - 1), {}, "-1 among whole numbers may stand for no"),
+        ("regression", changed("regression", y=torch.zeros(3)), {}, r"'y' have shape \(3, 1\), expected \(120, col"),
+        ("multilabel", ring("multilabel"), {"class_weight": "balanced"}, "class_weight is for classes"),
+        ("regression", ring("regression"), {"calibrate": True}, "calibrate is for classes"),
+        ("multilabel", ring("multilabel"), {"unlabelled": 50}, "unlabelled must be 0"),
+        ("regression", ring("regression"), {"unlabelled": 50}, "unlabelled must be 0"),
+        ("multilabel", ring("multilabel"), {"scoring": "r2"}, "scoring must be one of f1_micro, .* got r2"),
+        ("regression", ring("regression"), {"scoring": "accuracy"}, "scoring must be one of r2, .* got accuracy"),
+        ("regression", ring("regression"), {"risk": "cross-entropy"}, "risk must be one of squared-error with regr"),
+        ("multilabel", ring("multilabel"), {"risk": "cross-entropy"}, "risk must be one of logistic with multilabel"),
+        ("multilabel", ring("multilabel"), {"method": "grand", "weight_decay": None}, "method is for classes"),
+        ("multilabel", ring("regression"), {}, "probabilities of row 0 must sum to one"),
+        ("multilabel", changed("regression", y=ring("regression").y[:, 0]), {}, "take GAMLPRegressor"),
+    ],
+)  # fmt: skip
+def test_refused_in_one_line(kind: str, data: Graph, settings: dict, message: str) -> None:
+    fixed = SMALL if "method" not in settings else {"random_state": 0}
+    with pytest.raises(InputError, match=message) as error:
+        KINDS[kind](**fixed | settings).fit(data)
+    assert "\n" not in str(error.value)
+
+
+def test_text_is_no_number() -> None:
+    nodes = pd.DataFrame({"f": [0.1, 0.2, 0.3], "label": ["a", "b", "a"]})
+    edges = pd.DataFrame({"source": [0, 1], "target": [1, 2]})
+    with pytest.raises(InputError, match="nodes: labels must be numbers, got 'a'"):
+        small("regression").fit(nodes, edges)
+    with pytest.raises(InputError, match="the labels are text, such as a: they are classes, not numbers"):
+        small("regression").fit(as_graph(nodes, edges))
+    with pytest.raises(InputError, match="column 'f' is learned, and a feature as well"):
+        small("regression").fit(nodes.drop(columns="label"), nodes[["f"]], edges)
+    with pytest.raises(InputError, match="numbers have no probabilities"):
+        small("regression", epochs=1).fit(ring("regression")).predictions(ring("regression"), probabilities=True)
+
+
+def test_a_graph_for_numbers_is_not_for_a_classifier() -> None:
+    data = check_graph(as_graph(ring("regression"), target="regression"))
+    with pytest.raises(InputError, match="the graph is for regression: take GAMLPRegressor"):
+        small("multilabel").fit(data)
+
+
+def test_labels_to_score_by_are_not_a_choice_of_nodes() -> None:
+    data = ring("regression")
+    model = small("regression", epochs=2).fit(data)
+    with pytest.raises(InputError, match="y are the labels of the graph"):
+        model.score(data, data.y)
+    assert model.status_ is Status.MAX_EPOCHS
