@@ -59,7 +59,8 @@ def test_text_that_is_no_record_is_one_line(text: str) -> None:
 
 NOW = (
     '{"stage": 1, "epoch": 5, "depth": 2, "round": 0, "sizes": [6, 6, 5, 2], "chosen": {"directed": "symmetric", '
-    '"augment": "average", "hops": 16, "teleport": 0.2, "normalize": "unit", "components": null, '
+    '"target": "classification", "augment": "average", "hops": 16, "teleport": 0.2, "normalize": "unit", '
+    '"components": null, '
     '"weight_decay": 0.1, "unlabelled": 0, "drop_entries": null, "sharpness": null}, "rho": 5.0, "worker_epochs": 5, '
     '"schedule": {"epochs": 5, "start": 5.0, "before": Infinity}, '
     '"best_score": [-Infinity, -Infinity], "best_epoch": 0, "scale": 4.1, "rate": Infinity, "shards": 1, '

@@ -169,7 +169,8 @@ class Regressor(Estimator):
         """
         nodes, edge_index = edges_apart(nodes, edge_index)
         found = self._logits(self._given(X, edge_index, edge_weight), nodes).numpy()
-        return found[:, 0] if found.shape[1] == 1 else found
+        # scikit-learn wants several numbers in double precision, and compares by the precision that it gets.
+        return found[:, 0] if found.shape[1] == 1 else found.astype(np.float64)
 
     def predictions(
         self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False

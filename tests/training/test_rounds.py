@@ -45,7 +45,8 @@ def test_a_stage_has_rounds_where_nodes_without_labels_teach() -> None:
 
 
 def record(epoch: int, accuracy: float | None, stage: int = 1, loss: float = 1.0, round: int = 1) -> dict:
-    return {"stage": stage, "epoch": epoch, "round": round, "val_accuracy": accuracy, "val_loss": loss}
+    validated = {"val_accuracy": accuracy, "val_loss": None if accuracy is None else loss}
+    return {"stage": stage, "epoch": epoch, "round": round, **validated}
 
 
 def test_rounds_end_where_validation_got_no_better_for_as_long_as_patience() -> None:

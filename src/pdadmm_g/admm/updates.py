@@ -18,6 +18,7 @@ the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
@@ -137,8 +138,8 @@ def p_preconditioned(
 
 
 #: Where the search of the quantized p-step begins, as a multiple of what a step in no particular direction needs; and
-#: how much more than the last direction needed it tries next. With these most steps need no second product.
-FIRST_TAU, NEXT_TAU = 1.25, 1.1
+#: the ratio of what may come next. With these most steps need no second product.
+FIRST_TAU, RATIO = 1.25, 1.1
 
 
 def p_quantized(
@@ -161,15 +162,16 @@ def p_quantized(
     With :math:`d = p - p_{new}` the majorisation asks for :math:`\nu \|d W^T\|^2 + \rho \|d\|^2 \le \tau \|d\|^2`.
     The search starts a little above the :math:`\tau = \nu \|W\|^2 / in + \rho` that a step in no particular direction
     needs, which takes no product, and goes on a little above what the last d would have needed, until that holds, at
-    the latest when d = 0. With a number of ``tries`` it makes so many without looking at what they give, and p stays
-    where it is if the last one does not hold: nothing waits for the device.
+    the latest when d = 0. Each is the first times a power of ``RATIO``, so that the last bits of a sum over rows, in
+    whatever order, hardly ever decide to which level a value goes. With a number of ``tries`` it makes so many without
+    looking at what they give, and p stays where it is if the last one does not hold: nothing waits for the device.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
     block, and adds up what it returns. ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
     """
     gg = squared_norm(g) if gg is None else gg
     # An infinite gradient would end on the outermost level, as if nothing had happened: zero times it is NaN.
-    tau = FIRST_TAU * (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
+    first = tau = FIRST_TAU * (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
     d = torch.empty_like(p)
     for tried in count(1):
         own = summed(quantized_move, d, p, g, rows.weights, levels=levels, length=across(1 / tau))
@@ -181,7 +183,8 @@ def p_quantized(
             return Step(d, dWt, across(majorised.to(p.dtype)), torch.zeros_like(dd))
         if tries is None and bool((majorised | ~torch.isfinite(dd)).all()):
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
-        tau = torch.where(majorised, tau, NEXT_TAU * needed / dd)  # what is done stays as it is
+        power = torch.floor(torch.log(needed / (dd * first)) / math.log(RATIO)) + 1
+        tau = torch.where(majorised, tau, torch.maximum(first * RATIO**power, RATIO * tau))  # what is done stays
     raise AssertionError
 
 
