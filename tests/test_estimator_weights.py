@@ -377,7 +377,7 @@ def test_other_tables_of_labels_are_refused_as_before(rows, soft: np.ndarray, ti
     with pytest.raises(InputError, match=r"node 3 of val_mask has no label \(a row of NaN\)"):
         graph_model().fit(tiny_graph)
     tiny_graph.y = torch.zeros(19, 3)
-    with pytest.raises(InputError, match="labels 'y' have shape"):
+    with pytest.raises(InputError, match="targets 'y' have shape"):
         graph_model().fit(tiny_graph)
 
 
