@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +12,7 @@ from torch_geometric.data import Data
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.checks import check_graph
+from pdadmm_g.training import prepare
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph, prepare_rows
 
@@ -60,6 +64,21 @@ def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
     decided = problem.decided(0)
     assert decided.config.weight_decay is not None
     assert decided.decided(1).config == decided.config
+
+
+def test_features_are_chosen_with_the_threads_of_the_run(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are cores would make the choice depend on their number, and wait for those that are busy."""
+    seen = []
+    choose = prepare.choose_augmentation
+
+    def chosen(*arguments: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return choose(*arguments)
+
+    monkeypatch.setattr(prepare, "choose_augmentation", chosen)
+    before = torch.get_num_threads()
+    prepare_graph(tiny_graph, dataclasses.replace(CONFIG, unlabelled=0, threads=3), seed=0, test=False)
+    assert (seen, torch.get_num_threads()) == ([3], before)
 
 
 def test_rows_are_taken_as_they_are() -> None:

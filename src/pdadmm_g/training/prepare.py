@@ -32,6 +32,7 @@ from ..data.splits import with_masks
 from ..data.targets import has_columns, target_of
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
+from ..hardware import compute_threads
 from ..tasks import task
 from .problem import Problem
 from .standardization import Units
@@ -68,7 +69,8 @@ def prepare_graph(
     choice = choose_unlabelled(data, rows, config, seed=seed)
     given = choice.config
     if not choice.config.unlabelled:
-        features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
+        with compute_threads(config.threads):  # the choice does not depend on the number of cores
+            features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
         choice = features._replace(reasons=choice.reasons + features.reasons)
     config = choice.config
     reasons += (*_remarks(data, given, config), *choice.reasons)
