@@ -273,7 +273,7 @@ def test_a_matrix_without_a_graph(kind: str) -> None:
     theirs = peer.score(X[200:], y[200:] if scale is None else scale.transform(y[200:]))
     assert model.score(X[200:], y[200:]) > theirs - 0.15
     assert model.predict(X).shape == (300, 2)
-    assert model.predict(X).dtype == (np.int64 if kind == "multilabel" else np.float32)
+    assert model.predict(X).dtype == (np.int64 if kind == "multilabel" else np.float64)
 
 
 @both
