@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator"
 """Triton kernels for the phases that ``torch.compile`` leaves well below the memory bandwidth of a GPU.
 
-Each has the arguments and results of the phase of its name, of one large layer in single precision with a piecewise
-linear activation. Where rows have no weights, a kernel is compiled as if there were none (its flag WEIGHTED), and has
+Each has the arguments and results of the phase of its name, of one large layer in single precision (r, products and
+copies may be in bfloat16) with a piecewise linear activation. Where rows have no weights, a kernel is compiled as if there were none (its flag WEIGHTED), and has
 no memory to read them from. :func:`kernel_for` says whether a phase has one.
 """
 
@@ -73,7 +73,7 @@ def _multiples(levels: Delta | None) -> tuple[float, float, float]:
 
 
 def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
-    return length if isinstance(length, Tensor) else like.new_full((), length)
+    return length if isinstance(length, Tensor) else like.new_full((), length, dtype=torch.float32)
 
 
 def _in_order(weights: Tensor | None) -> Tensor | None:
@@ -156,7 +156,7 @@ def move_and_sum(
     """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
     rows, width = x.shape[-2:]
     grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
-    sums = x.new_empty(grid[0], width)
+    sums = x.new_empty(grid[0], width, dtype=torch.float32)
     strides = (0, 0) if copy is None else copy.stride()[-2:]
     _move_and_sum[grid](
         x, direction, x if copy is None else copy, _on_device(length, x), sums, rows, width, *strides,
@@ -179,9 +179,11 @@ def _move_and_sum(
         row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < rows) & (column < width)
         place = row * width + column
-        x = tl.load(x_ + place, mask=inside, other=0.0)
+        x = tl.load(x_ + place, mask=inside, other=0.0).to(tl.float32)
         x -= length * tl.load(direction_ + place, mask=inside, other=0.0).to(tl.float32)
+        x = x.to(x_.dtype.element_ty)
         tl.store(x_ + place, x, mask=inside)
+        x = x.to(tl.float32)  # what is summed up is what is kept
         if COPIES:
             tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
         if WEIGHTED:
@@ -285,7 +287,7 @@ def _z_q_u(
     i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     z = tl.load(z_ + i, mask=inside, other=0.0)
-    r = tl.load(r_ + i, mask=inside, other=0.0)
+    r = tl.load(r_ + i, mask=inside, other=0.0).to(tl.float32)
     product = tl.load(product_ + i, mask=inside, other=0.0).to(tl.float32)
     q = tl.load(q_ + i, mask=inside, other=0.0)
     p = tl.load(p_ + i, mask=inside, other=0.0)
@@ -301,7 +303,7 @@ def _z_q_u(
     z_new = tl.where(minus + tl.sqrt(3 / curvature) * plus >= 0, plus, minus)
     # A comparison, and on a GPU a maximum too, hides NaN.
     z_new = tl.where(m + q == m + q, z_new, m + q)
-    r_new = m - z_new
+    r_new = (m - z_new).to(r_.dtype.element_ty)
     fz = tl.where(z_new > 0, z_new, slope * z_new)
     q_new = (rho * p + u + nu * fz) / (rho + nu)
     if QUANTIZED:
@@ -310,6 +312,7 @@ def _z_q_u(
     u_new = u + rho * gap
     tl.store(z_ + i, z_new, mask=inside)
     tl.store(r_ + i, r_new, mask=inside)
+    r_new = r_new.to(tl.float32)
     tl.store(q_ + i, q_new, mask=inside)
     if KEEPS_U:
         tl.store(u_ + i, u_new, mask=inside)

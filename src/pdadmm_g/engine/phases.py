@@ -130,7 +130,7 @@ def z_q_u(
 ) -> StepSums:
     """What the W- and b-steps left of the residual, then z with the residual that goes with it, q and u."""
     u_old, q_old = _dual(u, q, z, f=f, nu=nu), sum_up(q)
-    m = pre_activation(z, r, product, length=length, decrement=decrement, out=r)
+    m = pre_activation(z, r, product, length=length, decrement=decrement, out=r if r.dtype is z.dtype else None)
     z_new = f.argmin_z(m, q, z)
     z_move = squared_norm(z.sub_(z_new), weights)
     z.copy_(z_new)
@@ -154,8 +154,8 @@ def pre_activation(
     decrement: Tensor,
     out: Tensor | None = None,
 ) -> Tensor:
-    """m = z + r after the W-step (r - length * product) and the b-step (r - decrement)."""
-    return stepped(r, product, length, out=out).sub_(decrement).add_(z)
+    """m = z + r after the W-step (r - length * product) and the b-step (r - decrement), as exact as z."""
+    return stepped(r.to(z.dtype), product, length, out=out).sub_(decrement).add_(z)
 
 
 def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:

@@ -1,4 +1,4 @@
-"""How exactly the large products of an epoch are computed. The state is always kept in full precision."""
+"""How exactly the large products of an epoch are computed. Of the state only r may be as short as they are."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ wide       a copy of ``p`` (exact) or ``r`` (linearized) as the p-step left it, 
            order of memory, where TF32 on a GPU is faster for it
 product    ``gWt``: what the direction of the p-step does to r                                 the p-step has moved r
 product    ``pGt``: what the direction of the W-step does to r                                 the group is done
-p, r       in bfloat16: r as the p-step finds it, for its first product alone; then, for the   the group is done
-           linearized solver, copies of ``p`` and ``r`` as it left them
+p, r       in bfloat16: r as the p-step finds it, for its first product alone (exact); a copy  the group is done
+           of ``p`` as the p-step left it (linearized, which keeps r itself in bfloat16)
 =========  ==================================================================================  =======================
 
 Where products are in bfloat16, all of it is. What a piece held before is gone as soon as it is written again; who reads
@@ -54,6 +54,8 @@ class Workspace:
 
     def copy_of(self, name: Variable, group: int, x: Tensor) -> Tensor | None:
         """Where the p-step leaves a copy of ``x``, which it has just moved, for the W-step; None if it needs none."""
+        if x.dtype is bfloat16:
+            return None  # it is as a product wants it
         if self._precision == "bf16" and not self._exact:
             return self._hold(name, name, group, self._view(name, x.shape))
         turned = "p" if self._exact else "r"
@@ -78,7 +80,7 @@ class Workspace:
 
     def rounded(self, name: Variable, x: Tensor) -> Tensor:
         """``x`` itself, or rounded anew where products are in bfloat16."""
-        if self._precision != "bf16":
+        if self._precision != "bf16" or x.dtype is bfloat16:
             return x
         self._holds.pop(name, None)  # x may move before somebody asks for a copy: this one is not kept
         return self._view(name, x.shape).copy_(x)

@@ -12,7 +12,7 @@ from ..training.fit import fit
 from .cells import accuracy, problem_of
 from .results import Results, Row, arranged
 
-DATASETS = ("citeseer", "pubmed")
+DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "p at 16 bits": {"quantize": "p", "bits": 16},

@@ -52,11 +52,14 @@ class Program(nn.Module):
         # A model of a plain matrix takes it as it is.
         fitted = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         self.normalize, self.blocks = fitted.normalize, fitted.blocks
-        # Buffers, which move to a GPU with the weights.
         self.mean: Tensor | None
         self.scale: Tensor | None
-        self.register_buffer("mean", fitted.mean)
-        self.register_buffer("scale", fitted.scale)
+        # Buffers, which move to a GPU with the weights; torch.export of torch 2.6 fails on one that is None.
+        for name, value in (("mean", fitted.mean), ("scale", fitted.scale)):
+            if value is None:
+                setattr(self, name, None)
+            else:
+                self.register_buffer(name, value)
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.model(normalized(rows.clone(), self.normalize, self.blocks, self.mean, self.scale))

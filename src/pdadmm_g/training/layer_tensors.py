@@ -18,7 +18,7 @@ from .growth import anchor
 def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor]:
     """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
     layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
-    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r}
+    tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r.to(layer.z.dtype)}
     if before is not None:
         tensors["p"] = before.p
     if after is not None:
