@@ -59,10 +59,10 @@ def test_lagrangian_descends_by_at_least_the_promised_amount(
 
 
 @pytest.mark.parametrize("invert_every", [1, 7])
-def test_wide_layers_that_are_inverted_now_and_then_descend_too(make_chain, monkeypatch, invert_every: int) -> None:
+def test_large_layers_that_are_inverted_now_and_then_descend_too(make_chain, monkeypatch, invert_every: int) -> None:
     exact = make_chain(solver="exact", mu=0.01)
     worker = make_chain(solver="exact", mu=0.01)
-    monkeypatch.setattr(worker, "wide", 1)
+    monkeypatch.setattr(worker, "large", 1)
     monkeypatch.setattr(worker, "invert_every", invert_every)
     for epoch in range(EPOCHS):
         before = lagrangian(worker)

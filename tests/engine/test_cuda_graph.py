@@ -12,21 +12,25 @@ import torch
 from pdadmm_g.engine.cuda_graph import RecordedEpoch
 
 
-def test_an_epoch_is_recorded_after_a_few_and_again_when_rho_changes(
-    make_chain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens to graphs, in order."""
+    happened: list[str] = []
 
     class Graph:
         def replay(self) -> None:
-            events.append("replayed")
+            happened.append("replayed")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: events.append("recorded") or nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: happened.append("recorded") or nullcontext())
+    return happened
+
+
+def test_an_epoch_is_recorded_after_a_few_and_again_when_rho_changes(make_chain, events: list[str]) -> None:
     worker = make_chain()
     recorded = RecordedEpoch()
-    for _ in range(5):
+    for _ in range(RecordedEpoch.after + 2):
         recorded(worker)
     assert events == ["recorded", "replayed", "replayed"]
     worker.rho *= 2
@@ -34,6 +38,16 @@ def test_an_epoch_is_recorded_after_a_few_and_again_when_rho_changes(
     assert len(events) == 3
     recorded(worker)
     assert events[3:] == ["recorded", "replayed"]
+
+
+def test_exact_epochs_that_invert_are_recorded_apart(make_chain, events: list[str]) -> None:
+    worker = make_chain(solver="exact")
+    worker._recorded = RecordedEpoch()
+    assert RecordedEpoch.after >= worker.invert_every  # or the first one to invert might be recorded
+    for _ in range(RecordedEpoch.after + worker.invert_every + 1):
+        worker.epoch()
+    both = ["recorded", "replayed"] * 2
+    assert events == both + ["replayed"] * (worker.invert_every - 1)
 
 
 def test_a_cpu_records_nothing(make_chain) -> None:

@@ -96,7 +96,7 @@ def test_training_with_weights_and_probabilities(used: set[str], solver: str, qu
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_wide_layers_that_are_inverted_now_and_then(make_chain, precision: str) -> None:
+def test_large_layers_that_are_inverted_now_and_then(make_chain, precision: str) -> None:
     results = []
     for device in ("cpu", "cuda"):
         with tensor_cores(precision if device == "cuda" else "fp32"):

@@ -93,6 +93,22 @@ def test_u_that_is_not_kept_is_the_same(make_chain, monkeypatch, solver: str, ac
     torch.testing.assert_close(torch.tensor(implied.measured), torch.tensor(implied.shares()), rtol=1e-8, atol=1e-10)
 
 
+def test_what_a_group_inverts_is_what_its_layers_have(make_chain, monkeypatch) -> None:
+    """Checkpoints are written from the layers: a worker that went on from kept inverses must renew theirs as well."""
+    monkeypatch.setattr(Worker, "large", 1)
+    first = make_chain(layers=5, solver="exact", mu=0.01)
+    first.epoch()
+    inner = [boundary for boundary in first.boundaries if boundary is not None]
+    ends = first.ends
+    worker = Worker.whole_chain(first.layers, inner, first.algorithm, rho=first.rho, X=ends.X, targets=ends.targets)
+    for _ in range(worker.invert_every + 1):
+        worker.epoch()
+    for group in worker._groups[1:]:
+        for place, layer in enumerate(worker.layers[group.start : group.start + len(group.layer.W)]):
+            for name in stacking.INVERSES:
+                assert torch.equal(getattr(layer, name), getattr(group.layer, name)[place]), name
+
+
 def test_u_is_kept_where_it_does_not_follow(make_chain) -> None:
     worker = make_chain(quantization=Quantization(p=True, q=True), keep_u=False)
     assert all(boundary.u is not None for boundary in worker.boundaries[1:-1])

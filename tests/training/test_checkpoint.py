@@ -43,15 +43,15 @@ def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: by
 
 
 def test_inverses_of_earlier_epochs_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wide layers are inverted every few epochs: a run that goes on in between needs what was inverted before."""
-    monkeypatch.setattr(Worker, "wide", 8)
+    """Large layers are inverted every few epochs: a run that goes on in between needs what was inverted before."""
+    monkeypatch.setattr(Worker, "large", 64)
     monkeypatch.setattr(Worker, "invert_every", 4)
-    wide = {"quantize": "none", "solver": "exact"}
-    train_run(config(tmp_path / "whole", **wide))
-    interrupted_run(tmp_path / "run", **wide)
+    large = {"quantize": "none", "solver": "exact"}
+    train_run(config(tmp_path / "whole", **large))
+    interrupted_run(tmp_path / "run", **large)
     files = [load_file(path) for path in (tmp_path / "run").rglob("*.safetensors")]
     assert any("p_inverse" in tensors and "W_inverse" in tensors for tensors in files)
-    train_run(config(tmp_path / "run", **wide), resume=True)
+    train_run(config(tmp_path / "run", **large), resume=True)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert models[0] == models[1]
 

@@ -32,7 +32,7 @@ class Layer(Weights):
     z: Tensor
     #: The residual p W^T + b - z, kept up to date by every step.
     r: Tensor
-    #: What the exact solver of a wide layer inverted in an earlier epoch, for its p-step and for its W-step.
+    #: What the exact solver of a large layer inverted in an earlier epoch, for its p-step and for its W-step.
     p_inverse: Tensor | None = None
     W_inverse: Tensor | None = None
 

@@ -24,46 +24,47 @@ RECORDED = 1 << 24
 class RecordedEpoch:
     """The epoch of a worker, recorded as a CUDA graph after a few plain ones. Each call runs one epoch."""
 
-    #: Plain epochs before the recording: libraries set themselves up in the first ones.
-    after = 3
+    #: Plain epochs before the recording: libraries set themselves up in the first ones, of which one inverts.
+    after = 5
     #: Lengths that a quantized p-step tries: it cannot look whether the first will do. More are hardly ever needed.
     tries = 3
 
     def __init__(self) -> None:
         self._plain = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
         self._rho = 0.0
-        self._result: tuple[list[Moves], list[Shares]] = ([], [])
+        #: By whether the epoch inverts what the exact solver keeps: the recording, and where its results will be.
+        self._recordings: dict[bool, tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]] = {}
 
     @staticmethod
     def suits(worker: Worker) -> bool:
         """The whole chain and all rows on a GPU, no large layers, no step that looks at a value.
 
-        So no smooth activation, no sums that other processes take part in, and no exact solver that inverts in some
-        epochs and not in others.
+        So no smooth activation, and no sums that other processes take part in.
         """
         on_gpu = bool(worker.layers) and worker.layers[0].W.is_cuda
         alone = worker.left is None and worker.right is None and worker.rows.whole
         small = all(layer.z.numel() <= RECORDED for layer in worker.layers)
-        alike = worker.algorithm.solver == "linearized" or not any(worker.is_wide(layer.W) for layer in worker.layers)
-        return on_gpu and alone and small and alike and not isinstance(worker.algorithm.activation, Smooth)
+        return on_gpu and alone and small and not isinstance(worker.algorithm.activation, Smooth)
 
     def __call__(self, worker: Worker) -> tuple[list[Moves], list[Shares]]:
-        if self._graph is not None and self._rho != worker.rho:
+        if self._recordings and self._rho != worker.rho:
             # What depends on rho is compiled again in an epoch that is not recorded.
-            self._graph, self._plain = None, self.after - 1
-        if self._graph is None and self._plain < self.after:
+            self._recordings, self._plain = {}, self.after - 1
+        if self._plain < self.after:
             self._plain += 1
             return worker.run_epoch()
-        if self._graph is None:
-            self._record(worker)
-        assert self._graph is not None
-        self._graph.replay()
-        return self._result
+        # A linearized epoch is the same whenever it comes.
+        inverts = worker.algorithm.solver == "exact" and worker.inverts
+        if inverts not in self._recordings:
+            self._recordings[inverts] = self._record(worker)
+        graph, result = self._recordings[inverts]
+        graph.replay()
+        return result
 
-    def _record(self, worker: Worker) -> None:
+    def _record(self, worker: Worker) -> tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]:
         """Recording changes nothing."""
-        self._rho, self._graph = worker.rho, torch.cuda.CUDAGraph()
+        self._rho, graph = worker.rho, torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(self._graph):
-            self._result = worker.run_epoch()
+        with torch.cuda.graph(graph):
+            result = worker.run_epoch()
+        return graph, result

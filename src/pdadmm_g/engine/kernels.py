@@ -2,8 +2,9 @@
 """Triton kernels for the phases that ``torch.compile`` leaves well below the memory bandwidth of a GPU.
 
 Each has the arguments and results of the phase of its name, of one large layer in single precision (r, products and
-copies may be in bfloat16) with a piecewise linear activation. Where rows have no weights, a kernel is compiled as if there were none (its flag WEIGHTED), and has
-no memory to read them from. :func:`kernel_for` says whether a phase has one.
+copies may be in bfloat16) with a piecewise linear activation. Where rows have no weights, a kernel is compiled as if
+there were none (its flag WEIGHTED), and has no memory to read them from. :func:`kernel_for` says whether a phase has
+one.
 """
 
 from __future__ import annotations

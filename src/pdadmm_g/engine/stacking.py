@@ -91,7 +91,10 @@ def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> 
     stack.b = stack.b[:, None]
     for name in INVERSES:
         kept = [inverse for layer in layers if (inverse := getattr(layer, name)) is not None]
-        setattr(stack, name, torch.stack(kept) if len(kept) == len(layers) else None)
+        if len(kept) == len(layers):
+            setattr(stack, name, torch.stack(kept))
+            for layer, inverse in zip(layers, getattr(stack, name), strict=True):
+                setattr(layer, name, inverse)
     p, q, u = (torch.stack([getattr(boundary, name) for boundary in beside]) for name in ("p", "q", "u"))
     for index, boundary in enumerate(beside):
         assert boundary is not None

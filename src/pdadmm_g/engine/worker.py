@@ -119,9 +119,9 @@ class Worker:
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests). Once
     #: it is taken out, the objective may be seen to rise by it (docs/algorithm.md).
     refresh_every = 100
-    #: The exact solver inverts matrices of so many rows and more only every so many epochs, and in between takes the
-    #: best step in the direction that the old inverse gives. Smaller ones it inverts in every epoch.
-    wide, invert_every = 512, 5
+    #: For layers of so many weights and more the exact solver inverts matrices only every so many epochs, and in between
+    #: takes the best step in the direction that the old inverse gives. For smaller ones it solves in every epoch.
+    large, invert_every = 64 * 64, 5
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class Worker:
                 p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, summed=self._run, mm=mm
             )
         if self.algorithm.solver == "exact":
-            if not self.is_wide(W):
+            if not self.is_large(W):
                 return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
             inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
             return p_preconditioned(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
@@ -342,7 +342,7 @@ class Worker:
         if self.algorithm.solver == "exact":
             columns = work.kept_copy("p", place, p)
             out = work.write("pGt", place, layer.r.shape)
-            if group.before is not None and self.is_wide(W) and not is_kernel_smaller(p, rows):
+            if group.before is not None and self.is_large(W) and not is_kernel_smaller(p, rows):
                 step = self._W_preconditioned(group, p, p if columns is None else columns, found, out)
                 return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
             factor = self._gram(group, p if columns is None else columns)
@@ -358,12 +358,17 @@ class Worker:
             step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, mm=work.mm)
         return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
 
-    def is_wide(self, W: Tensor) -> bool:
-        """Does the exact solver keep inverses of the size of this layer's inputs?"""
-        return W.shape[-1] >= self.wide
+    def is_large(self, W: Tensor) -> bool:
+        """Does the exact solver keep inverses for layers of this shape?"""
+        return W.shape[-2] * W.shape[-1] >= self.large
+
+    @property
+    def inverts(self) -> bool:
+        """Are the inverses that the exact solver keeps made anew in the epoch that comes next?"""
+        return self.epochs % self.invert_every == 0
 
     def _W_preconditioned(self, group: Group, p: Tensor, columns: Tensor, found: Tensor, out: Tensor) -> Step:
-        """The exact W-step of a wide layer; ``columns`` is p in whichever order of memory suits sums over rows."""
+        """The exact W-step of a large layer; ``columns`` is p in whichever order of memory suits sums over rows."""
         nu, mu, rows, work = self.algorithm.nu, self.algorithm.mu, self.rows, self._works[group.start]
         layer = group.layer
         invert = partial(W_inverse, columns, nu=nu, mu=mu, rows=rows, mm=work.gram_mm)
@@ -375,12 +380,16 @@ class Worker:
         )
 
     def _inverse(self, group: Group, name: str, invert: Callable[[], Tensor]) -> Tensor:
-        """The inverse that the group has, made anew where it is due."""
-        if self.epochs % self.invert_every == 0 or getattr(group.layer, name) is None:
-            setattr(group.layer, name, invert())
-            for layer, inverse in zip(self.layers[group.start :], getattr(group.layer, name), strict=False):
+        """The inverse that the group has, made anew where it is due; in the same place, for recorded epochs."""
+        kept: Tensor | None = getattr(group.layer, name)
+        if kept is None:
+            kept = invert()
+            setattr(group.layer, name, kept)
+            for layer, inverse in zip(self.layers[group.start :], kept, strict=False):
                 setattr(layer, name, inverse)
-        return getattr(group.layer, name)
+        elif self.inverts:
+            kept.copy_(invert())
+        return kept
 
     def _gram(self, group: Group, p: Tensor) -> Gram:
         """What the exact W-step inverts. p_1 = X never changes, so neither does its factor."""

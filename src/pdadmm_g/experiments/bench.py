@@ -29,10 +29,10 @@ from ..model import GAMLP
 from ..training.growth import initial_layer, widths
 from ..training.train import in_row_space
 
-#: Epochs before the clock starts: compilation, recording, and the transient in which p and q rest.
-WARM_UP = 5
 #: Epochs that are timed together: the exact solver inverts large matrices in one of so many.
 TOGETHER = Worker.invert_every
+#: Epochs before the clock starts: compilation, recording, and the transient in which p and q rest.
+WARM_UP = 2 * TOGETHER
 
 
 @dataclass(frozen=True, kw_only=True)
