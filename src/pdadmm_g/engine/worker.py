@@ -119,8 +119,8 @@ class Worker:
     #: Recompute r from scratch every so many epochs; what it drifts by in between is rounding (see the tests). Once
     #: it is taken out, the objective may be seen to rise by it (docs/algorithm.md).
     refresh_every = 100
-    #: For layers of so many weights and more the exact solver inverts matrices only every so many epochs, and in between
-    #: takes the best step in the direction that the old inverse gives. For smaller ones it solves in every epoch.
+    #: For layers of so many weights and more the exact solver inverts matrices only every so many epochs; in between
+    #: it takes the best step in the direction that the old inverse gives. For smaller ones it solves in every epoch.
     large, invert_every = 64 * 64, 5
 
     def __init__(
