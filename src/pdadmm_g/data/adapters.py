@@ -35,6 +35,8 @@ Array = NDArray[Any]
 KNOWN = ("id", "label", "split", *MASKS)
 #: What is said of one that is no number.
 FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
+#: Columns of an edge table that say who is joined.
+ENDS = ("source", "target")
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "none")
@@ -53,7 +55,8 @@ def as_graph(
     Args:
         X: A graph (``torch_geometric``, ``networkx``, DGL), which has all of the rest; a feature matrix (array, tensor,
             scipy matrix); a pandas table of nodes with columns ``label`` and ``split`` if known, the rest features, and
-            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features.
+            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features, whose edges
+            name nodes by their numbers.
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
             probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
@@ -72,6 +75,8 @@ def as_graph(
         if _is_pyg(X):
             return _from_pyg(X, target)
         return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
+    if X is None and is_table(edge_index):
+        return _of_edge_table(y, edge_columns(edge_index), edge_weight, target)
     if is_table(X) or is_table(edge_index):
         nodes = node_columns(X) if is_table(X) else {"x": X}
         if y is not None:
@@ -92,7 +97,7 @@ def _check_apart(features: Sequence[Any], y: Any) -> None:
 
 def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
-    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    is_edges = is_table(second) and {*ENDS} <= {*map(str, second.columns)}
     return (None, second) if edge_index is None and is_edges else (second, edge_index)
 
 
@@ -243,10 +248,8 @@ def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any, target: Targ
     data.edge_index = pairs
     if weights is not None:
         data.edge_weight = weights
-    if X is None:
-        data["num_nodes"] = (
-            edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
-        )
+    if X is None and _is_sparse(edge_index):
+        data["num_nodes"] = edge_index.shape[0]
     if y is not None:
         _set_targets(data, y, "y", target)
     return asked(data, target)
@@ -266,8 +269,9 @@ def _pairs(edge_index: Any, edge_weight: Any) -> tuple[Tensor, Any]:
         if edge_weight is not None:
             raise InputError("edge_weight is given beside an adjacency, whose entries are the weights: leave it out")
         coo = edge_index.tocoo()
-        values = None if coo.dtype == bool or bool((coo.data == 1).all()) else coo.data
-        return torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)), values
+        kept = coo.data != 0  # setdiag(0), for one, leaves zeros that are no edges
+        values = None if coo.dtype == bool or bool((coo.data[kept] == 1).all()) else coo.data[kept]
+        return torch.from_numpy(np.stack([coo.row[kept], coo.col[kept]]).astype(np.int64)), values
     if not isinstance(edge_index, Tensor):
         edge_index = np.asarray(edge_index)
         if edge_index.size == 0:
@@ -297,7 +301,7 @@ def as_matrix(rows: Any, culprit: str) -> Array:
     """A matrix of numbers, or an :class:`InputError`."""
     try:
         matrix = np.asarray(rows)
-        if matrix.dtype.kind not in "biuf":
+        if matrix.dtype.kind not in "biufc":
             matrix = np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError):
         raise InputError(f"{culprit} must be numbers, as many for each node") from None
@@ -366,9 +370,10 @@ def graph_of_columns(
     if ids is not None and not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(number))):
         data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
     if isinstance(edges, Mapping):
-        pairs, edge_weight = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
+        pairs, weights = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
+        edge_weight = _either(weights, edge_weight)
         data.edge_index = torch.from_numpy(pairs)
-        data.unused_edge_columns = tuple(name for name in edges if name not in ("source", "target", "weight")) or None
+        data.unused_edge_columns = _unused(edges)
     elif edges is not None:
         data.edge_index, edge_weight = _pairs(edges, edge_weight)
     if edge_weight is not None:
@@ -378,6 +383,29 @@ def graph_of_columns(
     for mask, values in _masks(nodes, culprit).items():
         data[mask] = torch.from_numpy(values)
     return asked(data, target)
+
+
+def _of_edge_table(y: Any, edges: Mapping[str, Any], edge_weight: Any, target: TargetKind) -> Graph:
+    """The graph of a table of edges alone, by the numbers of nodes."""
+    ends = _ends(edges, "edges")
+    for name, end in zip(ENDS, ends, strict=True):
+        if end.dtype.kind not in "iu":
+            raise InputError(f"edges: column {name!r} must be whole numbers where no table of nodes has ids")
+    weights = _either(_weights(edges, "edges"), edge_weight)
+    data = _from_matrix(None, y, np.stack(ends), weights, target)
+    data.unused_edge_columns = _unused(edges)
+    return data
+
+
+def _either(column: Any, edge_weight: Any) -> Any:
+    """The weights of edges, from their table or beside it."""
+    if column is not None and edge_weight is not None:
+        raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
+    return edge_weight if column is None else column
+
+
+def _unused(edges: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return tuple(name for name in edges if name not in (*ENDS, "weight")) or None
 
 
 def _as_floats(values: Any, culprit: str) -> Any:
@@ -419,15 +447,15 @@ def _ends_by_id(
     edges: Mapping[str, Any], ids: Array | None, number: int, culprit: str
 ) -> tuple[NDArray[np.int64], Any]:
     """Numbers of nodes (2, edges) and weights, None if there are none."""
-    ends = []
-    for name in ("source", "target"):
-        if name not in edges:
-            raise InputError(f"{culprit}: column {name!r} is missing; there are {', '.join(edges) or 'none'}")
-        ends.append(np.asarray(edges[name]))
+    ends = _ends(edges, culprit)
     own = np.arange(number) if ids is None else ids
     # Text and numbers may name the same node: a table that was read as text beside one that was not.
     as_text = any(end.dtype.kind not in "iu" for end in ends) or own.dtype.kind not in "iu"
     place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
+    if len(place) < number:
+        row, other = next((row, place[str(name)]) for row, name in enumerate(own.tolist()) if place[str(name)] != row)
+        both = f"nodes {own[row]!r} and {own[other]!r} have the same name"
+        raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
     found = []
     for end in ends:
         values = list(map(str, end.tolist())) if as_text else end.tolist()
@@ -437,11 +465,23 @@ def _ends_by_id(
             where = f"{culprit}: {row_name(int(unknown[0]))}"
             raise InputError(f"{where} names node {values[unknown[0]]!r}, which no node is called")
         found.append(rows)
+    return np.stack(found), _weights(edges, culprit)
+
+
+def _ends(edges: Mapping[str, Any], culprit: str) -> list[Array]:
+    """Who the edges join, as it stands in their table."""
+    for name in ENDS:
+        if name not in edges:
+            raise InputError(f"{culprit}: column {name!r} is missing; there are {', '.join(edges) or 'none'}")
+    return [np.asarray(edges[name]) for name in ENDS]
+
+
+def _weights(edges: Mapping[str, Any], culprit: str) -> Any:
     weights = edges.get("weight")
     if weights is not None:
         weights = _as_floats(weights, f"{culprit}: column 'weight'")
         _check_weights(weights, f"{culprit}: column 'weight'", row_name)
-    return np.stack(found), weights
+    return weights
 
 
 def _masks(nodes: Mapping[str, Any], culprit: str) -> dict[str, NDArray[np.bool_]]:
@@ -554,4 +594,6 @@ def _is_minus_one(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and float(value).is_integer()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return isinstance(value, numbers.Integral) or float(value).is_integer()
