@@ -611,18 +611,20 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         if type(None) in arguments and (value is None or (isinstance(value, str) and value.lower() == "none")):
             return None
         failures = []
-        for option in arguments:
+        for each in arguments:
             try:
-                if option is not type(None):
-                    return coerce(name, value, option)
+                if each is not type(None):
+                    return coerce(name, value, each)
             except InputError as error:
                 failures.append(error)
         raise failures[0]
     if origin is Literal:
-        _require(value in arguments, name, f"must be one of {', '.join(arguments)}", value)
+        known = isinstance(value, str) and value in arguments
+        _require(known, name, f"must be one of {', '.join(arguments)}", value)
         return value
     if origin is tuple:
         items = value.split(",") if isinstance(value, str) else value
+        items = items.tolist() if hasattr(items, "tolist") else items  # an array
         _require(isinstance(items, (list, tuple)), name, "must be a comma-separated list", value)
         return tuple(coerce(name, item, arguments[0]) for item in items)
     if origin is Mapping:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -265,7 +266,7 @@ class Estimator(ABC):
             config = checkpointing.decided(config)
         if start is not None:
             config = start.decided(config)
-        with run_tasks() as tasks:
+        with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
                 X = self._graph_to_learn(X, start)
             problem = self._problem(X, y, sample_weight, config, seed, start)
@@ -475,6 +476,19 @@ class Estimator(ABC):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    @contextmanager
+    def _features_before(self) -> Iterator[None]:
+        """What is known of the features is that of an earlier model again, if within this anything fails."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                vars(self).pop(name, None)
+            vars(self).update(before)
+            raise
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
