@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..metrics import Scorer, score
+from ..metrics import Scorer, score, shown
 from ..tasks import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
@@ -115,8 +115,8 @@ def choose_augmentation(
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
     others = [each[0] for each, candidate in found if candidate is not choice]
-    next_best = f", next best {max(others):.3f}" if others else ""
-    reason = f"features: {described(choice)} (validation {best:.3f} of a linear model{next_best})"
+    next_best = f", next best {shown(max(others))}" if others else ""
+    reason = f"features: {described(choice)} (validation {shown(best)} of a linear model{next_best})"
     # What is propagated goes with the adjacency of one direction and mode.
     same = choice.directed == config.directed and choice.augment != "apart"
     return Choice(choice, source if same else None, like.basis, (reason,))
