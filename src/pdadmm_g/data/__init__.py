@@ -14,7 +14,7 @@
 ``structure``            features of a graph that has none
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
-``linear_columns``       a linear model of several labels or numbers, by which it is chosen
+``linear_models``        linear models by which it is chosen
 ``propagation``          the sparse products behind them, a block of columns at a time
 ``column_file``          their result where it does not fit in memory
 ``components``           the principal directions of features

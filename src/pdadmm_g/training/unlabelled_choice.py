@@ -14,11 +14,12 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
+from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
 from ..data.examples import Examples
 from ..data.graph import Graph
+from ..data.linear_models import linear_score
 from ..errors import InputError
 from ..hardware import compute_threads
 from ..metrics import scoring_name, shown
