@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from .config import ModelConfig, Scoring, TargetKind, label_name
-from .data.adapters import as_graph, edges_apart, is_graph, is_table
+from .data.adapters import as_graph, edges_apart, is_graph
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
     as_mask,
@@ -32,6 +32,7 @@ from .data.checks import (
     require_edges,
     require_y,
 )
+from .data.columns import is_table
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes

@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
-from pdadmm_g.data.adapters import encoded_labels
 from pdadmm_g.data.checks import as_mask, check_graph, check_labels
 from pdadmm_g.data.graph import Graph
+from pdadmm_g.data.labels import encoded_labels
 from pdadmm_g.data.tables import check_block
 
 

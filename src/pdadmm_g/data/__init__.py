@@ -2,7 +2,10 @@
 
 ``datasets``             the benchmarks and the embedded digits, by name
 ``graph``                a graph in memory
-``adapters``             what else people have a graph in: tables, matrices, objects of other libraries
+``adapters``             what else people have a graph in, as one: tables, matrices, objects of other libraries
+``columns``              graphs in tables, whatever library they were read with
+``matrices``             graphs in matrices
+``labels``               labels as people have them
 ``graph_files``          .npz and .pt files of people's own
 ``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML
 ``feature_names``        columns of features by their names

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .adapters import FEATURES, KNOWN, SPLITS
 from .checks import MASKS, as_tensor, check_labels
+from .columns import ENDS, FEATURES, KNOWN, SPLITS
 from .feature_names import check_lists_alone
 from .graph_files import first_line
 from .tables import check_block, check_ends, encoded_ids, file_mark
@@ -105,7 +105,7 @@ class ParquetFolder:
         self.nodes, self.number_of_edges = self._nodes.number, self._edges.number
         if self.nodes == 0:
             raise InputError(f"{self._nodes.files[0]}: there is no node")
-        for name in ("source", "target"):
+        for name in ENDS:
             if name not in self._edges.names:
                 raise InputError(f"{self._edges.files[0]}: column '{name}' is missing")
         self._features = [name for name in self._nodes.names if name not in KNOWN]
@@ -132,7 +132,7 @@ class ParquetFolder:
         return check_block(np.concatenate(found), start, str(self._nodes.files[0]))
 
     def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        for path, batch in self._edges.batches(["source", "target"], size):
+        for path, batch in self._edges.batches([*ENDS], size):
             if skip >= len(batch):
                 skip -= len(batch)
                 continue

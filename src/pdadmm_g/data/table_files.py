@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .adapters import ENDS, FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
+from .adapters import from_networkx
+from .columns import ENDS, FEATURES, KNOWN, graph_of_columns, row_name
 from .feature_names import check_lists_alone
 from .graph import Graph
 from .graph_files import check_file, first_line
+from .labels import object_array
 
 Array = NDArray[Any]
 #: What separates the columns of a table by its ending; None where it is no text.

@@ -60,8 +60,8 @@ class WarmStart:
             self.check_target(config.asked_target)
         fields = config.__dataclass_fields__
         # Where nodes without labels taught, nobody had to say that edges count both ways alike.
-        way = {} if self.augmentation is None else {"directed": self.augmentation.directed}
-        before = dataclasses.replace(self.config, **way)
+        way = self.config.directed if self.augmentation is None else self.augmentation.directed
+        before = dataclasses.replace(self.config, directed=way)
         useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
         open_to_init = [name for name in useful if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
