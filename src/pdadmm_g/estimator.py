@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .config import ModelConfig, Scoring, TargetKind, label_name
+from .config import ModelConfig, Scoring, TargetKind
 from .data.adapters import as_graph, edges_apart, is_graph
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
@@ -41,6 +41,7 @@ from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
 from .model import GAMLP, GCN, finite
+from .setting_values import label_name
 from .status import Status
 from .tasks import Tasks, run_tasks, task
 from .training.calibration import calibrate, check_calibration
