@@ -13,6 +13,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load, save_file
@@ -214,6 +215,31 @@ def test_save_writes_what_was_fitted(tmp_path: Path, tiny_graph: Data) -> None:
 def test_numpy_numbers_are_numbers(tiny_graph: Data) -> None:
     clf = small(layers=np.int64(3), rho=np.float32(6.0)).fit(tiny_graph)
     assert clf.config_.layers == 3
+
+
+def test_arrays_are_lists_of_numbers(tiny_graph: Data) -> None:
+    clf = small(layers=3, stages=np.array([2, 3]), quantize="p", levels=np.linspace(-1, 5, 8)).fit(tiny_graph)
+    assert clf.config_.stages == (2, 3)
+    assert clf.config_.levels == tuple(np.linspace(-1, 5, 8))
+    with pytest.raises(InputError, match="method must be one of pdadmm-g, gd, .*, got array"):
+        small(method=np.array(["gd", "adam"])).fit(tiny_graph)
+    with pytest.raises(InputError, match="levels must be a comma-separated list, got "):
+        small(quantize="p", levels=np.float64(3.0)).fit(tiny_graph)
+
+
+@pytest.mark.parametrize("kind", ["graph", "matrix"])
+def test_where_training_fails_the_model_before_stays_with_its_features(tiny_graph: Data, kind: str) -> None:
+    table = pd.DataFrame(tiny_graph.x.numpy(), columns=list("abcde"))
+    labels, edges = tiny_graph.y.numpy(), tiny_graph.edge_index.numpy() if kind == "graph" else None
+    clf = small(validation=0.0).fit(table, labels, edges)
+    before = clf.predict(table, edge_index=edges)
+    clf.set_params(calibrate=True)
+    with pytest.raises(InputError, match="calibrate needs validation nodes"):
+        clf.fit(table[["b", "c"]], labels, edges)
+    assert clf.n_features_in_ == 5
+    np.testing.assert_array_equal(
+        clf.predict(table[list("edcba")] if edges is not None else table, edge_index=edges), before
+    )
 
 
 def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError, NodeClassifier, as_graph
+from pdadmm_g.config import TargetKind
 
 DATA = communities()
 NODES = np.arange(0, DATA.num_nodes, 2)
@@ -87,6 +88,17 @@ def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
 def test_mistakes_are_named(nodes: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         NodeClassifier(small(), DATA).fit(nodes, ["ash", "birch"])
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_a_graph_with_targets_of_another_kind(kind: TargetKind) -> None:
+    """Whatever the graph has, the labels are those of fit, which may stand in a column."""
+    columns = np.stack([DATA.y.numpy() > 0, DATA.y.numpy() > 1], axis=1).astype(float)
+    graph = as_graph(DATA.x.numpy(), columns, DATA.edge_index.numpy(), target=kind)
+    expected = NodeClassifier(small(), DATA).fit(NODES, NAMES[NODES]).predict(NODES)
+    np.testing.assert_array_equal(
+        NodeClassifier(small(), graph).fit(NODES, NAMES[NODES, None]).predict(NODES), expected
+    )
 
 
 def test_several_labels_are_refused(tiny_graph: Data) -> None:

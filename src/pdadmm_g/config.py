@@ -7,11 +7,7 @@ other module may read it. Each field carries its own line of help, which the com
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
-import reprlib
 import struct
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +18,20 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from .errors import InputError
-from .files import find_graph, read_text
+from .files import find_graph
+from .setting_values import (
+    COUNT,
+    COUNT_OR_AUTO,
+    FROM_ZERO,
+    NOT_NEGATIVE,
+    PATH,
+    POSITIVE,
+    SHARE,
+    Rule,
+    coerce,
+    read_yaml,
+    require,
+)
 
 Config = TypeVar("Config", bound="ModelConfig")
 
@@ -114,25 +123,6 @@ TARGETS = {
     ),
 }  # fmt: skip
 
-
-#: What a value must satisfy: the words for it, and the test.
-Rule = tuple[str, Callable[[Any], bool]]
-POSITIVE: tuple[Rule, ...] = (
-    ("must be positive", lambda value: value > 0),
-    ("must be at most 1e15", lambda value: value <= 1e15),
-)
-NOT_NEGATIVE: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0), POSITIVE[1])
-COUNT: tuple[Rule, ...] = (
-    ("must be at least 1", lambda value: value >= 1),
-    ("must be at most 1000000", lambda value: value <= 10**6),
-)
-COUNT_OR_AUTO: tuple[Rule, ...] = (
-    ("must be 'auto' or at least 1", lambda value: value == "auto" or value >= 1),
-    ("must be at most 1000000", lambda value: value == "auto" or value <= 10**6),
-)
-FROM_ZERO: tuple[Rule, ...] = (("must not be negative", lambda value: value >= 0), COUNT[1])
-SHARE: tuple[Rule, ...] = (("must be in [0, 1)", lambda value: 0 <= value < 1),)
-PATH: tuple[Rule, ...] = (("must not contain a null byte", lambda value: "\0" not in value),)
 
 #: What validation may choose by: a figure of :mod:`pdadmm_g.metrics`, or a scorer as scikit-learn has them.
 Scoring = (
@@ -391,37 +381,37 @@ class ModelConfig:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             for rule, holds in item.metadata["rules"] if value is not None else ():
-                _require(holds(value), item.name, rule, value)
+                require(holds(value), item.name, rule, value)
         if self.stages is not None:
             rising = all(a < b for a, b in pairwise(self.stages))
-            _require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
-            _require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
-            _require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
+            require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
+            require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
+            require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
         if self.plan is not None:
             workers = self.workers or len(self.plan)
             fits = len(self.plan) == workers and sum(self.plan) == self.layers and min(self.plan) >= 1
             rule = f"must give each of {workers} workers at least one of {self.layers} layers"
-            _require(fits, "plan", rule, self.plan)
-        _require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
+            require(fits, "plan", rule, self.plan)
+        require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         if isinstance(self.levels, tuple):
-            _require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
-            _require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", self.levels)
+            require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
+            require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", self.levels)
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
             rising = all(a < b for a, b in pairwise(single))
-            _require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
+            require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
         alone = {self.workers, self.shards} <= {None, 1} and len(self.plan or (0,)) == 1
         rule = "must be a name, not a function, where several processes train"
-        _require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
+        require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
         others = "pdadmm-g" if self.by_gradient else "gradient"
         name = f"method {self.method}" if self.by_gradient else self.method
         for item in dataclasses.fields(self):
             useless = item.metadata["method"] == others and getattr(self, item.name) != item.default
-            _require(not useless, item.name, f"has no effect with {name}", getattr(self, item.name))
+            require(not useless, item.name, f"has no effect with {name}", getattr(self, item.name))
         if self.target != "auto":
             self._check_target()
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
-            _require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))
+            require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))
 
     def _check_target(self) -> None:
         """Raise unless the settings go with the kind of target."""
@@ -432,16 +422,16 @@ class ModelConfig:
         ):
             # What nobody knows here is somebody's own, see docs/guides/extending.md.
             fits = given in allowed or given not in foreign
-            _require(fits, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
+            require(fits, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
         if self.target == "classification":
             return
         for name, usual, remedy in (
             ("class_weight", None, "is for classes: weigh rows with sample_weight instead"),
             ("calibrate", False, "is for classes: leave it out"),
         ):
-            _require(getattr(self, name) == usual, name, remedy, getattr(self, name))
-        _require(not self.unlabelled, "unlabelled", "must be 0: only nodes without a class can teach", self.unlabelled)
-        _require(not self.sees_copies, "method", "is for classes: take pdadmm-g, adam or sign", self.method)
+            require(getattr(self, name) == usual, name, remedy, getattr(self, name))
+        require(not self.unlabelled, "unlabelled", "must be 0: only nodes without a class can teach", self.unlabelled)
+        require(not self.sees_copies, "method", "is for classes: take pdadmm-g, adam or sign", self.method)
 
     @property
     def asked_target(self) -> TargetKind:
@@ -559,15 +549,15 @@ class RunConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         tables = Path(self.dataset).suffix in NODE_TABLES
-        _require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
-        _require(self.labels is None or tables, "labels", "names columns of a table of nodes (--nodes)", self.labels)
-        _require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
+        require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
+        require(self.labels is None or tables, "labels", "names columns of a table of nodes (--nodes)", self.labels)
+        require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
         once = self.labels is None or len({*self.labels}) == len(self.labels)
-        _require(once, "labels", "names a column twice", self.labels)
+        require(once, "labels", "names a column twice", self.labels)
         every = self.checkpoint_every
         if every is not None:
             rule = f"must be a multiple of eval_every = {self.eval_every}"
-            _require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
+            require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
 
     def resolved(self) -> RunConfig:
         path = Path(self.dataset)
@@ -604,150 +594,8 @@ class RunConfig(ModelConfig):
         return yaml.safe_dump(settings, sort_keys=False)
 
 
-def coerce(name: str, value: Any, kind: Any) -> Any:
-    """``value``, from YAML or the command line, as the annotated type ``kind``; raises InputError if it is not one."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        if type(None) in arguments and (value is None or (isinstance(value, str) and value.lower() == "none")):
-            return None
-        failures = []
-        for option in arguments:
-            try:
-                if option is not type(None):
-                    return coerce(name, value, option)
-            except InputError as error:
-                failures.append(error)
-        raise failures[0]
-    if origin is Literal:
-        _require(value in arguments, name, f"must be one of {', '.join(arguments)}", value)
-        return value
-    if origin is tuple:
-        items = value.split(",") if isinstance(value, str) else value
-        _require(isinstance(items, (list, tuple)), name, "must be a comma-separated list", value)
-        return tuple(coerce(name, item, arguments[0]) for item in items)
-    if origin is Mapping:
-        return _class_weights(name, value)
-    if origin is Callable:
-        _require(callable(value), name, "must be a function", value)
-        return value
-    if kind is bool:
-        _require(isinstance(value, bool), name, "must be true or false", value)
-        return value
-    if kind is str:
-        _require(isinstance(value, (str, int, float)) and not isinstance(value, bool), name, "must be text", value)
-        return str(value)
-    return _number(name, value, kind)
-
-
-def label_name(label: Any) -> str:
-    """A label as text, by which settings name it, as JSON and YAML keep that. Equal labels have one name: 1 and 1.0."""
-    label = label.item() if hasattr(label, "item") else label
-    number = float(label) if isinstance(label, numbers.Real) else math.nan
-    return str(int(label)) if number.is_integer() else str(label)
-
-
-def _class_weights(name: str, value: Any) -> dict[str, float]:
-    """Weights by the names of the labels, in the order of these."""
-    _require(isinstance(value, Mapping), name, "must be 'balanced' or map classes to weights", value)
-    result: dict[str, float] = {}
-    for label, weight in value.items():
-        try:
-            key = label_name(label)
-        except (RuntimeError, TypeError, ValueError, OverflowError):  # tensors; numbers of thousands of digits
-            raise InputError(f"{name} must map labels to weights, got the label {_show(label)}") from None
-        number = _number(f"{name} of class {_show(key)}", weight, float)
-        for rule, holds in NOT_NEGATIVE:
-            _require(holds(number), f"{name} of class {_show(key)}", rule, number)
-        _require(key not in result, name, f"names class {_show(key)} twice", value)
-        result[key] = float(number)
-    return dict(sorted(result.items()))
-
-
-def _number(name: str, value: Any, kind: type) -> int | float:
-    wanted = "a whole number" if kind is int else "a number"
-    is_number = isinstance(value, (str, numbers.Real)) and not isinstance(value, bool)
-    _require(is_number, name, f"must be {wanted}", value)
-    try:
-        number = kind(value)
-        whole = kind is not int or float(number) == float(value)
-    except (ValueError, OverflowError):
-        raise InputError(f"{name} must be {wanted}, got {_show(value)!r}") from None
-    _require(math.isfinite(number), name, "must be finite", value)
-    _require(whole, name, f"must be {wanted}", value)
-    return number
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The settings of a file as they stand there, names with underscores."""
-    text = read_text(path, "the configuration")
-    try:
-        settings = yaml.load(text, _PlainLoader)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not valid YAML: {error}") from None
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
-        raise InputError(f"{path}: expected 'setting: value' lines")
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        key = str(name).replace("-", "_")
-        if key in result:
-            raise InputError(f"{path}: setting '{key}' is there twice")
-        result[key] = value
-    return result
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Plain values, each written out where it stands, and no key twice.
-
-    Aliases and merge keys make a file of some hundred bytes one of billions of values, and no setting needs them. Of
-    two values for one setting neither is what was meant for sure.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise _refused(f"'*{event.anchor}' stands for another value: write it out", event.start_mark)
-        return super().compose_node(parent, index)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise _refused("'<<' merges other settings: write them out", key.start_mark)
-        super().flatten_mapping(node)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key in seen:
-                raise _refused(f"'{key}' is there twice", node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-
-
 def _suggestion(name: str, known: Iterable[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def _show(value: Any) -> str:
-    """A short text of a value that may be long, deep or without end."""
-    if isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value[:20]):
-        return ",".join(f"{item:g}" for item in value[:20]) + (",..." if len(value) > 20 else "")
-    if isinstance(value, str):
-        return value if len(value) <= 60 else f"{value[:60]}..."
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python refuses to write out numbers of thousands of digits
-        return "a number of thousands of digits"
-
-
-def _require(holds: bool, name: str, rule: str, value: Any) -> None:
-    if not holds:
-        raise InputError(f"{name} {rule}, got {_show(value)}")

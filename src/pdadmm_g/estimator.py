@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -17,8 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .config import ModelConfig, Scoring, TargetKind, label_name
-from .data.adapters import as_graph, edges_apart, is_graph, is_table
+from .config import ModelConfig, Scoring, TargetKind
+from .data.adapters import as_graph, edges_apart, is_graph
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
     as_mask,
@@ -31,6 +32,7 @@ from .data.checks import (
     require_edges,
     require_y,
 )
+from .data.columns import is_table
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes
@@ -39,6 +41,7 @@ from .engine.team import Team
 from .errors import InputError
 from .hardware import checked_device
 from .model import GAMLP, GCN, finite
+from .setting_values import label_name
 from .status import Status
 from .tasks import Tasks, run_tasks, task
 from .training.calibration import calibrate, check_calibration
@@ -265,7 +268,7 @@ class Estimator(ABC):
             config = checkpointing.decided(config)
         if start is not None:
             config = start.decided(config)
-        with run_tasks() as tasks:
+        with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
                 X = self._graph_to_learn(X, start)
             problem = self._problem(X, y, sample_weight, config, seed, start)
@@ -475,6 +478,19 @@ class Estimator(ABC):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    @contextmanager
+    def _features_before(self) -> Iterator[None]:
+        """What is known of the features is that of an earlier model again, if within this anything fails."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                vars(self).pop(name, None)
+            vars(self).update(before)
+            raise
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:

@@ -104,6 +104,11 @@ def scoring_name(scoring: str | Scorer) -> str:
     return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
 
 
+def shown(score: float) -> str:
+    """A score in a sentence; minus infinity stands for one that is not defined on the rows at hand."""
+    return f"{score:.3f}" if score > -np.inf else "undefined"
+
+
 def _judged(outputs: int, target: str) -> Any:
     """An estimator for scorers, whose input is the predictions themselves."""
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -53,13 +53,14 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
         """Train on ``nodes``, numbers in any shape with one in a row, with the labels ``y``."""
         check_consistent_length(nodes, y)
         check_classification_targets(y)
-        if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+        labels = np.asarray(y)
+        if labels.size != len(labels):
             raise InputError(
                 "NodeClassifier is for one class a node: for several labels, fit the estimator on the graph"
             )
         own = _numbers(nodes)
         data = check_graph(_bare(self.graph))
-        self.classes_, places = np.unique(np.asarray(y), return_inverse=True)
+        self.classes_, places = np.unique(labels.ravel(), return_inverse=True)
         data.train_mask = as_mask(own, data.num_nodes, "nodes")
         data.y = torch.full((data.num_nodes,), -1)
         data.y[torch.from_numpy(own)] = torch.as_tensor(places)
@@ -86,9 +87,9 @@ def _numbers(nodes: ArrayLike) -> NDArray[Any]:
 
 
 def _bare(graph: Graph) -> Graph:
-    """The graph without labels, their names and masks."""
+    """The graph without labels, their names and kind, and masks."""
     data = graph_alone(graph, "graph")  # a copy
-    for name in ("y", "label_names", *MASKS):
+    for name in ("y", "label_names", "target_kind", *MASKS):
         if name in data:
             del data[name]
     return data

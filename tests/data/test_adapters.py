@@ -13,6 +13,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
+from pdadmm_g.data.checks import check_graph
 
 NAMES = np.array(["ant", "bee"])
 IDS = [f"node {number}" for number in range(20)]
@@ -277,3 +278,57 @@ def test_labels_and_ids_that_are_neither_text_nor_numbers(odd: Any) -> None:
         as_graph(table, [0, 1, odd], edges)
     with pytest.raises(InputError, match="must be text or numbers"):
         as_graph(table.assign(id=["a", "b", odd]), [0, 1, 0], pd.DataFrame({"source": ["a"], "target": ["b"]}))
+
+
+@pytest.mark.parametrize("kind", [float, bool])
+def test_zeros_that_an_adjacency_keeps_are_no_edges(tiny_graph: Data, kind: type) -> None:
+    """``setdiag(0)`` leaves them, and so does whatever sets entries to False."""
+    pairs = tiny_graph.edge_index.numpy()
+    A = scipy.sparse.coo_array((np.ones(pairs.shape[1], dtype=kind), pairs), shape=(20, 20)).tocsr()
+    A.setdiag(0)
+    (row, *_), (col, *_) = A.nonzero()
+    A[row, col] = 0
+    found = as_graph(tiny_graph.x.numpy(), None, A)
+    assert found.edge_index.shape[1] == A.count_nonzero() < A.nnz
+    assert found.get("edge_weight") is None
+    assert [row, col] not in found.edge_index.T.tolist()
+
+
+def test_weights_beside_a_table_of_edges_count(tiny_graph: Data) -> None:
+    nodes, edges = node_table(tiny_graph), edge_table(tiny_graph)
+    weights = np.arange(len(edges)) + 1.0
+    assert as_graph(nodes, edges, edge_weight=weights).edge_weight.tolist() == weights.tolist()
+    with pytest.raises(InputError, match="edge_weight is given beside a column 'weight' of the edges"):
+        as_graph(nodes, edges.assign(weight=1.0), edge_weight=weights)
+
+
+def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -> None:
+    """Without features there may be nodes that have no edge, as far as labels tell of them."""
+    labels = [*tiny_graph.y.tolist(), 1]
+    pairs = pd.DataFrame(tiny_graph.edge_index.T.numpy(), columns=["source", "target"])
+    for edges in (pairs, tiny_graph.edge_index.numpy()):
+        found = check_graph(as_graph(None, labels, edges))
+        assert torch.equal(found.edge_index, tiny_graph.edge_index)
+        assert len(found.x) == len(found.y) == 21
+    weighted = as_graph(None, labels, pairs.assign(weight=2.0, note="old"))
+    assert weighted.edge_weight.tolist() == [2.0] * len(pairs)
+    assert weighted.unused_edge_columns == ("note",)
+    with pytest.raises(
+        InputError, match="edges: column 'source' must be whole numbers where no table of nodes has ids"
+    ):
+        as_graph(None, labels, edge_table(tiny_graph))
+    with pytest.raises(InputError, match="edge_index names node 10000000000: say how many there are with num_nodes"):
+        check_graph(as_graph(None, None, [[0], [10**10]]))
+
+
+def test_ids_that_are_one_as_text_are_refused() -> None:
+    nodes = pd.DataFrame({"f": [1.0, 2.0], "id": np.array([1, "1"], dtype=object)})
+    with pytest.raises(InputError, match="nodes 1 and '1' have the same name, as the edges write it"):
+        as_graph(nodes, pd.DataFrame({"source": ["1"], "target": ["1"]}))
+
+
+def test_numbers_of_any_size_and_kind(tiny_graph: Data) -> None:
+    with pytest.raises(InputError, match="y must be at most 9223372036854775807"):
+        as_graph(tiny_graph.x.numpy(), [10**400] * 20, tiny_graph.edge_index)
+    with pytest.raises(InputError, match="features 'x' must be real numbers"):
+        check_graph(as_graph(tiny_graph.x.numpy() + 1j, None, tiny_graph.edge_index))

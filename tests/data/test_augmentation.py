@@ -273,3 +273,11 @@ def test_chunks_are_the_rows_of_one_pass(options, nodes) -> None:
         chunks = list(augment.chunks(data, nodes, rows * whole.shape[1] * 4))
         assert max(map(len, chunks)) <= rows
         assert torch.equal(torch.cat(chunks), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"), [("normalize", "centred", "none, unit, centered"), ("directed", "up", "symmetric, out")]
+)
+def test_slips_of_the_pen_are_refused(name: str, value: str, known: str) -> None:
+    with pytest.raises(InputError, match=f"{name} must be one of {known}.*, got '{value}'"):
+        GraphAugment("hops", 2, **{name: value})

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data import augmentation_choice
 from pdadmm_g.data.augmentation import GraphAugment
@@ -94,6 +94,17 @@ def test_without_validation_the_defaults_are_taken() -> None:
     del data.val_mask
     clf = GAMLPClassifier(layers=2, hidden=8, epochs=5, validation=0, random_state=0).fit(data)
     assert (clf.config_.augment, clf.config_.hops, clf.config_.weight_decay) == ("average", 8, 0.1)
+
+
+def test_a_score_that_is_not_defined_is_told_as_such() -> None:
+    """One validation node has no coefficient of determination: the loss chooses."""
+    data = planted(homophilous=True)
+    data.y = torch.randn(len(data.y), 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data.val_mask[data.val_mask.nonzero()[1:]] = False
+    reg = GAMLPRegressor(layers=2, hidden=4, epochs=2, random_state=0).fit(as_graph(data, target="regression"))
+    assert "inf" not in " ".join(reg.choices_)
+    assert any("(validation undefined of a linear model, next best undefined)" in reason for reason in reg.choices_)
+    assert any("(validation undefined)" in reason for reason in reg.choices_ if reason.startswith("weight decay"))
 
 
 def test_rows_of_a_gpu_are_scored_on_the_cpu() -> None:

@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as arrays
 from torch_geometric.data import Data
 
 from helpers.anything import VALUES, refused
-from pdadmm_g import InputError
-from pdadmm_g.data.adapters import encoded_labels
+from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.data.checks import as_mask, check_graph, check_labels
 from pdadmm_g.data.graph import Graph
+from pdadmm_g.data.labels import encoded_labels
 from pdadmm_g.data.tables import check_block
 
 
@@ -108,3 +108,42 @@ def test_labels_that_are_too_large_are_named_as_they_are() -> None:
     assert encoded_labels(np.array([0, 2**60], dtype=object), "labels")[0].tolist() == [0, 2**60]
     with pytest.raises(InputError, match="labels must be at most 9223372036854775807"):
         encoded_labels(np.array([0, 2**64], dtype=object), "labels")
+
+
+@pytest.mark.parametrize("names", [["zebra", "ant"], np.array(["zebra", "ant", "not there"])])
+@pytest.mark.parametrize("soft", [False, True])
+def test_names_of_labels_in_any_order(tiny_graph: Data, names: object, soft: bool) -> None:
+    """People keep them in the order of the numbers, which need not be that of the alphabet."""
+    if soft:
+        names = ["zebra", "ant"]
+        tiny_graph.y = torch.nn.functional.one_hot(tiny_graph.y).double() * 0.8 + 0.1
+    settings = {"layers": 2, "hidden": 8, "epochs": 20, "augment": "hops", "weight_decay": 0.1, "unlabelled": 0}
+    clf = GAMLPClassifier(random_state=0, **settings)
+    tiny_graph.label_names = names
+    clf.fit(tiny_graph)
+    assert clf.history_[-1]["val_accuracy"] == 1.0
+    assert clf.predict(tiny_graph).tolist() == ["zebra"] * 10 + ["ant"] * 10
+    assert clf.score(tiny_graph) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label_names": ["ant"]}, "label_names must be different names, one for each label"),
+        ({"label_names": ["ant", "ant"]}, "label_names must be different names, one for each label"),
+        ({"label_names": ["ant", None]}, "label_names must be different names, one for each label"),
+        ({"label_names": {0: "ant"}}, "label_names must be different names, one for each label"),
+        ({"label_names": [["ant"], ["bee", "cat"]]}, "label_names must be different names, one for each label"),
+        ({"ids": ["a", "b"]}, "ids must be 20 names, one for each node"),
+    ],
+)
+def test_names_that_are_none(tiny_graph: Data, changes: dict, message: str) -> None:
+    for name, value in changes.items():
+        tiny_graph[name] = value
+    with pytest.raises(InputError, match=f"data: {message}: mend or delete it"):
+        check_graph(tiny_graph)
+
+
+def test_names_of_labels_that_are_not_there(tiny_graph: Data) -> None:
+    tiny_graph.label_names, tiny_graph.y = ["ant", "bee"], None
+    assert check_graph(as_graph(tiny_graph, target="multilabel")).get("label_names") is None

@@ -78,6 +78,28 @@ def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
     assert table.feature_names == ("height", "tall", "age")
 
 
+def test_labels_may_be_unsigned(tmp_path: Path) -> None:
+    labels = pa.array(NODES["label"], pa.uint8())
+    assert open_table(str(write(tmp_path / "in", NODES | {"label": labels}, EDGES))).columns["y"].tolist() == [
+        1,
+        0,
+        -1,
+        2,
+    ]
+
+
+def test_what_is_damaged_within_is_refused_in_one_line(tmp_path: Path) -> None:
+    """The head and the tail of a file may be whole, so that it opens."""
+    folder = write(tmp_path / "in", {"f": np.random.default_rng(0).random(20_000)}, {"source": [0], "target": [1]})
+    (file,) = (folder / "nodes").iterdir()
+    pq.write_table(pa.table({"f": np.random.default_rng(0).random(20_000)}), file, compression="gzip")
+    content = bytearray(file.read_bytes())
+    content[5_000:90_000] = bytes(85_000)
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="cannot read as Parquet"):
+        open_table(str(folder))
+
+
 def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
     def said(nodes: dict[str, Any], edges: dict[str, Any]) -> str:
         folder = write(tmp_path / "in", NODES | nodes, EDGES | edges)

@@ -106,9 +106,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
     augmented(tmp_path / "out", 2, SETTINGS["hops"])
     (file,) = (tmp_path / "out" / "shard-2-of-2").glob("propagated-*.npy")
-    file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array: damaged"):
-        augmented(tmp_path / "out", 1, SETTINGS["hops"])
+    for content in (file.read_bytes()[:500], b"", b"PK\5\6" + bytes(18)):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array: damaged"):
+            augmented(tmp_path / "out", 1, SETTINGS["hops"])
     file.with_suffix(".json").write_text(json.dumps({"blocks": "many"}))
     with pytest.raises(InputError, match=r"propagated-\w+.json: cannot read the progress: blocks is missing or not"):
         augmented(tmp_path / "out", 1, SETTINGS["hops"])

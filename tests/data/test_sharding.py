@@ -86,6 +86,16 @@ def test_the_names_of_features_go_along(tmp_path: Path) -> None:
         ShardFolder(tmp_path / "named")
 
 
+@pytest.mark.parametrize("ids", [np.arange(50) + 7, np.array([f"nœud {number}" for number in range(50)])])
+def test_the_ids_of_nodes_go_along(ids: np.ndarray, tmp_path: Path) -> None:
+    data = graph()
+    data.ids = ids
+    shard_graph(DataTable(data, ""), 3, tmp_path / "out")
+    found = ShardFolder(tmp_path / "out").part(0, 1).column("id")
+    assert found is not None
+    assert (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).tolist() == ids.tolist()
+
+
 def test_a_sparse_matrix_is_written_dense(tmp_path: Path) -> None:
     data = graph()
     x = data.x.relu()
@@ -171,6 +181,7 @@ def test_bad_input_names_file_and_place(tmp_path: Path) -> None:
     x[31, 2] = 1e20
     assert refused("x", x) == "x.npy: features exceed 1e+15, first in row 31: rescale them"
     assert refused("y", np.arange(40)) == "y.npy: labels 'y' have shape (40,), expected (50,)"
+    assert refused("y", np.array(["a"] * 50)) == "y.npy: must be numbers, not <U1"
     assert refused("train_mask", np.array([50])) == "train_mask.npy names a node outside 0..49"
     with pytest.raises(InputError, match="shards = 51, but there are 50 nodes: set shards to 50 at most"):
         shard_graph(open_table(str(arrays)), 51, tmp_path / "out")
@@ -184,6 +195,7 @@ def test_bad_input_names_file_and_place(tmp_path: Path) -> None:
     [
         ({"edge_weight": torch.ones(3)}, "weights of edges are not for a folder of shards"),
         ({"label_names": np.array(["a", "b", "c"])}, "labels that are no whole numbers are not for a folder of shards"),
+        ({"val_mask": torch.ones(90, 2, dtype=torch.bool)}, "masks of several splits are not for a folder of shards"),
     ],
 )
 def test_what_shards_cannot_keep_is_refused(entry: dict[str, object], message: str) -> None:

@@ -15,6 +15,8 @@ from pdadmm_g import GAMLPClassifier, InputError, load_dataset
 from pdadmm_g.data import table_files
 from pdadmm_g.data.table_files import read_tables
 
+pa = pytest.importorskip("pyarrow")
+
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
 
@@ -193,6 +195,31 @@ def test_a_large_table_is_read_as_a_small_one_is(
     assert torch.equal(large.x, small.x)
     assert torch.equal(large.y, small.y)
     assert (large.ids.tolist(), large.label_names.tolist()) == (small.ids.tolist(), small.label_names.tolist())
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_column_label_may_be_one_of_several(large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "LARGE", 0 if large else 1 << 20)
+    (tmp_path / "nodes.csv").write_text("label,a,other\n1,0.5,0\n0,1.5,1\n")
+    data = load_dataset(tmp_path / "nodes.csv", labels=("label", "other"))
+    assert (data.y.tolist(), data.label_names.tolist()) == ([[1, 0], [0, 1]], ["label", "other"])
+    (tmp_path / "nodes.csv").write_text("id,a\n1,0.5\n0,1.5\n")
+    with pytest.raises(InputError, match="column 'id' cannot be learned"):
+        load_dataset(tmp_path / "nodes.csv", labels=["id"])
+
+
+def test_one_name_is_one_column(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("price,a\n1.5,0.5\n2.5,1.5\n")
+    data = load_dataset(tmp_path / "nodes.csv", labels="price", target="regression")
+    assert (data.y.tolist(), data.feature_names) == ([[1.5], [2.5]], ("a",))
+
+
+def test_a_parquet_table_of_lists_without_a_row(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [[1.0]]}).iloc[:0].to_parquet(
+        tmp_path / "nodes.parquet", schema=pa.schema([("x", pa.list_(pa.float32()))])
+    )
+    with pytest.raises(InputError, match="there is no row"):
+        load_dataset(tmp_path / "nodes.parquet")
 
 
 @pytest.mark.parametrize(

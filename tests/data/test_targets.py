@@ -12,7 +12,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import choose_augmentation
 from pdadmm_g.data.checks import check_graph, labelled
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.linear_columns import column_score
+from pdadmm_g.data.linear_models import column_score
 from pdadmm_g.data.splits import with_masks
 from pdadmm_g.data.tables import DataTable
 from pdadmm_g.data.targets import columns_of, is_indicator, strata, target_of

@@ -64,6 +64,18 @@ def test_the_command_reads_it(clf: GAMLPClassifier, tmp_path: Path, graph_file: 
     assert run("export", "run", "--format", "safetensors")[0] == 0
 
 
+def test_a_function_that_scored_has_no_place_in_a_run_folder(tiny_graph: Data, tmp_path: Path) -> None:
+    def mine(estimator: Any, X: Any, y: Any) -> float:
+        return float((estimator.predict(X) == y).mean())
+
+    clf = GAMLPClassifier(random_state=3, scoring=mine, **GRAPH).fit(tiny_graph)
+    clf.save(tmp_path / "run", tiny_graph)
+    clf.report(tmp_path / "page.html", tiny_graph)
+    again = GAMLPClassifier.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.predict_proba(tiny_graph), clf.predict_proba(tiny_graph))
+    assert again.config_.scoring == "accuracy"
+
+
 def test_a_matrix_makes_a_run_folder_too(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     clf = GAMLPClassifier(**SMALL).fit(X, np.array(["a", "b", "c"])[y])

@@ -60,7 +60,7 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     undecided = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": None}
     # Two of each are enough to choose from.
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
+    monkeypatch.setattr("pdadmm_g.data.linear_models.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
     whole = train_run(config(tmp_path / "whole", **undecided))
     interrupted_run(tmp_path / "run", **undecided)

@@ -133,6 +133,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "hidden": ({"hidden": 9}, "init has 8 neurons per hidden layer: set hidden so, not to 9"),
     "layers": ({"layers": 2}, "init has 3 layers, the network is to have 2: set layers to more"),
     "hops": ({"hops": 3}, "init was trained with hops = 2, not 3: leave it out, or set it so"),
+    "directed": (
+        {"directed": "out"},
+        "init was trained with directed = symmetric, not out: leave it out, or set it so",
+    ),
     "activation": ({"activation": "tanh"}, "init has activation relu: set it so, not tanh"),
     "gcn": ({"method": "gcn"} | OPEN, "init is for networks without graph convolutions or random copies: leave it out"),
 }
@@ -144,6 +148,12 @@ def test_what_does_not_fit_is_refused_in_one_line(data: Data, trained: GAMLPClas
     with pytest.raises(InputError) as caught:
         small(**settings).fit(data, init=trained)
     assert str(caught.value) == message
+
+
+def test_the_direction_may_be_said_as_it_is(data: Data) -> None:
+    """Where nodes without labels teach it is symmetric, whether anybody said so or not."""
+    first = small(unlabelled=20, rounds=1, copies=1, layers=2).fit(data)
+    assert small(unlabelled=20, rounds=1, copies=1, layers=2, directed="symmetric").fit(data, init=first).n_iter_
 
 
 def test_other_data_are_refused_in_one_line(data: Data, trained: GAMLPClassifier, tmp_path: Path) -> None:

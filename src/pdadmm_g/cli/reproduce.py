@@ -72,7 +72,7 @@ def _request(
     quick: bool, **options: Any
 ) -> Request:  # fmt: skip
     """What the options of :func:`reproduce` ask of the experiment of that name."""
-    from ..config import coerce
+    from ..setting_values import coerce
 
     return Request(
         folder=Path(out) / (f"{name}-quick" if quick else name),

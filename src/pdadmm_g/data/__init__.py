@@ -2,7 +2,10 @@
 
 ``datasets``             the benchmarks and the embedded digits, by name
 ``graph``                a graph in memory
-``adapters``             what else people have a graph in: tables, matrices, objects of other libraries
+``adapters``             what else people have a graph in, as one: tables, matrices, objects of other libraries
+``columns``              graphs in tables, whatever library they were read with
+``matrices``             graphs in matrices
+``labels``               labels as people have them
 ``graph_files``          .npz and .pt files of people's own
 ``table_files``          CSV, TSV and Parquet tables of nodes and edges, and GraphML
 ``feature_names``        columns of features by their names
@@ -14,7 +17,7 @@
 ``structure``            features of a graph that has none
 ``augmentation``         multi-hop operators: what the graph adds to the features
 ``augmentation_choice``  which of them, where that is left to the data
-``linear_columns``       a linear model of several labels or numbers, by which it is chosen
+``linear_models``        linear models by which it is chosen
 ``propagation``          the sparse products behind them, a block of columns at a time
 ``column_file``          their result where it does not fit in memory
 ``components``           the principal directions of features

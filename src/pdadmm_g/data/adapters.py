@@ -12,10 +12,8 @@ from __future__ import annotations
 import copy
 import numbers
 import sys
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import repeat
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +22,24 @@ from torch import Tensor
 
 from ..config import TargetKind
 from ..errors import InputError
-from .checks import LARGEST_LABEL, MASKS, as_tensor, bad_weight, hard_labels
-from .feature_names import check_lists_alone
+from .checks import MASKS, as_tensor, hard_labels
+from .columns import (
+    ENDS,
+    KNOWN,
+    as_floats,
+    check_weights,
+    edge_columns,
+    graph_of_columns,
+    graph_of_edges,
+    is_table,
+    node_columns,
+)
 from .graph import Graph
-from .propagation import quiet
-from .targets import FOR_NUMBERS, asked, columns_of
+from .labels import object_array, set_targets
+from .matrices import as_features, as_matrix, from_matrix, is_sparse
+from .targets import asked
 
 Array = NDArray[Any]
-#: Columns of a node table, and attributes of a node, that are no features.
-KNOWN = ("id", "label", "split", *MASKS)
-#: What is said of one that is no number.
-FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
-#: What a split may be called.
-SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
-YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "", "nan", "none")
 
 
 def is_graph(X: Any) -> bool:
@@ -53,7 +55,8 @@ def as_graph(
     Args:
         X: A graph (``torch_geometric``, ``networkx``, DGL), which has all of the rest; a feature matrix (array, tensor,
             scipy matrix); a pandas table of nodes with columns ``label`` and ``split`` if known, the rest features, and
-            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features.
+            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features, whose edges
+            name nodes by their numbers.
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
             probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
@@ -72,14 +75,16 @@ def as_graph(
         if _is_pyg(X):
             return _from_pyg(X, target)
         return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
+    if X is None and is_table(edge_index):
+        return graph_of_edges(y, edge_columns(edge_index), edge_weight, target)
     if is_table(X) or is_table(edge_index):
         nodes = node_columns(X) if is_table(X) else {"x": X}
         if y is not None:
             _check_apart(nodes.get("feature_names", ()), y)
-            nodes["label"] = y if isinstance(y, list | tuple) or is_table(y) or _is_sparse(y) else np.asarray(y)
+            nodes["label"] = y if isinstance(y, list | tuple) or is_table(y) or is_sparse(y) else np.asarray(y)
         edges = edge_columns(edge_index) if is_table(edge_index) else edge_index
         return graph_of_columns(nodes, edges, edge_weight=edge_weight, target=target)
-    return _from_matrix(X, y, edge_index, edge_weight, target)
+    return from_matrix(X, y, edge_index, edge_weight, target)
 
 
 def _check_apart(features: Sequence[Any], y: Any) -> None:
@@ -92,7 +97,7 @@ def _check_apart(features: Sequence[Any], y: Any) -> None:
 
 def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
-    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    is_edges = is_table(second) and {*ENDS} <= {*map(str, second.columns)}
     return (None, second) if edge_index is None and is_edges else (second, edge_index)
 
 
@@ -150,7 +155,7 @@ def _with_tensors(data: Graph, target: TargetKind) -> Graph:
     elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
         data.edge_index = as_tensor(_array(data.edge_index), "data: edge_index must be whole numbers")
     if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
-        _set_targets(data, data.y, "data: labels 'y'", target)
+        set_targets(data, data.y, "data: labels 'y'", target)
     return asked(data, target)
 
 
@@ -195,10 +200,8 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     pairs = np.array([(a, b) for a, b, _ in ends], dtype=np.int64).reshape(-1, 2).T
     weights = None
     if weighted:
-        weights = _as_floats(weighted, f"{culprit}: 'weight' of edges")
-        _check_weights(
-            weights, f"{culprit}: 'weight'", lambda edge: f"edge {tuple(ids[end] for end in ends[edge][:2])}"
-        )
+        weights = as_floats(weighted, f"{culprit}: 'weight' of edges")
+        check_weights(weights, f"{culprit}: 'weight'", lambda edge: f"edge {tuple(ids[end] for end in ends[edge][:2])}")
     if not graph.is_directed():
         pairs = np.concatenate([pairs, pairs[::-1]], axis=1)
         weights = None if weights is None else np.concatenate([weights, weights])
@@ -232,326 +235,5 @@ def _from_dgl(graph: Any, target: TargetKind) -> Graph:
     return _with_tensors(data, target)
 
 
-# -------------------------------------------------------------------------------------------- matrices and adjacency
-
-
-def _from_matrix(X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind) -> Graph:
-    data = Graph()
-    if X is not None:
-        data.x = as_features(X, "X")
-    pairs, weights = _pairs(edge_index, edge_weight)
-    data.edge_index = pairs
-    if weights is not None:
-        data.edge_weight = weights
-    if X is None:
-        data["num_nodes"] = (
-            edge_index.shape[0] if _is_sparse(edge_index) else int(pairs.max()) + 1 if pairs.numel() else 0
-        )
-    if y is not None:
-        _set_targets(data, y, "y", target)
-    return asked(data, target)
-
-
-def _is_sparse(X: Any) -> bool:
-    import scipy.sparse
-
-    return bool(scipy.sparse.issparse(X))
-
-
-def _pairs(edge_index: Any, edge_weight: Any) -> tuple[Tensor, Any]:
-    """Edges as pairs of nodes, and their weights, from pairs or an adjacency."""
-    if _is_sparse(edge_index):
-        if edge_index.shape[0] != edge_index.shape[1]:
-            raise InputError(f"edge_index: an adjacency must be square, got {edge_index.shape}")
-        if edge_weight is not None:
-            raise InputError("edge_weight is given beside an adjacency, whose entries are the weights: leave it out")
-        coo = edge_index.tocoo()
-        values = None if coo.dtype == bool or bool((coo.data == 1).all()) else coo.data
-        return torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)), values
-    if not isinstance(edge_index, Tensor):
-        edge_index = np.asarray(edge_index)
-        if edge_index.size == 0:
-            edge_index = np.empty((2, 0), dtype=np.int64)
-    pairs = as_tensor(edge_index, "edge_index must be whole numbers")
-    if pairs.ndim != 2 or pairs.shape[0] != 2:
-        remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
-        raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
-    return pairs, edge_weight
-
-
-def as_features(X: Any, culprit: str) -> Tensor:
-    """Features as a tensor, sparse if they are."""
-    if isinstance(X, Tensor):
-        return X
-    if hasattr(X, "to_torch_sparse_csr_tensor"):  # torch_sparse's own kind
-        return cast(Tensor, X.to_torch_sparse_csr_tensor())
-    if _is_sparse(X):
-        coo = X.tocoo()
-        place = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
-        with quiet():
-            return torch.sparse_coo_tensor(place, torch.from_numpy(coo.data.astype(np.float32)), coo.shape).coalesce()
-    return as_tensor(as_matrix(X, culprit), f"{culprit} must be numbers")
-
-
-def as_matrix(rows: Any, culprit: str) -> Array:
-    """A matrix of numbers, or an :class:`InputError`."""
-    try:
-        matrix = np.asarray(rows)
-        if matrix.dtype.kind not in "biuf":
-            matrix = np.asarray(rows, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise InputError(f"{culprit} must be numbers, as many for each node") from None
-    if matrix.ndim != 2:
-        raise InputError(f"{culprit} must be a matrix with a row a node, got shape {matrix.shape}")
-    return matrix
-
-
-# ------------------------------------------------------------------------------------------------------------- tables
-
-
-def is_table(value: Any) -> bool:
-    """Is it a table of pandas, or one that behaves so?"""
-    return hasattr(value, "columns") and hasattr(value, "iloc")
-
-
-def node_columns(table: Any) -> dict[str, Any]:
-    """The columns of a pandas table of nodes, features as one matrix ``x``."""
-    twice = table.columns[table.columns.duplicated()]
-    if len(twice):
-        raise InputError(f"nodes: column {twice[0]!r} is there twice: give each its own name")
-    columns = {name: table[name].to_numpy() for name in table.columns if name in KNOWN}
-    columns.setdefault("id", table.index.to_numpy())
-    features = [name for name in table.columns if name not in KNOWN]
-    if "x" in features and table["x"].dtype.kind not in "biuf":
-        check_lists_alone(features, "nodes")
-        columns["x"] = as_matrix([np.asarray(row) for row in table["x"]], "nodes: column 'x'")
-    elif features:
-        for name in features:
-            if table[name].dtype.kind not in "biuf":
-                raise InputError(f"nodes: column {name!r} must be numbers, not {table[name].dtype}; {FEATURES}")
-        columns["x"] = table[features].to_numpy(dtype=np.float32)
-        columns["feature_names"] = features
-    return columns
-
-
-def edge_columns(table: Any) -> dict[str, Any]:
-    """The columns of a pandas table of edges."""
-    return {str(name): table[name].to_numpy() for name in table.columns}
-
-
-def graph_of_columns(
-    nodes: Mapping[str, Any],
-    edges: Mapping[str, Any] | Any,
-    *,
-    edge_weight: Any = None,
-    culprit: str = "nodes",
-    edge_culprit: str = "edges",
-    target: TargetKind = "auto",
-) -> Graph:
-    """The graph of a table of nodes and one of edges, by the ids of nodes; or of edges by their numbers.
-
-    Nodes have ``id``, ``label``, perhaps with several columns, ``split`` or masks, ``x`` and ``feature_names``, each if
-    known; edges have ``source``, ``target`` and perhaps ``weight``.
-    """
-    data = Graph()
-    number = len(next(iter(nodes.values()))) if not _is_sparse(nodes.get("x")) else nodes["x"].shape[0]
-    if "x" in nodes:
-        data.x = as_features(nodes["x"], f"{culprit}: features")
-        names = nodes.get("feature_names", ())
-        if names and all(isinstance(name, str) for name in names):  # numbers of columns say no more than their places
-            data.feature_names = tuple(names)
-    else:
-        data["num_nodes"] = number
-    ids = nodes.get("id")
-    if ids is not None and not (ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(number))):
-        data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
-    if isinstance(edges, Mapping):
-        pairs, edge_weight = _ends_by_id(edges, data.get("ids"), number, edge_culprit)
-        data.edge_index = torch.from_numpy(pairs)
-        data.unused_edge_columns = tuple(name for name in edges if name not in ("source", "target", "weight")) or None
-    elif edges is not None:
-        data.edge_index, edge_weight = _pairs(edges, edge_weight)
-    if edge_weight is not None:
-        data.edge_weight = as_tensor(_as_floats(edge_weight, f"{edge_culprit}: weights"), "weights must be numbers")
-    if "label" in nodes:
-        _set_targets(data, nodes["label"], f"{culprit}: labels", target)
-    for mask, values in _masks(nodes, culprit).items():
-        data[mask] = torch.from_numpy(values)
-    return asked(data, target)
-
-
-def _as_floats(values: Any, culprit: str) -> Any:
-    if isinstance(values, Tensor):
-        return values
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{culprit} must be numbers") from None
-
-
-def _check_weights(weights: Array, culprit: str, called: Callable[[int], str]) -> None:
-    """Raise unless all are positive and finite; an error names the edge as it is ``called``."""
-    place = bad_weight(as_tensor(weights, culprit))
-    if place is not None:
-        raise InputError(f"{culprit} must be positive and finite, but {called(place)} has {weights[place]:g}")
-
-
-def row_name(row: int) -> str:
-    """What a row of a table is called, and how rows are counted."""
-    return f"row {row} (the first is 0)"
-
-
-def _checked_ids(ids: Array, culprit: str) -> Array:
-    missing = next((row for row, value in enumerate(ids.tolist()) if _is_missing(value)), None)
-    if missing is not None:
-        raise InputError(f"{culprit} has none in {row_name(missing)}")
-    values = ids.tolist()
-    odd = next((value for value in values if not isinstance(value, Hashable)), None)
-    if odd is not None:
-        raise InputError(f"{culprit} must be text or numbers, got {odd!r:.60}")
-    if len(set(values)) < len(values):
-        twice = next(value for value, times in Counter(values).items() if times > 1)
-        raise InputError(f"{culprit} names node {twice!r} twice")
-    return ids
-
-
-def _ends_by_id(
-    edges: Mapping[str, Any], ids: Array | None, number: int, culprit: str
-) -> tuple[NDArray[np.int64], Any]:
-    """Numbers of nodes (2, edges) and weights, None if there are none."""
-    ends = []
-    for name in ("source", "target"):
-        if name not in edges:
-            raise InputError(f"{culprit}: column {name!r} is missing; there are {', '.join(edges) or 'none'}")
-        ends.append(np.asarray(edges[name]))
-    own = np.arange(number) if ids is None else ids
-    # Text and numbers may name the same node: a table that was read as text beside one that was not.
-    as_text = any(end.dtype.kind not in "iu" for end in ends) or own.dtype.kind not in "iu"
-    place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
-    found = []
-    for end in ends:
-        values = list(map(str, end.tolist())) if as_text else end.tolist()
-        rows = np.fromiter(map(place.get, values, repeat(-1)), dtype=np.int64, count=len(values))
-        unknown = np.flatnonzero(rows < 0)
-        if len(unknown):
-            where = f"{culprit}: {row_name(int(unknown[0]))}"
-            raise InputError(f"{where} names node {values[unknown[0]]!r}, which no node is called")
-        found.append(rows)
-    weights = edges.get("weight")
-    if weights is not None:
-        weights = _as_floats(weights, f"{culprit}: column 'weight'")
-        _check_weights(weights, f"{culprit}: column 'weight'", row_name)
-    return np.stack(found), weights
-
-
-def _masks(nodes: Mapping[str, Any], culprit: str) -> dict[str, NDArray[np.bool_]]:
-    masks = {mask: _booleans(nodes[mask], f"{culprit}: {mask}") for mask in MASKS if mask in nodes}
-    if "split" not in nodes:
-        return masks
-    words = ["" if _is_missing(word) else str(word).strip().lower() for word in nodes["split"].tolist()]
-    unknown = next((word for word in words if word and word not in SPLITS), None)
-    if unknown:
-        raise InputError(f"{culprit}: 'split' has {unknown!r}; known: train, val, test")
-    named = np.array([SPLITS.get(word, "") for word in words])
-    return masks | {mask: named == mask for mask in MASKS if bool((named == mask).any())}
-
-
-def _booleans(values: Any, culprit: str) -> NDArray[np.bool_]:
-    array = np.asarray(values)
-    if array.dtype == bool:
-        return array
-    words = [str(value).strip().lower() for value in array.tolist()]
-    wrong = next((word for word in words if word not in (*YES, *NO)), None)
-    if wrong is not None:
-        raise InputError(f"{culprit} must be true or false, got {wrong!r}")
-    return np.array([word in YES for word in words])
-
-
-# ------------------------------------------------------------------------------------------------------------- labels
-
-
-def _set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
-    """Give the graph its labels, of the kind that was asked for, and what they are called."""
-    data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
-    if names is not None:
-        data.label_names = names
-
-
-def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
-    """Labels as whole numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
-
-    Whole numbers stand for themselves (None). None, NaN, "" and -1 are no label.
-    """
-    if isinstance(y, Tensor):
-        return y, None
-    array = y if isinstance(y, np.ndarray) else _label_array(y)
-    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim == 2):
-        return as_tensor(array, f"{culprit} must be numbers"), None
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
-    values = array.tolist()
-    missing = np.array([_is_missing(value) or _is_minus_one(value) for value in values], dtype=bool)
-    known = [value for value, absent in zip(values, missing, strict=True) if not absent]
-    codes = np.full(len(values), -1, dtype=np.int64)
-    if all(_is_whole(value) for value in known):
-        large = next((value for value in known if abs(value) > _largest(value)), None)
-        if large is not None:
-            raise InputError(f"{culprit} must be at most {_largest(large)}, got {large}")
-        codes[~missing] = [int(value) for value in known]
-        return torch.from_numpy(codes), None
-    if any(isinstance(value, float) for value in known):
-        wrong = next(value for value in known if isinstance(value, float))
-        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}; {FOR_NUMBERS}")
-    kinds = {isinstance(value, str) for value in known}
-    if len(kinds) > 1:
-        raise InputError(f"{culprit} must be all text or all numbers, got both")
-    odd = next((value for value in known if not isinstance(value, str | numbers.Real)), None)
-    if odd is not None:
-        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}")
-    names, codes[~missing] = np.unique(np.array(known), return_inverse=True)
-    return torch.from_numpy(codes), names
-
-
-def object_array(values: Sequence[Any]) -> Array:
-    """A value an entry, whatever they are."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    kinds = {type(value) for value in values}
-    # Plain types where all are of one, so that names sort and are saved.
-    return np.array(values) if kinds in ({int}, {str}, {bool}) else array
-
-
-def _label_array(y: Any) -> Array:
-    """Labels as an array; one value an entry where they are of several kinds."""
-    if isinstance(y, list | tuple) and any(value is None or isinstance(value, str) for value in y):
-        return object_array(y)
-    try:
-        return np.asarray(y)
-    except ValueError:  # lists of several lengths
-        return object_array(list(y))
-
-
-def _is_missing(value: Any) -> bool:
-    """None, NaN, pandas' NA and NaT, and the empty text."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return True
-    return bool(isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real)
-
-
-def _largest(label: Any) -> int:
-    """Whole numbers that came as fractions are themselves up to some size only."""
-    return LARGEST_LABEL if isinstance(label, float) else sys.maxsize
-
-
-def _is_minus_one(value: Any) -> bool:
-    return _is_whole(value) and int(value) == -1
-
-
-def _is_whole(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and float(value).is_integer()

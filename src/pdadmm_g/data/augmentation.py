@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from .propagation import (
     Adjacency,
     Directed,
     Mode,
+    Normalization,
     Operator,
     column_blocks,
     inverse_row_sums,
@@ -82,15 +83,18 @@ class GraphAugment:
         *,
         teleport: float = 0.05,
         row_normalize: bool = True,
-        normalize: Literal["none", "unit", "centered"] = "unit",
+        normalize: Normalization = "unit",
         components: int | None = None,
         directed: Directed = "symmetric",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if mode not in ("none", "hops", "apart", "average", "power") or hops < 1:
+        if mode not in get_args(Mode) or hops < 1:
             raise InputError(
                 f"augmentation must be none, hops, apart, average or power with at least one hop, got {mode!r}, {hops}"
             )
+        for name, given, kind in (("normalize", normalize, Normalization), ("directed", directed, Directed)):
+            if given not in get_args(kind):
+                raise InputError(f"{name} must be one of {', '.join(get_args(kind))}, got {given!r}")
         self.mode = mode
         self.hops = hops
         self.teleport = teleport

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..metrics import Scorer, score
+from ..metrics import shown
 from ..tasks import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
@@ -19,7 +18,7 @@ from .copies import Source
 from .edges import are_directed, join_unlike
 from .examples import at_most
 from .graph import Graph
-from .linear_columns import column_score
+from .linear_models import column_score, linear_score
 from .propagation import Directed, Mode
 from .targets import has_columns, target_of
 
@@ -29,10 +28,6 @@ DEFAULT_TELEPORT = 0.05
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
 NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
-#: Weight decays of the linear model, per training node.
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-#: Steps of each.
-STEPS = 50
 #: More nodes of a kind than this are not looked at.
 MOST_NODES = 1000
 #: Of features with more entries than this so many principal directions are taken, where the augmentation is left to
@@ -115,8 +110,8 @@ def choose_augmentation(
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
     others = [each[0] for each, candidate in found if candidate is not choice]
-    next_best = f", next best {max(others):.3f}" if others else ""
-    reason = f"features: {described(choice)} (validation {best:.3f} of a linear model{next_best})"
+    next_best = f", next best {shown(max(others))}" if others else ""
+    reason = f"features: {described(choice)} (validation {shown(best)} of a linear model{next_best})"
     # What is propagated goes with the adjacency of one direction and mode.
     same = choice.directed == config.directed and choice.augment != "apart"
     return Choice(choice, source if same else None, like.basis, (reason,))
@@ -183,47 +178,3 @@ def _rows(
         augment = augmentation(dataclasses.replace(candidate, normalize="none"))
         augment.basis = like.basis
         yield augment.propagated(data, nodes)
-
-
-def linear_score(
-    X: Tensor, labels: list[Tensor], weights: Tensor | None = None, scoring: str | Scorer = "accuracy"
-) -> tuple[float, float]:
-    r"""Validation score and minus log loss of the best of a few logistic regressions, ``X`` being all rows.
-
-    .. math:: \min_{B, b} \sum_i w_i \, R(x_i B + b; t_i) + \tfrac{\lambda}{2} \sum_i w_i \|B\|^2
-
-    by Newton steps with the one Hessian that bounds all others, :math:`\tfrac12 X^T \mathrm{diag}(w) X + \lambda I`
-    (Böhning 1992): it is factored once, and no step goes up.
-    """
-    training, validation = X.cpu().double().split([len(part) for part in labels])
-    classes, y = labels[0].unique(return_inverse=True)
-    w = torch.ones(len(y), 1, dtype=torch.float64) if weights is None else weights.cpu().double()[:, None]
-    t = torch.eye(len(classes), dtype=torch.float64)[y]
-    known = labels[1][:, None] == classes
-    places = torch.where(known.any(1), known.int().argmax(1), -1)
-    mean = (w * training).sum(0) / w.sum()
-    training, validation = training - mean, validation - mean
-    # B lies in the span of the training rows: an orthogonal basis of it makes the problem small, exactly.
-    if len(training) < training.shape[1]:
-        basis, coordinates = torch.linalg.qr(training.T)
-        training, validation = coordinates.T.contiguous(), validation @ basis
-    gram = training.T @ (w * training) / (2 * w.sum())
-    # All ridges at once: a block of columns of B each.
-    ridges = torch.tensor(RIDGES, dtype=torch.float64)
-    inverses = torch.cholesky_inverse(
-        torch.linalg.cholesky(gram + ridges[:, None, None] * torch.eye(len(gram), dtype=torch.float64))
-    )
-    number, shape = len(gram), (-1, len(RIDGES), len(classes))
-    B, b = training.new_zeros(number, len(RIDGES) * len(classes)), ((w * t).sum(0) / w.sum()).log()
-    share = (w / w.sum())[:, None]
-    for _ in range(STEPS):
-        gap = share * (t[:, None] - torch.softmax((training @ B).view(shape) + b, -1))
-        gradient = (training.T @ gap.flatten(1)).view(shape) - ridges[:, None] * B.view(shape)
-        B = B + (inverses @ gradient.transpose(0, 1)).transpose(0, 1).reshape(number, -1)
-        b = b + 2 * gap.sum(0)
-    met, best = places >= 0, (-math.inf, -math.inf)
-    for logits in ((validation @ B).view(shape) + b).unbind(1):
-        found = score(scoring, places.numpy(), torch.softmax(logits, 1).numpy())
-        loss = float(torch.nn.functional.cross_entropy(logits[met], places[met])) if bool(met.any()) else math.inf
-        best = max(best, (-math.inf if found is None else found, -loss))
-    return best

@@ -46,6 +46,8 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     data.x = x.detach()
     if data.y is not None:
         _check_targets(data, num_nodes, culprit)
+    _check_ids(data, num_nodes, culprit)
+    _check_label_names(data, culprit)
     for mask in MASKS:
         if mask in data:
             data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
@@ -71,6 +73,45 @@ def _check_names(data: Graph, culprit: str) -> None:
         rule = f"must be {data.x.shape[1]} different names, one for each column of 'x'"
         raise InputError(f"{culprit}: feature_names {rule}: mend or delete it")
     data.feature_names = tuple(names)
+
+
+def _check_ids(data: Graph, num_nodes: int, culprit: str) -> None:
+    ids = data.get("ids")
+    if ids is None:
+        return
+    data.ids = _name_array(ids)
+    if data.ids.shape != (num_nodes,):
+        raise InputError(f"{culprit}: ids must be {num_nodes} names, one for each node: mend or delete it")
+
+
+def _check_label_names(data: Graph, culprit: str) -> None:
+    """Put the names of labels, if there are any, where they belong: those of classes in order, and these likewise."""
+    names, y = data.get("label_names"), data.y
+    if names is None or y is None:
+        data.label_names = None
+        return
+    names = _name_array(names)
+    names = np.array(names.tolist()) if all(isinstance(name, str) for name in names) else names
+    number = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
+    fits = len(names) == number if y.ndim == 2 else len(names) >= number
+    if not fits or names.dtype.kind == "O" or len({*map(str, names.tolist())}) < len(names):
+        raise InputError(f"{culprit}: label_names must be different names, one for each label: mend or delete it")
+    if not has_columns(data):
+        order = names.argsort(kind="stable")
+        names, places = names[order], torch.from_numpy(order.argsort(kind="stable"))
+        data.y = y[:, torch.from_numpy(order)] if y.ndim == 2 else places[y.clamp(min=0)].where(y >= 0, -1)
+    data.label_names = names
+
+
+def _name_array(names: Any) -> NDArray[Any]:
+    """Names as an array; an empty one where they are no list."""
+    if isinstance(names, Tensor):
+        names = names.detach().cpu().numpy()
+    try:
+        array = np.asarray(names)
+    except ValueError:  # lists of several lengths
+        return np.empty(0)
+    return array if array.ndim == 1 else np.empty(0)
 
 
 def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:

@@ -35,7 +35,7 @@ def load_dataset(
     *,
     edges: str | Path | None = None,
     target: TargetKind = "auto",
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -50,7 +50,7 @@ def load_dataset(
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
         edges: The table of edges that goes with a table of nodes.
         target: What is learned, see :func:`~pdadmm_g.data.adapters.as_graph`.
-        labels: The columns of a table of nodes that are learned instead of ``label``; where it has none of them,
+        labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
     """
     text = str(name)
@@ -66,7 +66,8 @@ def load_dataset(
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
         edges = find_graph(Path(edges), root) if edges else None
-        data = _load_path(find_graph(Path(text), root), edges, target, labels or ())
+        labels = (labels,) if isinstance(labels, str) else labels or ()
+        data = _load_path(find_graph(Path(text), root), edges, target, labels)
     return check_graph(as_graph(data, target=target), culprit=text)
 
 

@@ -9,17 +9,20 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .adapters import FEATURES, KNOWN, SPLITS
 from .checks import MASKS, as_tensor, check_labels
+from .columns import ENDS, FEATURES, KNOWN, SPLITS
 from .feature_names import check_lists_alone
-from .tables import check_block, check_ends, file_mark
+from .graph_files import first_line
+from .tables import check_block, check_ends, encoded_ids, file_mark
 
 Array = NDArray[Any]
 
@@ -59,11 +62,9 @@ class _Rows:
     def batches(self, columns: list[str], size: int) -> Iterator[tuple[Path, Any]]:
         """Blocks of so many rows at the most, each with the file that it is of."""
         for path, file in zip(self.files, self._opened, strict=True):
-            try:
+            with _reading(path):
                 for batch in file.iter_batches(batch_size=size, columns=columns):
                     yield path, batch
-            except (OSError, ValueError) as error:
-                raise InputError(f"{path}: cannot read as Parquet: {str(error).splitlines()[0]}") from None
 
     def column(self, name: str) -> Any:
         """One column of all rows, in memory."""
@@ -79,8 +80,21 @@ class _Rows:
                 size = file.metadata.row_group(number).num_rows
                 first, last = max(start, place), min(stop, place + size)
                 if first < last:
-                    yield path, file.read_row_group(number, columns=columns).slice(first - place, last - first)
+                    with _reading(path):
+                        group = file.read_row_group(number, columns=columns)
+                    yield path, group.slice(first - place, last - first)
                 place += size
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What pyarrow says of a file whose inside is damaged, in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot read as Parquet: {first_line(error)}") from None
 
 
 class ParquetFolder:
@@ -91,7 +105,7 @@ class ParquetFolder:
         self.nodes, self.number_of_edges = self._nodes.number, self._edges.number
         if self.nodes == 0:
             raise InputError(f"{self._nodes.files[0]}: there is no node")
-        for name in ("source", "target"):
+        for name in ENDS:
             if name not in self._edges.names:
                 raise InputError(f"{self._edges.files[0]}: column '{name}' is missing")
         self._features = [name for name in self._nodes.names if name not in KNOWN]
@@ -118,7 +132,7 @@ class ParquetFolder:
         return check_block(np.concatenate(found), start, str(self._nodes.files[0]))
 
     def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        for path, batch in self._edges.batches(["source", "target"], size):
+        for path, batch in self._edges.batches([*ENDS], size):
             if skip >= len(batch):
                 skip -= len(batch)
                 continue
@@ -165,7 +179,7 @@ class ParquetFolder:
                 return None
             self.columns["id"] = numbers
         else:
-            self.columns["id"] = np.array([text.encode() for text in ids.to_pylist()])
+            self.columns["id"] = encoded_ids(np.array(ids.to_pylist(), dtype=object))
         if pc.count_distinct(ids).as_py() < len(ids):
             counts = pc.value_counts(ids)
             twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
@@ -179,8 +193,10 @@ class ParquetFolder:
         labels, culprit = self._nodes.column("label"), f"{self._nodes.files[0]}: column 'label'"
         if not (pa.types.is_integer(labels.type) or pa.types.is_floating(labels.type)):
             raise InputError(f"{culprit} must be whole numbers from 0 on, not {labels.type}: number the classes")
-        given = pc.fill_null(labels, -1).to_numpy(zero_copy_only=False)
-        return check_labels(as_tensor(given, f"{culprit} must be numbers"), self.nodes, culprit).numpy()
+        given = as_tensor(pc.fill_null(labels, 0).to_numpy(zero_copy_only=False), f"{culprit} must be numbers")
+        missing = torch.from_numpy(labels.is_null().to_numpy(zero_copy_only=False))
+        given = given if given.is_floating_point() else given.long()  # of which -1 is one
+        return check_labels(given.where(~missing, -1), self.nodes, culprit).numpy()
 
     def _masks(self) -> dict[str, Array]:
         import pyarrow as pa
@@ -214,12 +230,12 @@ def floats(column: Any, culprit: str, remedy: str = f"; {FEATURES}") -> Array:
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         flat = column.flatten()
-        if column.null_count or flat.null_count or len(flat) % len(column):
-            raise InputError(f"{culprit} must be lists of numbers, all of one length")
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
-        if bool((lengths != lengths[0]).any()):
+        if column.null_count or flat.null_count or bool((lengths != lengths[:1]).any()):
             raise InputError(f"{culprit} must be lists of numbers, all of one length")
-        return floats(pa.chunked_array([flat]), culprit, remedy).reshape(len(column), -1)
+        return floats(pa.chunked_array([flat]), culprit, remedy).reshape(
+            len(column), int(lengths[0]) if len(column) else 0
+        )
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InputError(f"{culprit} must be numbers, not {kind}{remedy}")
     if column.null_count:

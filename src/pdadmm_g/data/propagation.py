@@ -29,6 +29,8 @@ DENSE = 0.1
 #: Which way features go along an edge: both ways alike, from target to source, the other way, or each by itself.
 Directed = Literal["symmetric", "out", "in", "both"]
 Mode = Literal["none", "hops", "apart", "average", "power"]
+#: What is done to the rows in the end.
+Normalization = Literal["none", "unit", "centered"]
 #: A sparse matrix; two of them, out and in, where each direction is an operator of its own.
 Adjacency = Tensor | tuple[Tensor, Tensor]
 

@@ -268,11 +268,11 @@ class ShardedAugment:
             with writing(path, "; the folder must be writable, and have room for the augmented features"):
                 if done == 0:
                     return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-                file: NDArray[Any] = np.load(path, mmap_mode="r")  # opened to write, a short file would grow
-                file = np.load(path, mmap_mode="r+") if done < total else file
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
+                file: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # to write, a short file would grow
+                file = np.lib.format.open_memmap(path, mode="r+") if done < total else file
+        except InputError:
+            raise
+        except Exception:  # numpy's parser raises many kinds on a damaged header
             raise InputError(f"{path}: cannot read as an array: damaged, or cut off; remove it") from None
         if file.shape != shape or file.dtype != np.float32:
             raise InputError(f"{path}: has shape {file.shape}, expected {shape}; remove it")

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .adapters import FEATURES, KNOWN, from_networkx, graph_of_columns, object_array, row_name
+from .adapters import from_networkx
+from .columns import ENDS, FEATURES, KNOWN, graph_of_columns, row_name
 from .feature_names import check_lists_alone
 from .graph import Graph
 from .graph_files import check_file, first_line
+from .labels import object_array
 
 Array = NDArray[Any]
 #: What separates the columns of a table by its ending; None where it is no text.
@@ -52,7 +54,7 @@ def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", la
 
     What is learned is in the columns ``labels``, by default ``label``.
     """
-    columns, matrix, names, header = _read(nodes, (*KNOWN, *labels))
+    columns, matrix, names, header = _read(nodes, tuple(dict.fromkeys((*KNOWN, *labels))))
     if matrix is not None:
         columns |= {"x": matrix, "feature_names": names}
     own = _label_columns(columns, header, labels, nodes)
@@ -63,7 +65,7 @@ def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", la
         columns["label"] = np.stack([np.asarray(values, dtype=object) for values in own.values()], axis=1)
     ends = None
     if edges is not None:
-        read, weight, _, header = _read(edges, ("source", "target"), ("weight",))
+        read, weight, _, header = _read(edges, ENDS, ("weight",))
         if weight is not None:
             read["weight"] = weight[:, 0]
         ends = {name: read.get(name) for name in header}

@@ -72,6 +72,13 @@ def check_ends(ends: Array, nodes: int, culprit: str) -> Array:
     return ends.astype(np.int64, copy=False)
 
 
+def encoded_ids(ids: Array) -> Array:
+    """What nodes are called, as a column of a shard: whole numbers, or text in UTF-8."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    return np.array([str(name).encode() for name in ids.tolist()])
+
+
 def file_mark(files: list[Path]) -> str:
     """Changes when one of the files does."""
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
@@ -92,8 +99,14 @@ class DataTable:
                 raise InputError(f"{what} are not for a folder of shards: leave them out, or train on the one file")
         if has_columns(data):
             raise InputError("several labels or numbers a node are not for a folder of shards: train on the one file")
+        if any(data[mask].ndim > 1 for mask in MASKS if mask in data):
+            raise InputError(
+                "masks of several splits are not for a folder of shards: give one, or train on the one file"
+            )
         present = [name for name in ("y", *MASKS) if data.get(name) is not None]
         self.columns: dict[str, Array] = {name: data[name].cpu().numpy() for name in present}
+        if data.get("ids") is not None:
+            self.columns["id"] = encoded_ids(data.ids)
         self.mark = mark
 
     def x(self, start: int, stop: int) -> Array:
@@ -128,7 +141,8 @@ class ArrayFolder:
         self.columns: dict[str, Array] = {}
         present = [name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists()]
         for name in present:
-            culprit, given = str(folder / f"{name}.npy"), as_tensor(np.array(self._mapped(name)), "must be numbers")
+            culprit = str(folder / f"{name}.npy")
+            given = as_tensor(np.array(self._mapped(name)), f"{culprit}: must be numbers")
             column = check_labels(given, self.nodes, culprit) if name == "y" else as_mask(given, self.nodes, culprit)
             self.columns[name] = column.numpy()
         self.mark = file_mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])

@@ -39,7 +39,8 @@ def has_columns(data: Graph) -> bool:
 def asked(data: Graph, target: TargetKind) -> Graph:
     """The same graph with targets of the kind that was asked for; ``auto`` leaves it to what is there."""
     if target != "auto":
-        if target != "classification" and data.get("label_names") is not None and data.y.ndim == 1:
+        is_text = data.get("label_names") is not None and data.y is not None and data.y.ndim == 1
+        if target != "classification" and is_text:
             what = f"the labels are text, such as {data.label_names[0]!s:.40}"
             raise InputError(f"{what}: they are classes, not {TARGETS[target].what}")
         data.target_kind = target

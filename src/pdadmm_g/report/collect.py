@@ -9,11 +9,12 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..config import METHODS, TARGETS, RunConfig, read_yaml
+from ..config import METHODS, TARGETS, RunConfig
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
 from ..files import read_text
 from ..runs.folder import LARGEST_METRICS
+from ..setting_values import read_yaml
 from ..status import Status
 from ..training.records import WORKER_FIGURES, Record, is_task, judged
 from ..training.rounds import GAIN

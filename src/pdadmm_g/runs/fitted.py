@@ -22,8 +22,11 @@ def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None)
     graph = None if data is None else check_graph(graph_alone(data, "data", classifier.config_.target))
     with folder.held():
         folder.check_replaceable()
+        settings = dict(vars(classifier.config_))
+        if callable(settings["scoring"]):
+            settings["scoring"] = "auto"  # as in a model file, which has no place for a function
         # Python does not know where its data come from.
-        config = RunConfig(**vars(classifier.config_), dataset="", seed=classifier.seed_ or 0, out=str(path))
+        config = RunConfig(**settings, dataset="", seed=classifier.seed_ or 0, out=str(path))
         summary = summarize(classifier, config)
         if graph is not None:
             summary |= figures(classifier, graph)

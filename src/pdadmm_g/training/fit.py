@@ -6,6 +6,7 @@ from ..config import ModelConfig
 from ..engine.team import Team
 from ..errors import InputError
 from ..hardware import compute_threads
+from ..metrics import shown
 from ..model import GAMLP
 from .callback import OnEpoch
 from .checkpoint import Checkpointing
@@ -85,7 +86,7 @@ def kept(result: TrainingResult, config: ModelConfig) -> str:
     if config.patience is None or not scored:
         return f"{layers}, the last epoch"
     (best, _), epoch = max(scored, key=lambda each: each[0])
-    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {best:.3f})"
+    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {shown(best)})"
 
 
 def check_shards(config: ModelConfig, rows: int) -> None:

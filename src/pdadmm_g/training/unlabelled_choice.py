@@ -14,14 +14,15 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
+from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
 from ..data.examples import Examples
 from ..data.graph import Graph
+from ..data.linear_models import linear_score
 from ..errors import InputError
 from ..hardware import compute_threads
-from ..metrics import scoring_name
+from ..metrics import scoring_name, shown
 from ..tasks import task
 from .records import judged
 from .rounds import FIRST_EPOCHS
@@ -141,7 +142,7 @@ class Race:
             best = self._best(self._variants(best.config, [{}], DROP_ENTRIES[1:], ()))
         best = self._best(self._variants(best.config, [{}], (), SHARPNESSES[1:]))
         alone = max(entry.alone for entry in self.entries)
-        scores = f"{self._judge} {best.score[0]:.3f} with them, {alone:.3f} without (short runs)"
+        scores = f"{self._judge} {shown(best.score[0])} with them, {shown(alone)} without (short runs)"
         if best.score[0] <= alone and not forced:
             without = dataclasses.replace(given, unlabelled=0)
             return Choice(without, reasons=(f"nodes without labels do not teach: {scores}",))
@@ -236,7 +237,7 @@ class Race:
             if (entry.config.hops, entry.config.teleport, entry.config.normalize)
             != (config.hops, config.teleport, config.normalize)
         ]
-        next_best = f" ({self._judge} {best.score[0]:.3f}, next best {max(others):.3f})" if others else ""
+        next_best = f" ({self._judge} {shown(best.score[0])}, next best {shown(max(others))})" if others else ""
         yield f"features: {described(config)}{next_best}"
         dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
         yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"

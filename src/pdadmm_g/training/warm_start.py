@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..data.augmentation import GraphAugment
 
 #: Settings that make the features, which must stay what the network was trained on.
-FEATURES = ("augment", "hops", "teleport", "row_normalize", "normalize", "components")
+FEATURES = ("augment", "hops", "teleport", "row_normalize", "normalize", "components", "directed")
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,15 @@ class WarmStart:
         if config.asked_target != "auto":
             self.check_target(config.asked_target)
         fields = config.__dataclass_fields__
+        # Where nodes without labels taught, nobody had to say that edges count both ways alike.
+        way = self.config.directed if self.augmentation is None else self.augmentation.directed
+        before = dataclasses.replace(self.config, directed=way)
         useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
         open_to_init = [name for name in useful if name != "target" and getattr(config, name) in (None, "auto")]
-        taken = {name: getattr(self.config, name) for name in open_to_init}
+        taken = {name: getattr(before, name) for name in open_to_init}
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
-            given, known = getattr(config, name), getattr(self.config, name)
+            given, known = getattr(config, name), getattr(before, name)
             if given != known:
                 raise InputError(f"init was trained with {name} = {known}, not {given}: leave it out, or set it so")
         return config

@@ -7,6 +7,7 @@ import math
 
 from ..config import ModelConfig
 from ..data.examples import Examples, some_examples
+from ..metrics import shown
 from .records import judged
 from .short_runs import short_runs
 from .train import train
@@ -54,4 +55,6 @@ def choose_weight_decay(
     # The risk is a sum over rows: with more of them the same pull needs a larger weight.
     number, tried = training.targets.rows().number, some.targets.rows().number
     chosen = choice * number / tried
-    return dataclasses.replace(config, weight_decay=chosen), (f"weight decay {chosen:.3g} (validation {best[0]:.3f})",)
+    return dataclasses.replace(config, weight_decay=chosen), (
+        f"weight decay {chosen:.3g} (validation {shown(best[0])})",
+    )
