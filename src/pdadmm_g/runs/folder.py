@@ -17,7 +17,7 @@ from ..config import TARGETS, RunConfig
 from ..decoding import Check, Items, Text, decoded, is_number, parsed, reading
 from ..errors import InputError
 from ..estimator import Estimator
-from ..files import locked, read_text, write_atomically, writing
+from ..files import locked, read_lines, read_text, write_atomically, writing
 from ..kinds import Classifier, Regressor, load_estimator
 from ..status import Status
 from ..tasks import Event
@@ -387,7 +387,7 @@ class RunFolder:
         if not path.exists():
             return []
         with reading(path, "the metrics"):
-            lines = read_text(path, "the metrics", largest=LARGEST_METRICS).splitlines()
+            lines = read_lines(path, "the metrics", largest=LARGEST_METRICS)
             records = [record for record in map(parsed, lines) if not is_task(record)]
             for number, record in enumerate(records, start=1):
                 if not is_record(record, number):
