@@ -579,8 +579,9 @@ class RunConfig(ModelConfig):
             for name in (self.dataset, self.edges)
         )
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
-        places = {"dataset": dataset or "", "edges": edges, "data_root": root, "init": init, "out": out}
-        return dataclasses.replace(super().resolved(), **places)
+        return dataclasses.replace(
+            super().resolved(), dataset=dataset or "", edges=edges, data_root=root, init=init, out=out
+        )
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

@@ -76,6 +76,8 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 def check_folder(path: Path) -> None:
     """Raise unless a file of that name can be written as far as its folder goes, before the work that fills it."""
+    if path.is_dir():
+        raise InputError(f"{path}: cannot write: it is a folder; name a file")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{path}: cannot write: {path.parent} is no folder, or not one that may be written to")
 
