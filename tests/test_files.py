@@ -6,7 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from pdadmm_g.files import locked, temporary_folder
+from pdadmm_g import InputError
+from pdadmm_g.files import locked, read_lines, read_text, temporary_folder
+
+
+@pytest.mark.parametrize("read", [read_text, lambda *given, **limits: "".join(read_lines(*given, **limits))])
+def test_what_cannot_be_read_is_named(tmp_path: Path, read) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"some\nli\xffnes\n")
+    with pytest.raises(InputError, match="file: cannot read the words: not UTF-8 text at byte 7"):
+        read(file, "the words")
+    with pytest.raises(InputError, match="12 bytes are too many"):
+        read(file, "the words", largest=11)
+    file.write_text("some\nlines")
+    assert read(file, "the words") == "some\nlines"
+    for path, why in (
+        (tmp_path, "not a regular file"),
+        (tmp_path / "none", "No such file or directory"),
+        (Path("\0"), "no such file"),
+    ):
+        with pytest.raises(InputError, match=why):
+            read(path, "the words")
 
 
 def test_output_to_a_stream_keeps_what_is_there(tmp_path: Path) -> None:

@@ -562,14 +562,16 @@ class RunConfig(ModelConfig):
     def resolved(self) -> RunConfig:
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
-        # A run must find its file again from wherever it is evaluated.
+        # A run must find its files again from wherever it is evaluated.
         is_file = path.suffix in GRAPH_FILES or (path / "description.json").is_file()
         dataset, edges = (
             str(find_graph(Path(name), self.data_root).resolve()) if name and is_file else name
             for name in (self.dataset, self.edges)
         )
-        init = None if self.init is None else str(Path(self.init).resolve())
-        return dataclasses.replace(super().resolved(), out=out, dataset=dataset or "", edges=edges, init=init)
+        root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
+        return dataclasses.replace(
+            super().resolved(), dataset=dataset or "", edges=edges, data_root=root, init=init, out=out
+        )
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

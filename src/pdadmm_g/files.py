@@ -23,13 +23,32 @@ def read_text(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> str:
 
     Pipes and devices, which may never end, and files above ``largest`` bytes are refused unread.
     """
+    with _readable(path, what, largest):
+        return path.read_text(encoding="utf-8")
+
+
+def read_lines(path: Path, what: str, *, largest: int = LARGEST_TEXT) -> Iterator[str]:
+    """The lines of such a file with their ends, one after the other: all at once take twice the room of the file."""
+    with _readable(path, what, largest), path.open("rb") as file:
+        begin = 0
+        for line in file:
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                error.start += begin
+                raise
+            begin += len(line)
+
+
+@contextmanager
+def _readable(path: Path, what: str, largest: int) -> Iterator[None]:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: cannot read {what}: not a regular file")
         size = path.stat().st_size
         if size > largest:
             raise InputError(f"{path}: cannot read {what}: {size} bytes are too many")
-        return path.read_text(encoding="utf-8")
+        yield
     except OSError as error:
         raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -57,6 +76,8 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 def check_folder(path: Path) -> None:
     """Raise unless a file of that name can be written as far as its folder goes, before the work that fills it."""
+    if path.is_dir():
+        raise InputError(f"{path}: cannot write: it is a folder; name a file")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{path}: cannot write: {path.parent} is no folder, or not one that may be written to")
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from pdadmm_g.engine.watchdog import WorkerLostError
+
 
 def test_interrupt_outside_training_is_one_line(run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
@@ -32,3 +34,15 @@ def test_help_names_exit_codes_and_examples(run) -> None:
         assert part in text
     for name in ("train", "tune", "evaluate", "predict", "export", "reproduce", "bench", "doctor"):
         assert f"pdadmm-g {name} " in run(name, "--help")[1].split("Options")[0].split("\n\n", 1)[1]
+
+
+def test_a_lost_worker_is_one_line_whatever_the_command(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise WorkerLostError("worker 1, not yet in an epoch, was killed by SIGKILL")
+
+    monkeypatch.setattr("pdadmm_g.experiments.tune.search", lost)
+    code, _, err = run("tune", "--dataset", "graph.npz")
+    assert code == 4
+    assert err == (
+        "error: PEER_LOST: worker 1, not yet in an epoch, was killed by SIGKILL; start again with the same command\n"
+    )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,19 @@ def test_unknown_experiment(reproduce) -> None:
     code, _, err = reproduce("table-7")
     assert code == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--hidden", "-4"], "--hidden must be at least 1, got -4"),
+        (["--rows", "100,0"], "--rows must be at least 1, got 0"),
+        (["--seeds", "0,-1"], "--seeds must be between 0 and 2^62, got -1"),
+        (["--seeds", str(2**62)], f"--seeds must be between 0 and 2^62, got {2**62}"),
+    ],
+)
+def test_numbers_that_nothing_can_be_run_with(options: list[str], message: str, reproduce) -> None:
+    code, _, err = reproduce("homophily", "--quick", *options)
+    assert (code, err) == (2, f"error: {message}\n")
+    assert not list(Path().iterdir())

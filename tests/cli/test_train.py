@@ -199,9 +199,11 @@ def test_a_file_under_the_data_root_is_found_and_found_again(
         "--augment", "average", "--weight-decay", "0.1", "--out", "run",
     )  # fmt: skip
     assert code == 0, err
+    save(tmp_path / "raw/other.npz", tiny_graph)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run("evaluate", "../run")[0] == 0
+    assert run("evaluate", "../run", "--dataset", "other.npz")[0] == 0  # under the data root of the run
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

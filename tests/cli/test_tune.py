@@ -44,6 +44,10 @@ def test_a_search_that_could_not_be_written_is_not_begun(reproduce, capsys: pyte
         main(["tune", "--dataset", "digits", "--out", "no/such/best.yaml"])
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("error: no/such/best.yaml: cannot write: no/such is no folder")
+    with pytest.raises(SystemExit) as caught:
+        main(["tune", "--dataset", "digits", "--out", "."])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: .: cannot write: it is a folder; name a file\n"
 
 
 def test_tune_never_sees_the_test_nodes(capsys, monkeypatch, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_the_recorded_command_measures_the_same_again(
     [
         (["--methods", "fast"], "--methods must be among"),
         (["--layers", "1"], "--layers must be at least 2"),
+        (["--nodes", "0"], "--nodes must be between 1 and 1000000000, got 0"),
+        (["--hidden", "99999999999999999999"], "--hidden must be between 1 and 1000000000"),
         (["--device", "nowhere"], "device 'nowhere' is not available"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,21 @@ def test_records_keep_only_what_is_looked_at(tmp_path: Path) -> None:
     first, last = (collect._read_metrics(path / "metrics.jsonl")[place] for place in (0, -1))
     assert "more" not in {*first, *first["workers"][0]}
     assert all(one is other for one, other in zip(first, last, strict=True) if one == other)
+
+
+def test_metrics_are_read_a_line_at_a_time(tmp_path: Path) -> None:
+    """What is not looked at, a megabyte here, is never there as a whole; and only a line break ends a line."""
+    path = write_run(tmp_path / "run", epochs=0)
+    lines = (
+        json.dumps(record(epoch, 1, 1, note="\u2028" + "x" * 10_000), ensure_ascii=False) for epoch in range(1, 101)
+    )
+    (path / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    tracemalloc.start()
+    try:
+        assert len(collect._read_metrics(path / "metrics.jsonl")) == 100
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:

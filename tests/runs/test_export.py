@@ -156,6 +156,13 @@ def test_a_file_that_differs_is_not_written(
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.parametrize("format", ["safetensors", "onnx"])
+@pytest.mark.parametrize("name", ["model", "\udcff.bin"], ids=["no ending", "not text"])
+def test_any_name_will_do(tmp_path: Path, tiny: GAMLPClassifier, format: str, name: str) -> None:
+    assert export(tiny, tmp_path / name, format) < 1e-5
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
 def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier) -> None:
     with pytest.raises(InputError, match="format must be one of safetensors, torch-export, onnx, got pickle"):
         export(tiny, tmp_path / "model", "pickle")

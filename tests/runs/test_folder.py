@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from helpers.faults import config, interrupted_run
-from helpers.run_files import epochs_of
+from helpers.run_files import epochs_of, record
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training import checkpoint
+from pdadmm_g.training.records import as_line
 
 
 def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None:
@@ -176,3 +177,12 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         summary = train_run(config(out))
         assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
         assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))
+
+
+def test_a_line_that_an_interrupt_left_in_the_buffer_is_not_written_twice(tmp_path: Path) -> None:
+    folder, records = RunFolder(tmp_path), [record(epoch, 1, 2) for epoch in (1, 2)]
+    folder.start(config(tmp_path), records[:1])
+    assert folder._metrics is not None
+    folder._metrics.write(as_line(records[1]))
+    folder._complete(records)
+    assert [each["epoch"] for each in epochs_of(tmp_path)] == [1, 2]

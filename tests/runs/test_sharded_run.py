@@ -17,12 +17,13 @@ from safetensors.torch import load_file
 
 from helpers.commands import assert_refused
 from helpers.communities import communities
+from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.data.sharding import shard_graph
 from pdadmm_g.data.tables import DataTable
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs import sharded_run
+from pdadmm_g.runs import sharded_predictions, sharded_run
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.training import sharded_scores
 
@@ -124,6 +125,29 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
     capsys.readouterr()
     assert command("evaluate", run, "--json", "--quiet") == 0
     assert json.loads(capsys.readouterr().out)["test_accuracy"] == pytest.approx(classifier.score(DATA))
+
+
+@pytest.mark.timeout(300)
+def test_interrupted_predictions_leave_no_piece_and_are_made_again(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, arrays = tmp_path / "run", tmp_path / "arrays"
+    trained(graph, run)
+    (tmp_path / "labels.csv").write_text("earlier\n")
+    monkeypatch.setattr(sharded_predictions, "all_figures", interrupt)  # all is written, and nothing is joined
+    for out in (tmp_path / "labels.csv", arrays):
+        assert command("predict", run, "--out", out, "--quiet") == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["arrays", "labels.csv", "run"]
+    assert (tmp_path / "labels.csv").read_text() == "earlier\n"
+    assert not (arrays / "predictions.json").exists()
+    monkeypatch.undo()
+    assert command("predict", run, "--out", arrays, "--quiet") == 0
+    (arrays / "predictions.json").unlink()
+    (arrays / "shard-2-of-4" / "x.npy").touch()  # no longer of predictions alone
+    for folder in (graph, arrays):
+        capsys.readouterr()
+        code = command("predict", run, "--out", folder, "--quiet")
+        assert_refused(code, *capsys.readouterr(), "is a folder with something else in it")
 
 
 @pytest.mark.timeout(300)

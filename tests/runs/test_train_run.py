@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch_geometric.data import Data
 
 from helpers.faults import FAULTY, config, free_port, torchrun
 from pdadmm_g import InputError
+from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.report.collect import read_run
@@ -176,6 +178,37 @@ def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monke
         train_run(config(out, rho=7.0), resume=True)
     with pytest.raises(InputError, match="already holds a finished run; choose another"):
         train_run(config(out))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    train_run(config(out, checkpoint_every=None))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"status": "FINE"}, "status is not how a run ends"),
+        ({"choices": None}, "choices is missing"),
+        ({"workers": [{}, {}]}, "workers is missing"),
+        ({"times": {"reading": "long"}}, "times is missing"),
+        ({"test_accuracy": "good"}, "test_accuracy is no number"),
+        ({"target": "words"}, "target is not known"),
+        ({"metrics": 3}, "metrics is no table"),
+    ],
+)
+def test_a_summary_that_cannot_be_told_again_is_one_line(
+    changes: dict[str, Any], message: str, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    file = tmp_path / "run" / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--resume", "--out", str(tmp_path / "run"), "--quiet"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"error: {file}: cannot read the summary: {message}\n"
 
 
 # ------------------------------------------------------------------------------------------------------- torchrun

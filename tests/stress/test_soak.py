@@ -151,3 +151,13 @@ def test_bad_numbers_are_refused(option: str, value: str, capsys: pytest.Capture
         main(["soak", option, value])
     assert caught.value.code == 2
     assert f"error: {option} must be at least" in capsys.readouterr().err
+
+
+def test_a_soak_that_could_not_be_written_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pdadmm_g.stress.soak.campaign.soak", None)
+    with pytest.raises(SystemExit) as caught:
+        main(["soak", "--out", "no/such/soak.json"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: no/such/soak.json: cannot write: no/such is no folder")

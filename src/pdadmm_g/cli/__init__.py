@@ -14,13 +14,14 @@ from typing import Any
 import click
 
 from ..errors import InputError, is_lack_of_memory
+from ..status import Status
 from .bench import bench
 from .completion import completion
 from .datasets import datasets
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate
-from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED
+from .exit_codes import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .export import export
 from .output import lasting_streams
 from .predict import predict
@@ -113,6 +114,11 @@ def _run(arguments: list[str] | None) -> None:
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(EXIT_INPUT)
     except (MemoryError, RuntimeError) as error:
+        from ..engine.watchdog import WorkerLostError  # not before: it takes torch
+
+        if isinstance(error, WorkerLostError):  # train tells of its own, and how to go on
+            click.echo(f"error: {Status.PEER_LOST.name}: {error}; start again with the same command", err=True)
+            sys.exit(EXIT_PEER_LOST)
         if not is_lack_of_memory(error):
             raise
         click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)

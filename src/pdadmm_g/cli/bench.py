@@ -12,6 +12,9 @@ from ..errors import InputError
 from .command_line import command_line
 from .output import Output, output_options
 
+#: Of anything that is counted; torch cannot say of much larger numbers that they are too large.
+LARGEST = 10**9
+
 
 @click.command(short_help="Measure how fast this machine trains.")
 @click.option("--nodes", default=2000, show_default=True, metavar="N", help="training nodes")
@@ -54,8 +57,8 @@ def bench(methods: str | None, seconds: float, out: str | None, output: Output, 
         if name not in METHODS:
             raise InputError(f"--methods must be among {', '.join(METHODS)}, got {name}")
     for name in ("nodes", "features", "hidden", "classes", "threads"):
-        if size[name] < 1:
-            raise InputError(f"--{name} must be at least 1, got {size[name]}")
+        if not 1 <= size[name] <= LARGEST:
+            raise InputError(f"--{name} must be between 1 and {LARGEST}, got {size[name]}")
     if size["layers"] < 2:
         raise InputError(f"--layers must be at least 2, got {size['layers']}")
     size["device"] = str(checked_device(size["device"]))

@@ -98,8 +98,11 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
     classifier = folder.classifier()
     target = classifier.config_.target
     if dataset is not None:
-        tables = Path(dataset).suffix in NODE_TABLES
-        labels = folder.config().labels if tables and (folder.path / "config.yaml").exists() else None
+        labels, tables = None, Path(dataset).suffix in NODE_TABLES
+        # A graph that is here needs nothing of the settings.
+        if (tables or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
+            config = folder.config()
+            labels, data_root = config.labels if tables else None, data_root or config.data_root
         data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels)
         if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
             require_edge_table(data, dataset)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..errors import InputError
 from ..experiments import EXPERIMENTS, Request
 from .command_line import command_line
 from .output import Output, output_options
@@ -74,7 +75,7 @@ def _request(
     """What the options of :func:`reproduce` ask of the experiment of that name."""
     from ..setting_values import coerce
 
-    return Request(
+    request = Request(
         folder=Path(out) / (f"{name}-quick" if quick else name),
         data_root=data_root or os.environ.get("PDADMM_G_DATA"),
         datasets=coerce("datasets", datasets, tuple[str, ...] | None),
@@ -84,6 +85,20 @@ def _request(
         quick=quick,
         **options,
     )
+    _check_numbers(request)
+    return request
+
+
+def _check_numbers(request: Request) -> None:
+    """Raise where nothing could be run with a number that was asked for."""
+    sizes = {"workers": (request.workers,), "hidden": (request.hidden,), "rows": request.rows or ()}
+    for name, values in sizes.items():
+        for value in values:
+            if value is not None and value < 1:
+                raise InputError(f"--{name} must be at least 1, got {value}")
+    for seed in request.seeds or ():
+        if not 0 <= seed < 2**62:
+            raise InputError(f"--seeds must be between 0 and 2^62, got {seed}")
 
 
 def _progress(output: Output) -> Callable[[dict[str, Any], int, int], None]:

@@ -31,12 +31,14 @@ def soak(runs: int, seed: int, jobs: int, out: str | None) -> int:
 
     import json
 
-    from ..files import write_atomically
+    from ..files import check_folder, write_atomically
     from ..hardware import provenance
     from ..stress.soak.campaign import read_outcomes, summarize
     from ..stress.soak.campaign import soak as run
     from ..stress.soak.trial import Outcome
 
+    if out is not None:
+        check_folder(Path(out))
     about = provenance(f"pdadmm-g soak --runs {runs} --seed {seed} --jobs {jobs}")
     seeds = range(seed, seed + runs)
     outcomes = [one for one in read_outcomes(Path(out)) if one.case.seed in seeds and not one.failure] if out else []

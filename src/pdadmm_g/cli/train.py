@@ -221,10 +221,10 @@ def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> 
         output.say(ending)
     for choice in summary["choices"]:
         output.say(choice)
-    figure = TARGETS[summary.get("target", "classification")].figure
-    values = {part: summary[f"{part}_accuracy"] for part in PARTS}
+    figure = TARGETS[summary.get("target") or "classification"].figure
+    values = {part: summary.get(f"{part}_accuracy") for part in PARTS}
     if figure != "accuracy":
-        values = {part: summary.get("metrics", {}).get(part, {}).get(figure) for part in PARTS}
+        values = {part: (summary.get("metrics") or {}).get(part, {}).get(figure) for part in PARTS}
     each = ", ".join(f"{PARTS[part]} {percent(value)}" for part, value in values.items())
     output.say(f"{figure.replace('_', ' ')}: {each}")
     if values["test"] is None:

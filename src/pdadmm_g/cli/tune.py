@@ -22,8 +22,9 @@ from .output import Output, output_options
 def tune(config_file: str | None, budget: int, output: Output, **options: Any) -> None:
     """Search hyperparameters at random, judged on the validation nodes only; the test nodes are never looked at.
 
-    Settings given on the command line or in the file stay as they are, the others of the search space are drawn. The
-    best ones so far are written to OUT, as a file for 'pdadmm-g train --config'.
+    The first trial has the settings as given. Those on the command line stay as they are, the others of the search
+    space are drawn, also where the file has them. The best ones so far are written to OUT, as a file for
+    'pdadmm-g train --config'.
 
     \b
     pdadmm-g tune --dataset cora --data-root raw --budget 20 --out best.yaml

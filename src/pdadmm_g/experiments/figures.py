@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import write_atomically, writing
 
 
 def new_figure(rows: int, columns: int, *, height: float = 4.0) -> tuple[Any, Any]:
@@ -23,6 +25,9 @@ def new_figure(rows: int, columns: int, *, height: float = 4.0) -> tuple[Any, An
 
 
 def save_figure(canvas: Any, path: Path) -> None:
-    """Write the PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(path, dpi=110)
+    """Write the PNG, whole or not at all."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = io.BytesIO()
+    canvas.savefig(drawn, dpi=110, format="png")
+    write_atomically(path, drawn.getvalue())

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from ..config import METHODS, TARGETS, RunConfig
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
-from ..files import read_text
+from ..files import read_lines, read_text
 from ..runs.folder import LARGEST_METRICS
 from ..setting_values import read_yaml
 from ..status import Status
@@ -154,10 +154,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _read_metrics(path: Path) -> list[Record]:
     """The epochs of a run. The end of the last line may be missing: it is being written."""
-    text = read_text(path, "the metrics", largest=LARGEST_METRICS)
-    lines = text.splitlines()
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path, "the metrics", largest=LARGEST_METRICS), start=1):
         try:
             record = parsed(line, most_digits=MOST_DIGITS)
             if is_task(record):
@@ -165,7 +163,7 @@ def _read_metrics(path: Path) -> list[Record]:
             decoded(_Epoch, record)
             records.append(_slim(record))
         except ValueError:
-            if number < len(lines) or text.endswith("\n"):
+            if line.endswith("\n"):
                 raise InputError(f"{path}: line {number} is not a record of an epoch") from None
     return records
 

@@ -102,7 +102,7 @@ def export(classifier: Estimator, path: str | Path, format: str, *, int8: bool =
         raise InputError("a graph convolutional network needs the whole graph for each node, and cannot be exported")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]
     reference = Program(classifier, _rounded(classifier.model_) if int8 else None).eval()
-    with torch.no_grad(), _new_file(Path(path)) as file:
+    with torch.no_grad(), _new_file(Path(path), FORMATS[format]) as file:
         write(classifier, file)
         return _compared(reference, read(file), Path(path))
 
@@ -120,15 +120,17 @@ def _compared(reference: Program, exported: Callable[[Tensor], Tensor], path: Pa
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A name beside ``path`` whose file takes its place when all went well, and vanishes otherwise."""
+def _new_file(path: Path, ending: str) -> Iterator[Path]:
+    """A name beside ``path`` whose file takes its place when all went well, and vanishes otherwise.
+
+    It has the ending of the format, by which libraries tell it, whatever the file is called in the end.
+    """
     target = path.resolve()
     if target.exists() and not target.is_file():
         raise InputError(f"{path}: is not a file; name the file to write")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pdadmm-g-") as folder:
-            # The same ending, by which the libraries tell the formats.
-            temporary = Path(folder) / target.name
+            temporary = Path(folder) / f"model{ending}"
             yield temporary
             temporary.replace(target)
     except OSError as error:

@@ -7,17 +7,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
-from ..config import RunConfig
-from ..decoding import Text, decoded, parsed, reading
+from ..config import TARGETS, RunConfig
+from ..decoding import Check, Items, Text, decoded, is_number, parsed, reading
 from ..errors import InputError
 from ..estimator import Estimator
-from ..files import locked, read_text, write_atomically, writing
+from ..files import locked, read_lines, read_text, write_atomically, writing
 from ..kinds import Classifier, Regressor, load_estimator
 from ..status import Status
 from ..tasks import Event
@@ -50,6 +50,54 @@ class Ending:
     """What a summary must say: the name of a :class:`Status`."""
 
     status: Text
+
+
+def _each(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Is it a table of nothing but that?"""
+    return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or is_number(value)
+
+
+def _are_workers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(worker, dict) and "layers" in worker for worker in value)
+
+
+_Ending = Annotated[str, Check(lambda value: value in list(Status.__members__), "is not how a run ends")]
+_Target = Annotated[str | None, Check(lambda value: value in (None, *TARGETS), "is not known")]
+_Number = Annotated[float, Check(is_number, "is missing or no number")]
+_Figure = Annotated[float | None, Check(_is_figure, "is no number")]
+_Times = Annotated[dict[str, float], Check(_each(is_number), "is missing")]
+_Workers = Annotated[list[Any], Check(_are_workers, "is missing")]
+_Metrics = Annotated[
+    dict[str, Any] | None, Check(lambda value: value is None or _each(_each(_is_figure))(value), "is no table")
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the summary of a trained run says that is told again where somebody asks to go on with it."""
+
+    status: _Ending
+    message: Text
+    advice: Text
+    choices: Items
+    layers: _Number
+    parameters: _Number
+    epochs: _Number
+    seconds: _Number
+    work_seconds: _Number
+    bytes_sent: _Number
+    bytes_unquantized: _Number
+    workers: _Workers
+    times: _Times
+    train_accuracy: _Figure = None
+    val_accuracy: _Figure = None
+    test_accuracy: _Figure = None
+    target: _Target = None
+    metrics: _Metrics = None
 
 
 class RunFolder:
@@ -98,6 +146,13 @@ class RunFolder:
             found = parsed(read_text(path, "the summary"))
             if not isinstance(found, dict):
                 raise ValueError("it is not that of a run")
+        return found
+
+    def told(self) -> dict[str, Any]:
+        """Its summary, if that is one of a trained run, see :class:`Told`."""
+        found = self.summary()
+        with reading(self._summary, "the summary"):
+            decoded(Told, found)
         return found
 
     @property
@@ -264,6 +319,8 @@ class RunFolder:
     def _complete(self, history: Sequence[Record]) -> None:
         """Write the records that an interrupt kept from being written."""
         if self._epochs < len(history):
+            assert self._metrics is not None
+            self._metrics.flush()  # it may have come before that
             for record in history[len(self.history()) :]:
                 self.append(record)
 
@@ -330,7 +387,7 @@ class RunFolder:
         if not path.exists():
             return []
         with reading(path, "the metrics"):
-            lines = read_text(path, "the metrics", largest=LARGEST_METRICS).splitlines()
+            lines = read_lines(path, "the metrics", largest=LARGEST_METRICS)
             records = [record for record in map(parsed, lines) if not is_task(record)]
             for number, record in enumerate(records, start=1):
                 if not is_record(record, number):

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,13 @@ def predict_shards(
     a member of a team that is not the first.
     """
     job = {"task": "predict", "model": str(Path(model).resolve()), "dataset": dataset, "out": out}
-    return _done(job, shards, team, say)
+    try:
+        return _done(job, shards, team, say)
+    except BaseException:
+        for rank in range(shards) if Path(out).suffix == ".csv" else ():
+            with suppress(OSError):
+                _piece(Path(out), rank).unlink()
+        raise
 
 
 def score_shards(
@@ -129,10 +137,16 @@ def _begin(out: Path, team: Team) -> None:
             if not out.parent.is_dir():
                 raise InputError(f"{out}: cannot write: {out.parent} is no folder")
             return
-        if out.exists() and any(out.iterdir()) and not (out / DESCRIPTION).exists():
+        if out.exists() and not (out / DESCRIPTION).exists() and not all(map(_is_of_predictions, out.iterdir())):
             raise InputError(f"{out}: is a folder with something else in it; choose another --out")
         (out / DESCRIPTION).unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
+
+
+def _is_of_predictions(path: Path) -> bool:
+    """Is it the folder of a shard as :func:`_write_arrays` leaves it? Those that were cut short may be made again."""
+    is_shard = path.is_dir() and fnmatch(path.name, "shard-*-of-*")
+    return is_shard and all(file.name in ("label.npy", "probability.npy", "id.npy") for file in path.iterdir())
 
 
 def _of_classes(path: str) -> Classifier:

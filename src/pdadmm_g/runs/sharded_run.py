@@ -125,7 +125,7 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say | None, team: Team |
     """The summary of a run that is trained already, with the scores that it may lack."""
     from .sharded_predictions import score_shards  # which starts its processes by run_task
 
-    say, summary = say or (lambda _: None), folder.summary()
+    say, summary = say or (lambda _: None), folder.told()
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
         return summary

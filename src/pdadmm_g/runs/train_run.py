@@ -126,7 +126,7 @@ def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFo
 
 def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The summary of a run that is trained already, with the scores that it may lack."""
-    summary = folder.summary()
+    summary = folder.told()
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
         return summary

@@ -135,6 +135,7 @@ def _self_test() -> Iterator[Check]:
     import torch
 
     from ..classifier import GAMLPClassifier
+    from ..status import Status
 
     data = _made_graph()
     settings: dict[str, Any] = {
@@ -143,6 +144,8 @@ def _self_test() -> Iterator[Check]:
     }  # fmt: skip
     for name, own in SELF_TESTS.items():
         models = [GAMLPClassifier(**settings | own, workers=workers).fit(data) for workers in (1, 2)]
+        if any(model.status_ is Status.INTERRUPTED for model in models):
+            raise KeyboardInterrupt  # fit keeps what it has, which says nothing
         pairs = zip(*(model.model_.parameters() for model in models), strict=True)
         accuracy = models[0].score(data, data.train_mask)
         if not all(torch.equal(one, two) for one, two in pairs):
