@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -495,7 +496,8 @@ class Estimator(ABC):
             return finite(logits if index is None else logits[index], index)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         chunks = fitted.chunks(data, index, PREDICT_BYTES)
-        return finite(torch.cat([self._outputs(device, rows) for rows in chunks]), index)
+        # Not a comprehension, which would hold a chunk until the next one is there.
+        return finite(torch.cat(list(map(functools.partial(self._outputs, device), chunks))), index)
 
     def _outputs(self, device: torch.device, *inputs: Tensor) -> Tensor:
         """What the network makes of its input, on this device."""
