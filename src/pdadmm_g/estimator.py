@@ -32,6 +32,7 @@ from .data.checks import (
     require_edges,
     require_y,
 )
+from .data.column_file import PREDICT_BYTES
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes
@@ -57,8 +58,6 @@ from .training.warm_start import WarmStart
 AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
 #: Rows, what they should become, the kind of that, and what its columns are called.
 RowTargets = tuple[Any, NDArray[Any] | Tensor, TargetKind, NDArray[Any] | None]
-#: Bytes of augmented features that prediction holds at a time.
-PREDICT_BYTES = 2**30
 
 
 class Estimator(ABC):

@@ -100,12 +100,17 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
     if dataset is not None:
         tables = Path(dataset).suffix in NODE_TABLES
         labels = folder.config().labels if tables and (folder.path / "config.yaml").exists() else None
-        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels)
+        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels, streamed=True)
         if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
             require_edge_table(data, dataset)
         return classifier, data
     config = folder.known()
     data = load_dataset(
-        config.dataset, data_root or config.data_root, edges=edges or config.edges, target=target, labels=config.labels
+        config.dataset,
+        data_root or config.data_root,
+        edges=edges or config.edges,
+        target=target,
+        labels=config.labels,
+        streamed=True,
     )
     return classifier, with_masks(data, config, seed=config.seed)[0]
