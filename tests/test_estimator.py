@@ -8,7 +8,8 @@ import json
 import pickle
 import re
 import struct
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import joblib
@@ -124,6 +125,22 @@ def test_prediction_in_chunks_goes_over_the_graph_once(tiny_graph: Data, monkeyp
     monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 20 * 3)
     assert clf.predict(tiny_graph).shape == (20,)
     assert len(calls) == 1
+
+
+def test_prediction_holds_one_chunk_at_a_time(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = small().fit(tiny_graph)
+    whole = clf.augmentation_.features(tiny_graph)
+
+    def chunks(*_: object) -> Iterator[torch.Tensor]:
+        for start in range(0, 20, 5):
+            rows = whole[start : start + 5].clone()
+            held = weakref.ref(rows)
+            yield rows
+            del rows
+            assert held() is None
+
+    monkeypatch.setattr(GraphAugment, "chunks", chunks)
+    assert clf.predict(tiny_graph).shape == (20,)
 
 
 def test_outputs_without_a_finite_norm_are_never_converged() -> None:

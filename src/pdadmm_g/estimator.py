@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from .data.checks import (
     require_edges,
     require_y,
 )
+from .data.column_file import PREDICT_BYTES
 from .data.columns import is_table
 from .data.feature_names import arranged
 from .data.graph import Graph
@@ -59,8 +61,6 @@ from .training.warm_start import WarmStart
 AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
 #: Rows, what they should become, the kind of that, and what its columns are called.
 RowTargets = tuple[Any, NDArray[Any] | Tensor, TargetKind, NDArray[Any] | None]
-#: Bytes of augmented features that prediction holds at a time.
-PREDICT_BYTES = 2**30
 
 
 class Estimator(ABC):
@@ -511,7 +511,8 @@ class Estimator(ABC):
             return finite(logits if index is None else logits[index], index)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         chunks = fitted.chunks(data, index, PREDICT_BYTES)
-        return finite(torch.cat([self._outputs(device, rows) for rows in chunks]), index)
+        # Not a comprehension, which would hold a chunk until the next one is there.
+        return finite(torch.cat(list(map(functools.partial(self._outputs, device), chunks))), index)
 
     def _outputs(self, device: torch.device, *inputs: Tensor) -> Tensor:
         """What the network makes of its input, on this device."""

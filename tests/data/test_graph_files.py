@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import InputError, load_dataset
+from pdadmm_g.data import graph_files
 
 
 def npy(shape: str, dtype: str = "<f4", body: bytes = b"") -> bytes:
@@ -95,3 +98,97 @@ def test_arrays_that_are_not_used_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", x=np.ones((3, 2)), edge_index=np.array([[0], [1]]), edge_weights=np.ones(1))
     with pytest.warns(UserWarning, match=r"g.npz: 'edge_weights' is not used; the arrays of a graph are x, edge_index"):
         load_dataset(tmp_path / "g.npz")
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features of any size stay out of memory where that is asked for, and are read a few rows at a time."""
+    monkeypatch.setattr(graph_files, "PREDICT_BYTES", 0)
+    monkeypatch.setattr(graph_files, "PIECE_BYTES", 100)
+
+
+def columns_follow_each_other(x: torch.Tensor) -> bool:
+    return x.stride() == (1, len(x))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(101, 7), (3, 60), (1, 1)], ids=str)
+def test_features_out_of_memory_are_the_same(save, dtype, shape, tmp_path: Path, small_memory: None) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    save(tmp_path / "g.npz", x=x, edge_index=np.zeros((2, 1), dtype=int))
+    data = load_dataset(tmp_path / "g.npz", streamed=True)
+    assert columns_follow_each_other(data.x)
+    assert np.array_equal(data.x.numpy(), x)
+    assert data.x.numpy().dtype == dtype
+    whole = load_dataset(tmp_path / "g.npz").x
+    assert whole.is_contiguous()
+    assert torch.equal(whole, data.x)
+
+
+def test_what_is_small_or_of_another_kind_is_read_whole(
+    tmp_path: Path, small_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(12.0).reshape(4, 3)
+    for other in (np.asfortranarray(x), x.astype(">f8"), x.astype(np.int32), x > 5):
+        np.savez(tmp_path / "g.npz", x=other)
+        data = load_dataset(tmp_path / "g.npz", streamed=True)
+        assert data.x.is_contiguous()
+        assert np.array_equal(data.x.numpy(), other)
+    np.savez(tmp_path / "g.npz", x=x)
+    for most, streams in ((x.nbytes, False), (x.nbytes - 1, True)):
+        monkeypatch.setattr(graph_files, "PREDICT_BYTES", most)
+        assert columns_follow_each_other(load_dataset(tmp_path / "g.npz", streamed=True).x) is streams
+
+
+def refusal(path: Path, **options: bool) -> str:
+    with pytest.raises(InputError) as caught:
+        load_dataset(path, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "NaN or infinity, first in row 40"),
+        (-np.inf, "NaN or infinity, first in row 40"),
+        (2e15, "exceed 1e+15"),
+    ],
+)
+def test_bad_features_out_of_memory_are_refused_likewise(value, message, tmp_path: Path, small_memory: None) -> None:
+    x = np.ones((50, 3), dtype=np.float32)
+    x[40, 1] = value
+    np.savez(tmp_path / "g.npz", x=x)
+    assert message in refusal(tmp_path / "g.npz")
+    assert refusal(tmp_path / "g.npz", streamed=True) == refusal(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_features_out_of_memory_are_refused_likewise(save, tmp_path: Path, small_memory: None) -> None:
+    path = tmp_path / "g.npz"
+    save(path, x=np.random.default_rng(0).standard_normal((300, 3)))
+    sound = path.read_bytes()
+    for place in (300, 5000, 7000):  # the last row among them; the sum of all bytes tells
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        assert "'x' cannot be read as an array" in refusal(path)
+        assert refusal(path, streamed=True) == refusal(path)
+    path.write_bytes(sound[:4000])
+    assert refusal(path, streamed=True) == refusal(path)
+
+
+def test_no_room_for_features_out_of_memory_is_one_line(
+    tmp_path: Path, small_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "g.npz", x=np.ones((50, 3)))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: io.FileIO("/dev/full", "r+"))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/scratch")
+    message = "/scratch: cannot write: No space left on device; TMPDIR names a folder with room for the features"
+    assert refusal(tmp_path / "g.npz", streamed=True) == message
+
+
+def test_features_out_of_memory_leave_no_file(tmp_path: Path, small_memory: None, own_temporary_folder: None) -> None:
+    np.savez(tmp_path / "g.npz", x=np.ones((50, 3)))
+    data = load_dataset(tmp_path / "g.npz", streamed=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
+    (tmp_path / "g.npz").write_bytes(b"")  # whatever becomes of the file that was read
+    assert bool((data.x == 1).all())

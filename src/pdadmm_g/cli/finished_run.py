@@ -103,12 +103,17 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         if (tables or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
             config = folder.config()
             labels, data_root = config.labels if tables else None, data_root or config.data_root
-        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels)
+        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels, streamed=True)
         if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
             require_edge_table(data, dataset)
         return classifier, data
     config = folder.known()
     data = load_dataset(
-        config.dataset, data_root or config.data_root, edges=edges or config.edges, target=target, labels=config.labels
+        config.dataset,
+        data_root or config.data_root,
+        edges=edges or config.edges,
+        target=target,
+        labels=config.labels,
+        streamed=True,
     )
     return classifier, with_masks(data, config, seed=config.seed)[0]

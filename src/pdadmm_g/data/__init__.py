@@ -19,7 +19,7 @@
 ``augmentation_choice``  which of them, where that is left to the data
 ``linear_models``        linear models by which it is chosen
 ``propagation``          the sparse products behind them, a block of columns at a time
-``column_file``          their result where it does not fit in memory
+``column_file``          their input and their result where these do not fit in memory
 ``components``           the principal directions of features
 ``copies``               random copies of augmented features
 ``examples``             the rows that train or validate

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .column_file import column_file
-from .components import feature_rows, principal_directions
+from .components import are_dense, feature_rows, principal_directions, projected_rows
 from .copies import Copies, Source
 from .examples import WholeGraph
 from .graph import Graph
@@ -33,6 +33,8 @@ from .propagation import (
     weighted_adjacency,
 )
 
+#: Rows that wait in a file are taken from it in so many parts of what memory has room for: it would be no faster.
+PARTS = 8
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
 AnyGraph = TypeVar("AnyGraph", bound=Graph)
 
@@ -155,8 +157,11 @@ class GraphAugment:
         return self._normalized(rows[: len(nodes)])
 
     def source(self, data: Graph) -> Source:
-        """What is propagated, all in memory: the features in their principal directions, which are learned first."""
+        """What is propagated, in memory: the features in their principal directions, which are learned first."""
         A = self.adjacency(data)
+        if self.basis is not None and are_dense(x := data.x.cpu(), self.dtype):
+            H = projected_rows(x, self.basis, self.dtype, row_normalize=self.row_normalize)
+            return Source(H, A, None, self.basis).to(data.x.device)
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
         if self.components is not None and self.components < H.shape[1] and self.basis is None:
             # Directions of features are those of the undirected graph, whichever way these go afterwards.
@@ -221,7 +226,8 @@ class GraphAugment:
     def chunks(self, data: Graph, nodes: Tensor | None, size: int) -> Iterator[Tensor]:
         """:meth:`features` in order, in chunks of so many bytes at the most; the graph is gone over once.
 
-        Where that is more than one, the rows wait in a temporary file before they are normalised.
+        Where that is more than one, the rows wait in a temporary file before they are normalised, and come from there
+        in smaller ones.
         """
         number = data.num_nodes if nodes is None else len(nodes)
         step = max(1, size // (self.dtype.itemsize * self.width(data.x.shape[1])))
@@ -231,6 +237,7 @@ class GraphAugment:
         with column_file(number, self.dtype) as file:
             for first, operated in self._pieces(self.operator, data, nodes, self._source(data)):
                 file.append(first, operated)
+            step = -(-step // PARTS)
             for start in range(0, number, step):
                 yield self._normalized(file.rows(start, start + step))
 

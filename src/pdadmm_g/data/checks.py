@@ -348,7 +348,7 @@ def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None)
         # As a Python number: in half precision the limit itself would be infinite.
         if torch.linalg.vector_norm(x.detach(), ord=torch.inf).item() <= LARGEST:
             return
-        rows, values = torch.arange(len(x)), x.detach().abs().amax(1).cpu()
+        rows, values = torch.arange(len(x)), torch.linalg.vector_norm(x.detach(), ord=torch.inf, dim=1).cpu()
     else:
         coo = x.detach().to_sparse_coo().coalesce().cpu()
         rows, values = coo.indices()[0], coo.values().abs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .propagation import DENSE, inverse_row_sums, neighbourhood, quiet
+from .propagation import BLOCK_BYTES, DENSE, column_blocks, inverse_row_sums, neighbourhood, quiet
 
 #: So many nodes at the most, evenly spaced, say which directions matter, after this many steps over the graph.
 SAMPLE, HOPS = 20_000, 2
@@ -55,6 +55,24 @@ def _some(H: Tensor, nodes: Tensor) -> Tensor:
         return H[nodes]
     with quiet():
         return H.to_sparse_coo().index_select(0, nodes).to_sparse_csr()
+
+
+def are_dense(x: Tensor, dtype: torch.dtype) -> bool:
+    """Is so much of these features not zero that they are not multiplied as a sparse matrix?"""
+    if x.layout != torch.strided:
+        return False
+    return sum(int(block.count_nonzero()) for _, block in column_blocks(x, dtype)) >= DENSE * x.numel()
+
+
+def projected_rows(x: Tensor, basis: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
+    """What :func:`feature_rows` gives of dense features, times ``basis``, without ever being all in memory."""
+    scale = inverse_row_sums(x, dtype) if row_normalize else None
+    found = torch.empty(len(x), basis.shape[1], dtype=dtype)
+    step = max(1, BLOCK_BYTES // (x.shape[1] * dtype.itemsize))
+    for own in (slice(start, start + step) for start in range(0, len(x), step)):
+        rows = x[own].to(dtype).contiguous()
+        found[own] = (rows if scale is None else rows * scale[own]) @ basis
+    return found
 
 
 def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:

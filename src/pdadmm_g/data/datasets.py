@@ -36,6 +36,7 @@ def load_dataset(
     edges: str | Path | None = None,
     target: TargetKind = "auto",
     labels: str | Sequence[str] | None = None,
+    streamed: bool = False,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -52,6 +53,8 @@ def load_dataset(
         target: What is learned, see :func:`~pdadmm_g.data.adapters.as_graph`.
         labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
+        streamed: Features of an ``.npz`` that take more than 1 GiB are not read into memory but into a temporary file
+            (``TMPDIR``), from which predictions take a few columns at a time.
     """
     text = str(name)
     if edges is not None and Path(text).suffix not in NODE_TABLES:
@@ -67,13 +70,13 @@ def load_dataset(
     else:
         edges = find_graph(Path(edges), root) if edges else None
         labels = (labels,) if isinstance(labels, str) else labels or ()
-        data = _load_path(find_graph(Path(text), root), edges, target, labels)
+        data = _load_path(find_graph(Path(text), root), edges, target, labels, streamed)
     return check_graph(as_graph(data, target=target), culprit=text)
 
 
-def _load_path(path: Path, edges: Path | None, target: TargetKind, labels: Sequence[str]) -> Graph:
+def _load_path(path: Path, edges: Path | None, target: TargetKind, labels: Sequence[str], streamed: bool) -> Graph:
     if path.suffix in (".npz", ".pt"):
-        return load_file(path)
+        return load_file(path, streamed=streamed)
     from .table_files import read_graphml, read_tables
 
     return read_graphml(path, target) if path.suffix == ".graphml" else read_tables(path, edges, target, labels)

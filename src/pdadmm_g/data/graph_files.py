@@ -5,28 +5,33 @@ from __future__ import annotations
 import math
 import warnings
 import zipfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
 from .checks import MASKS, as_tensor
+from .column_file import PREDICT_BYTES, by_columns
 from .graph import Graph, load_pyg
 
 #: What is read of an .npz.
 ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
 
 
-def load_file(path: Path) -> Graph:
+def load_file(path: Path, *, streamed: bool = False) -> Graph:
     """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks) or a saved ``torch_geometric`` ``Data``.
 
-    Nothing in the file is executed: arrays only, no pickled code.
+    Nothing in the file is executed: arrays only, no pickled code. ``streamed`` is for features of an ``.npz`` that are
+    not to be in memory, see :func:`~pdadmm_g.data.datasets.load_dataset`.
     """
     check_file(path)
-    data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
+    data = _load_npz(path, streamed) if path.suffix == ".npz" else _load_pt(path)
     if data.x is None and data.edge_index is None and data.get("adj_t") is None:
         raise InputError(f"{path}: features 'x' are missing")
     return data
@@ -42,7 +47,7 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path}: no such file")
 
 
-def _load_npz(path: Path) -> Graph:
+def _load_npz(path: Path, streamed: bool) -> Graph:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -53,7 +58,8 @@ def _load_npz(path: Path) -> Graph:
                 if names.count(member) > 1:
                     raise InputError(f"{path}: holds '{name}' twice")
                 if member in names:
-                    arrays[name] = _read_member(archive, member, f"{path}: '{name}'")
+                    large = PREDICT_BYTES if streamed and name == "x" else None
+                    arrays[name] = _read_member(archive, member, f"{path}: '{name}'", large)
             return Graph(**arrays)
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
@@ -73,10 +79,15 @@ def _warn_unknown(path: Path, members: list[str]) -> None:
 
 #: Deflate packs a byte into no less than 1/1032 of one.
 DEFLATE_RATIO = 1032
+#: Bytes of rows that are read at a time where not all are.
+PIECE_BYTES = 2**26
 
 
-def _read_member(archive: zipfile.ZipFile, member: str, culprit: str) -> Tensor:
-    """One array of an ``.npz``. Its size is checked against the bytes that are there before memory is taken for it."""
+def _read_member(archive: zipfile.ZipFile, member: str, culprit: str, large: int | None = None) -> Tensor:
+    """One array of an ``.npz``. Its size is checked against the bytes that are there before memory is taken for it.
+
+    A matrix of fractions, row after row, of more than ``large`` bytes stays out of memory; all else is read whole.
+    """
     info = archive.getinfo(member)
     damaged = InputError(f"{culprit} cannot be read as an array: damaged, or of another kind")
     packed = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}.get(info.compress_type, 0)
@@ -86,8 +97,9 @@ def _read_member(archive: zipfile.ZipFile, member: str, culprit: str) -> Tensor:
         with archive.open(info) as file:
             version = np.lib.format.read_magic(file)
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, _, dtype = read(file)
-            size = file.tell() + math.prod(shape) * dtype.itemsize
+            shape, by_column, dtype = read(file)
+            start = file.tell()
+            size = start + math.prod(shape) * dtype.itemsize
     except Exception:  # numpy's parser raises many kinds on a hostile header
         raise damaged from None
     if dtype.kind not in "biufc":
@@ -95,14 +107,28 @@ def _read_member(archive: zipfile.ZipFile, member: str, culprit: str) -> Tensor:
         raise InputError(f"{culprit} must be an array of numbers, not {kind}")
     if size != info.file_size or min(shape, default=0) < 0:
         raise InputError(f"{culprit} has a header of shape {shape}, which does not fit its {info.file_size} bytes")
+    plain = not by_column and dtype in (np.float16, np.float32, np.float64)
     try:
         with archive.open(info) as file:
+            if plain and len(shape) == 2 and large is not None and size - start > large:
+                file.read(start)
+                return by_columns(_row_pieces(file, *shape, dtype), *shape, dtype)
             array = np.lib.format.read_array(file, allow_pickle=False)
     except MemoryError:
         raise InputError(f"{culprit} does not fit in memory") from None
+    except InputError:
+        raise
     except Exception:
         raise damaged from None
     return as_tensor(array, f"{culprit} must be an array of numbers")
+
+
+def _row_pieces(file: IO[bytes], rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    """The rows of a matrix; a ValueError where the file ends too early, and ``zipfile``'s if the sum is wrong."""
+    step = max(1, PIECE_BYTES // (width * dtype.itemsize))
+    for first in range(0, rows, step):
+        number = min(step, rows - first)
+        yield np.frombuffer(file.read(number * width * dtype.itemsize), dtype).reshape(number, width)
 
 
 def only_graphs() -> AbstractContextManager[None]:

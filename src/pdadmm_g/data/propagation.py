@@ -243,7 +243,7 @@ def column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]
     columns = to_csc(x) if x.layout != torch.strided else None
     for start in range(0, width, step):
         if columns is None:
-            block = x[:, start : start + step].to(dtype, copy=True)
+            block = x[:, start : start + step].to(dtype, copy=True, memory_format=torch.contiguous_format)
         else:
             block = torch.from_numpy(columns[:, start : start + step].toarray()).to(x.device, dtype)
         yield start, block.contiguous()
