@@ -249,8 +249,8 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "cpu-1000", "cpu-1000-compiled", "cpu-500", "cpu-500-compiled", "cpu-cora-size", "cpu-cora-size-compiled",
     )),
     "performance/gpu": (epochs, (
-        "h200-tf32", "h200-tf32-adam", "h200-bf16", "h200-bf16-adam", "h200-fp32", "h200-arxiv-size", "h200-cora",
-        "h200-cora-adam", "h200-cora-compiled",
+        "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora",
+        "h200-cora-compiled",
     )),
     "performance/time-to-accuracy": (times_to_accuracy, ("time-to-accuracy",)),
     "performance/precision": (precisions, ("precision-h200",)),

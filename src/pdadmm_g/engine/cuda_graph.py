@@ -25,7 +25,7 @@ class RecordedEpoch:
     """The epoch of a worker, recorded as a CUDA graph after a few plain ones. Each call runs one epoch."""
 
     #: Plain epochs before the recording: libraries set themselves up in the first ones, of which one inverts.
-    after = 5
+    after = 10
     #: Lengths that a quantized p-step tries: it cannot look whether the first will do. More are hardly ever needed.
     tries = 3
 

@@ -121,7 +121,7 @@ class Worker:
     refresh_every = 100
     #: For layers of so many weights and more the exact solver inverts matrices only every so many epochs; in between
     #: it takes the best step in the direction that the old inverse gives. For smaller ones it solves in every epoch.
-    large, invert_every = 64 * 64, 5
+    large, invert_every = 64 * 64, 10
 
     def __init__(
         self,
