@@ -40,14 +40,19 @@ def test_an_epoch_is_recorded_after_a_few_and_again_when_rho_changes(make_chain,
     assert events[3:] == ["recorded", "replayed"]
 
 
-def test_exact_epochs_that_invert_are_recorded_apart(make_chain, events: list[str]) -> None:
+@pytest.mark.parametrize("begin", [0, 6])
+def test_exact_epochs_that_invert_are_recorded_apart(make_chain, events: list[str], begin: int) -> None:
+    """None before a plain one of its kind, also where a run goes on in between."""
     worker = make_chain(solver="exact")
-    worker._recorded = RecordedEpoch()
-    assert RecordedEpoch.after >= worker.invert_every  # or the first one to invert might be recorded
-    for _ in range(RecordedEpoch.after + worker.invert_every + 1):
+    worker._recorded, worker.epochs = RecordedEpoch(), begin
+    recorded = {}
+    for epoch in range(begin, 3 * worker.invert_every):
+        events.clear()
         worker.epoch()
-    both = ["recorded", "replayed"] * 2
-    assert events == both + ["replayed"] * (worker.invert_every - 1)
+        recorded[epoch] = "recorded" in events
+    first = begin + RecordedEpoch.after
+    inverting = worker.invert_every * (1 if begin == 0 else 2)
+    assert [epoch for epoch, new in recorded.items() if new] == [first, inverting]
 
 
 def test_a_cpu_records_nothing(make_chain) -> None:

@@ -105,7 +105,7 @@ def test_large_layers_that_are_inverted_now_and_then(make_chain, precision: str)
                 dtype=torch.float32, device=device, precision=precision if device == "cuda" else "fp32",
                 keep_u=device == "cpu",
             )  # fmt: skip
-            for _ in range(8):
+            for _ in range(worker.invert_every + 2):
                 worker.epoch()
             results.append(float(worker.risk()) + sum(float(own.objective) for own in worker.measured))
     assert results[1] == pytest.approx(results[0], rel=1e-4 if precision == "fp32" else 5e-3)

@@ -24,13 +24,15 @@ RECORDED = 1 << 24
 class RecordedEpoch:
     """The epoch of a worker, recorded as a CUDA graph after a few plain ones. Each call runs one epoch."""
 
-    #: Plain epochs before the recording: libraries set themselves up in the first ones, of which one inverts.
-    after = 10
+    #: Plain epochs before the recording: libraries set themselves up in the first ones.
+    after = 3
     #: Lengths that a quantized p-step tries: it cannot look whether the first will do. More are hardly ever needed.
     tries = 3
 
     def __init__(self) -> None:
-        self._plain = 0
+        #: Plain epochs that are still to come, and whether plain ones have inverted, or not inverted.
+        self._plain = self.after
+        self._kinds: set[bool] = set()
         self._rho = 0.0
         #: By whether the epoch inverts what the exact solver keeps: the recording, and where its results will be.
         self._recordings: dict[bool, tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]] = {}
@@ -49,12 +51,13 @@ class RecordedEpoch:
     def __call__(self, worker: Worker) -> tuple[list[Moves], list[Shares]]:
         if self._recordings and self._rho != worker.rho:
             # What depends on rho is compiled again in an epoch that is not recorded.
-            self._recordings, self._plain = {}, self.after - 1
-        if self._plain < self.after:
-            self._plain += 1
-            return worker.run_epoch()
+            self._recordings, self._plain = {}, 1
         # A linearized epoch is the same whenever it comes.
         inverts = worker.algorithm.solver == "exact" and worker.inverts
+        if self._plain or inverts not in self._kinds:
+            self._plain = max(self._plain - 1, 0)
+            self._kinds.add(inverts)
+            return worker.run_epoch()
         if inverts not in self._recordings:
             self._recordings[inverts] = self._record(worker)
         graph, result = self._recordings[inverts]
