@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import InputError
-from pdadmm_g.config import METHODS, TARGETS, ModelConfig, RunConfig, settings_where
+from pdadmm_g.config import METHODS, TARGETS, ModelConfig, RunConfig, described, settings_where
+from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,13 @@ def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     free = ("workers", "verify", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
     assert settings_where(RunConfig, decides="nothing") == free
     assert settings_where(RunConfig, group="") == ("tensorboard",)
+
+
+def test_help_says_what_others_do() -> None:
+    texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
+    assert f"{COMPONENTS} directions" in texts["components"]
+    assert f"{MOST_ENTRIES // 10**6} million entries" in texts["components"]
+    assert "all but the residual r with bf16 and the linearized solver" in texts["precision"]
 
 
 #: Each line has ten times the settings of the line before.

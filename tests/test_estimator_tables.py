@@ -106,12 +106,14 @@ def test_nodes_without_edges(tables: Any) -> None:
 def test_graphs_alone(tables: Any, tmp_path: Path) -> None:
     nodes, edges = tables
     clf = classifier().fit(nodes, edges)
-    rule = r"must be a graph, not a DataFrame: as_graph\(nodes, edges\) makes one of tables"
-    for call in (lambda: clf.report(tmp_path / "page.html", nodes), lambda: clf.save(tmp_path / "run", nodes)):
-        with pytest.raises(InputError, match=f"data {rule}"):
-            call()
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match=f"graph {rule}"):
+    remedy = r"as_graph\(nodes, edges\) makes one of tables"
+    array = (nodes[list("abcde")].to_numpy(), f"data must be a graph, not a ndarray: {remedy}")
+    for given, message in ((nodes, "'edge_index' is missing"), array):
+        for write, name in ((clf.report, "page.html"), (clf.save, "run")):
+            with pytest.raises(InputError, match=message):
+                write(tmp_path / name, given)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(InputError, match=f"graph must be a graph, not a DataFrame: {remedy}"):
         NodeClassifier(classifier(), nodes).fit([0, 1, 10, 11], [0, 0, 1, 1])
     graph = networkx.Graph(edges.to_numpy().tolist())
     networkx.set_node_attributes(graph, {i: row.tolist() for i, row in enumerate(nodes[list("abcde")].to_numpy())}, "x")

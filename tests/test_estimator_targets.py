@@ -249,6 +249,25 @@ def test_predictions_as_a_table(rows: int) -> None:
     assert all(((columns[f"probability_{name}"] > 0.5) == columns[name]).all() for name in own)
 
 
+@pytest.mark.parametrize("logits", [(1e-8, -1e-8, 1e-30), (0.0, 1e-8, -1.0), (-1e-9, 0.0, 3.0)])
+@pytest.mark.parametrize("kind", ["multilabel", "classification"])
+def test_labels_are_those_of_logits_whose_probabilities_are_the_same_number(kind: str, logits: tuple) -> None:
+    data = ring("multilabel") if kind == "multilabel" else communities(features=8)
+    model = small("multilabel", epochs=1, unlabelled=0).fit(data)
+    with torch.no_grad():
+        for linear in model.model_.linears:
+            linear.weight.zero_()
+        linear.bias.copy_(torch.tensor(logits))
+    columns = model.predictions(data)
+    if kind == "multilabel":
+        own = np.stack([columns[f"label_{place}"] for place in range(3)], axis=1)
+        assert own[0].tolist() == [int(logit > 0) for logit in logits]
+    else:
+        own = columns["label"]
+        assert own[0] == np.argmax(logits)
+    assert np.array_equal(own, model.predict(data))
+
+
 def test_one_hot_fractions_are_probabilities_unless_the_risk_says_otherwise() -> None:
     data = communities(features=8)
     data.y = torch.nn.functional.one_hot(data.y).double()

@@ -216,7 +216,8 @@ class ModelConfig:
     )  # fmt: skip
     components: int | None = option(
         None, "principal directions of the features that are augmented "
-        "[default: all features; 256 directions where nodes without labels teach]", GRAPH, rules=COUNT, by_data=True,
+        "[default: all features; 256 directions where nodes without labels teach, or where augment is auto and the "
+        "features have more than 20 million entries]", GRAPH, rules=COUNT, by_data=True,
     )  # fmt: skip
     directed: Literal["auto", "symmetric", "out", "in", "both"] = option(
         "auto", "which way features go along edges: both ways alike (symmetric), to a node from those that it points "
@@ -370,7 +371,8 @@ class ModelConfig:
     )
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
-        "the state and all sums stay in single precision", MACHINE, method="pdadmm-g",
+        "sums and the state stay in single precision, all but the residual r with bf16 and the linearized solver",
+        MACHINE, method="pdadmm-g",
     )  # fmt: skip
     compile: bool | None = option(
         None, "fuse the elementwise work with torch.compile [default: on a GPU, where tensors are large]", MACHINE,

@@ -339,20 +339,23 @@ class Estimator(ABC):
             raise InputError(f"data: node {first} has no label ({missing_label(data)}) to score against")
         return data, nodes
 
-    def save(self, path: str | Path, data: Graph | None = None) -> None:
+    def save(self, path: str | Path, data: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> None:
         """Write the fitted model, from which :meth:`load` restores the estimator.
 
         Args:
             path: With a suffix, one safetensors file of the model alone. Without, or where it is a folder, a run folder
                 as ``pdadmm-g train`` writes it, with the history of training, for ``pdadmm-g evaluate``, ``predict``,
                 ``export`` and ``report``. What was saved there before is replaced.
-            data: A graph whose accuracies and confusion matrix the summary of a run folder is to have.
+            data: A graph, given as to :meth:`predict`, whose accuracies and confusion matrix the summary of a run
+                folder is to have: on the nodes that its masks name, or on those that were drawn of it in training.
+            edge_index: Its edges, where they are apart, e.g. in a table.
+            edge_weight: What each of these weighs.
         """
         self._check_fitted()
         if not Path(path).suffix or Path(path).is_dir():
             from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
 
-            save_run(self, path, data)
+            save_run(self, path, self._given(data, edge_index, edge_weight))
             return
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
@@ -360,17 +363,19 @@ class Estimator(ABC):
         trained = (self.model_, self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
         save_model(path, TrainedModel(*trained, self.status_))
 
-    def report(self, path: str | Path, data: Graph | None = None) -> None:
+    def report(self, path: str | Path, data: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
 
         Args:
             path: The HTML file.
-            data: A graph whose accuracies and confusion matrix the page is to show.
+            data: A graph whose accuracies and confusion matrix the page is to show, as for :meth:`save`.
+            edge_index: Its edges, where they are apart, e.g. in a table.
+            edge_weight: What each of these weighs.
         """
         self._check_fitted()
         from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
 
-        write_report(self, path, data)
+        write_report(self, path, self._given(data, edge_index, edge_weight))
 
     @classmethod
     def load(cls: type[AnyEstimator], path: str | Path) -> AnyEstimator:

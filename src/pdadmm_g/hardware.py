@@ -27,6 +27,14 @@ def compute_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def boot_id() -> str | None:
+    """Another one whenever the machine has started anew; None where it does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
 def usable_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -23,7 +23,7 @@ from .data.graph import Graph
 from .data.targets import checked_columns, columns_of
 from .errors import InputError
 from .estimator import Estimator, RowTargets, parameters
-from .model import outputs
+from .model import decisions, outputs
 from .training.model_file import load_model
 
 
@@ -52,10 +52,11 @@ class Classifier(Estimator):
         A table of edges may stand in the place of ``nodes``.
         """
         nodes, edge_index = edges_apart(nodes, edge_index)
-        logits = self._logits(self._given(X, edge_index, edge_weight), nodes).numpy()
-        if self.config_.target == "multilabel":
-            return (logits > 0).astype(np.int64)
-        return self.classes_[logits.argmax(1)]
+        return self._labels(self._logits(self._given(X, edge_index, edge_weight), nodes))
+
+    def _labels(self, logits: Tensor) -> NDArray[Any]:
+        found = decisions(logits, self.config_.target).numpy()
+        return found if self.config_.target == "multilabel" else self.classes_[found]
 
     def predict_proba(
         self,
@@ -79,13 +80,13 @@ class Classifier(Estimator):
         labels, there is a column of 0 and 1 for each, called as it is, instead of the first two.
         """
         data = self._given(X, edge_index, edge_weight)
-        each = self.predict_proba(data)
+        logits = self._logits(data)
+        labels, each = self._labels(logits), outputs(logits, self.config_.target).numpy()
         columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))}
         if self.config_.target == "multilabel":
-            labels = (each > 0.5).astype(np.int64)
             columns |= {name: labels[:, place] for place, name in enumerate(column_names(self.classes_, "label"))}
         else:
-            columns |= {"label": self.classes_[each.argmax(1)], "probability": each.max(1)}
+            columns |= {"label": labels, "probability": each.max(1)}
         if probabilities:
             columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
         return columns

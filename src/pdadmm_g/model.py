@@ -176,6 +176,14 @@ def outputs(logits: Tensor, target: str) -> Tensor:
     return torch.sigmoid(logits) if target == "multilabel" else torch.softmax(logits, dim=1)
 
 
+def decisions(logits: Tensor, target: str) -> Tensor:
+    """The place of the most probable class of each row, or 1 for each label that is more probable than not, else 0.
+
+    By the logits: probabilities of which one is larger may be rounded to the same number.
+    """
+    return (logits > 0).long() if target == "multilabel" else logits.argmax(1)
+
+
 def finite(logits: Tensor, numbers: Sequence[int] | Tensor | None = None) -> Tensor:
     """The logits, or an error that names the first row that is not finite: all predictions pass here."""
     bad = (~logits.isfinite().all(1)).nonzero()

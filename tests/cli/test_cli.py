@@ -46,3 +46,22 @@ def test_a_lost_worker_is_one_line_whatever_the_command(run, monkeypatch: pytest
     assert err == (
         "error: PEER_LOST: worker 1, not yet in an epoch, was killed by SIGKILL; start again with the same command\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "remedy"),
+    [
+        ("bench", "bench.bench", ": lower --hidden or --layers"),
+        ("tune", "tune.search", ": lower --hidden or --hops or --layers"),
+        ("demo", "demo.run_demo", ""),
+    ],
+)
+def test_where_memory_is_short_only_options_that_there_are_help(
+    run, monkeypatch: pytest.MonkeyPatch, command: str, place: str, remedy: str
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(f"pdadmm_g.experiments.{place}", short)
+    code, _, err = run(command)
+    assert (code, err.splitlines()[-1]) == (2, f"error: not enough memory{remedy}")

@@ -122,6 +122,8 @@ def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
         f"{nodes}: features contain NaN or infinity, first in row 1"
     )
     assert said({"x": ["a", "b", "c", "d"]}, {}).startswith(f"{nodes}: column 'x' must be numbers, not string")
+    weights = f"{edges}: column 'weight': weights of edges are not for a folder of shards: leave them out, or train on "
+    assert said({}, {"weight": [1.0, 2.0, 1.0, 1.0]}) == f"{weights}the tables with --nodes and --edges"
     beside = f"{nodes}: column 'x' of lists is all features, but 'age' stands beside it: "
     assert said({"age": [1, 2, 3, 4]}, {}).startswith(beside)
     with pytest.raises(InputError, match="column 'x' of lists is all features, but 'age' stands beside it"):

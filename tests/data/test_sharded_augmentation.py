@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,36 @@ def test_interrupted_work_goes_on_after_the_last_block(
     rows = torch.cat(on_threads(2, work))
     assert seen == [list(range(stop, 4))] * 2
     torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("before", ["first", None])
+def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    """Blocks that were in memory alone do not count once the machine has started anew; flushed ones do."""
+    monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)
+    shard_graph(DataTable(DATA, ""), 1, tmp_path / "out")
+    part, flushed = ShardFolder(tmp_path / "out").part(0, 1), list[int]()
+    flush = np.memmap.flush
+    monkeypatch.setattr(np.memmap, "flush", lambda file: (flushed.append(1), flush(file)))
+
+    def blocks(boot: str | None, stop: int = 4) -> list[int]:
+        seen: list[int] = []
+
+        def on_block(done: int, _: int) -> None:
+            seen.append(done)
+            if done == stop:
+                raise InterruptedError
+
+        monkeypatch.setattr(sharded_augmentation, "boot_id", lambda: boot)
+        with suppress(InterruptedError):
+            on_threads(1, lambda line: ShardedAugment(part, GraphAugment(), line, line.gatherer).prepare(on_block))
+        return seen
+
+    assert blocks(before, 2) == [0, 1, 2]
+    assert len(flushed) == (0 if before else 2)
+    assert blocks("second") == ([0, 1, 2, 3] if before else [2, 3])
+    assert blocks("third") == [3]  # all of it is on disk
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -183,6 +183,10 @@ def test_bad_input_names_file_and_place(tmp_path: Path) -> None:
     assert refused("y", np.arange(40)) == "y.npy: labels 'y' have shape (40,), expected (50,)"
     assert refused("y", np.array(["a"] * 50)) == "y.npy: must be numbers, not <U1"
     assert refused("train_mask", np.array([50])) == "train_mask.npy names a node outside 0..49"
+    np.save(arrays / "edge_weight.npy", np.ones(len(edges[0])))
+    with pytest.raises(InputError, match=r"edge_weight.npy: weights of edges are not for a folder of shards"):
+        open_table(str(arrays))
+    (arrays / "edge_weight.npy").unlink()
     with pytest.raises(InputError, match="shards = 51, but there are 50 nodes: set shards to 50 at most"):
         shard_graph(open_table(str(arrays)), 51, tmp_path / "out")
     (arrays / "x.npy").unlink()
@@ -204,3 +208,15 @@ def test_what_shards_cannot_keep_is_refused(entry: dict[str, object], message: s
         data[name] = value
     with pytest.raises(InputError, match=message):
         DataTable(data, "mark")
+
+
+def test_a_graph_that_lost_its_edges_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,label,f\n0,0,1.5\n1,1,2.5\n")
+    np.savez(tmp_path / "graph.npz", x=np.ones((2, 1), dtype=np.float32))
+    remedy = "put nodes.parquet and edges.parquet into a folder, and name that"
+    with pytest.raises(InputError, match=rf"nodes.csv: there are no edges: {remedy}$"):
+        open_table(str(tmp_path / "nodes.csv"))
+    with pytest.raises(InputError, match=r"graph.npz: there are no edges: 'edge_index' is missing$"):
+        open_table(str(tmp_path / "graph.npz"))
+    np.savez(tmp_path / "graph.npz", x=np.ones((2, 1), dtype=np.float32), edge_index=np.empty((2, 0), dtype=np.int64))
+    assert shard_graph(open_table(str(tmp_path / "graph.npz")), 1, tmp_path / "out").edges == 0

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from torch_geometric.data import Data
 
+from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.experiments import cells
 from pdadmm_g.experiments.cells import Cell, run_cell, run_cells
 from pdadmm_g.experiments.results import Results
@@ -139,7 +144,33 @@ def test_processes_of_a_pool_write_one_file(graph: str, results: Results, monkey
     assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)
 
 
-def test_processes_of_cells_leave_the_interrupt_to_the_command(reproduce) -> None:
-    """A terminal interrupts all of them, and one that raised would print where it was."""
-    with cells.process_pool(1) as pool:
-        assert pool.apply(signal.getsignal, (signal.SIGINT,)) == signal.SIG_IGN
+@pytest.mark.timeout(120)
+def test_processes_of_cells_leave_the_interrupt_to_the_command() -> None:
+    """A terminal interrupts all of them, and one that raised would print where it was. With the command they end."""
+    numbers = []
+
+    def interrupted() -> None:
+        with cells.process_pool(1) as pool:
+            assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+            numbers.append(pool.submit(os.getpid).result())
+            pool.submit(time.sleep, 1000.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with pytest.raises(ProcessLookupError):
+        os.kill(numbers[0], 0)
+
+
+@pytest.mark.timeout(120)
+def test_a_process_of_a_pool_that_is_killed_ends_the_command() -> None:
+    line = r"^a process of the experiment was killed by SIGKILL$"
+    with pytest.raises(WorkerLostError, match=line), cells.process_pool(1) as pool:
+        pool.submit(signal.raise_signal, signal.SIGKILL).result()
+
+
+@pytest.mark.timeout(120)
+def test_processes_of_a_pool_end_with_the_one_that_started_them() -> None:
+    script = Path(__file__).with_name("killed_pool.py")
+    found = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, check=False)
+    assert found.returncode == -signal.SIGKILL  # and nobody is left who holds its output open

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_iris
@@ -14,9 +15,11 @@ from torch_geometric.data import Data
 
 from helpers.commands import assert_refused
 from helpers.faults import interrupted_run
-from pdadmm_g import GAMLPClassifier, InputError
+from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.cli import main
+from pdadmm_g.data.splits import with_masks
 from pdadmm_g.report.collect import read_run
+from pdadmm_g.runs.scoring import judge
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "unlabelled": 0}
 GRAPH: dict[str, Any] = SMALL | {"augment": "average", "hops": 2, "normalize": "unit", "class_weight": {0: 2.0}}
@@ -133,6 +136,58 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
     assert '"confusion":null' in plain
     assert '"confusion":{"nodes":"test"' in scored
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_the_split_that_was_drawn_is_scored(tiny_graph: Data, tmp_path: Path) -> None:
+    del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
+    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(tiny_graph)
+    clf.save(tmp_path / "run", tiny_graph)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    drawn, _ = with_masks(tiny_graph, clf.config_, seed=3)
+    assert summary["confusion"]["nodes"] == summary["reliability"]["nodes"] == "val"
+    assert sum(map(sum, summary["confusion"]["counts"])) == int(drawn.val_mask.sum()) == 4
+    assert summary["metrics"] == json.loads(json.dumps(judge(clf, drawn).metrics))
+    again = GAMLPClassifier.load(tmp_path / "run")
+    again.save(tmp_path / "again", tiny_graph)
+    assert json.loads((tmp_path / "again/summary.json").read_text())["metrics"] == summary["metrics"]
+
+
+def test_no_split_is_made_up_for_other_labels_than_those_of_training(tiny_graph: Data, tmp_path: Path) -> None:
+    known = tiny_graph.train_mask | tiny_graph.val_mask
+    del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
+    seen = tiny_graph.clone()
+    seen.y = tiny_graph.y.where(known, -1)
+    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(seen)
+    with pytest.warns(UserWarning, match="data: nothing says which nodes .*; give it masks"):
+        clf.save(tmp_path / "run", tiny_graph)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["metrics"] == {}
+    tiny_graph.test_mask = tiny_graph.y.eq(0) & ~known
+    clf.save(tmp_path / "run", tiny_graph)
+    assert [*json.loads((tmp_path / "run/summary.json").read_text())["metrics"]] == ["test"]
+    tiny_graph.test_mask = ~known  # which leaves the labels of training
+    clf.save(tmp_path / "run", tiny_graph)
+    assert [*json.loads((tmp_path / "run/summary.json").read_text())["metrics"]] == ["train", "val", "test"]
+
+
+def test_one_of_several_splits_is_scored(tiny_graph: Data, tmp_path: Path) -> None:
+    for mask in ("train_mask", "val_mask", "test_mask"):
+        tiny_graph[mask] = torch.stack([tiny_graph[mask], tiny_graph[mask].flip(0)], 1)
+    clf = GAMLPClassifier(random_state=3, split=1, **GRAPH).fit(tiny_graph)
+    clf.save(tmp_path / "run", tiny_graph)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["test_accuracy"] == clf.score(tiny_graph)
+
+
+def test_tables_are_scored(tiny_graph: Data, tmp_path: Path) -> None:
+    nodes = pd.DataFrame(tiny_graph.x.numpy(), columns=list("abcde")).assign(label=tiny_graph.y.numpy())
+    edges = pd.DataFrame(tiny_graph.edge_index.T.numpy(), columns=["source", "target"])
+    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(nodes, edges)
+    clf.report(tmp_path / "page.html", nodes, edges)
+    assert '"confusion":{"nodes":"val"' in (tmp_path / "page.html").read_text()
+    clf.save(tmp_path / "tables", nodes, edges)
+    clf.save(tmp_path / "graph", as_graph(nodes, edges))
+    ours, theirs = (json.loads((tmp_path / run / "summary.json").read_text()) for run in ("tables", "graph"))
+    assert ours["metrics"] == theirs["metrics"] != {}
 
 
 def test_a_model_that_overflows_is_saved_without_figures(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,14 +9,21 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
+from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.plan import Plan
+from pdadmm_g.model import GAMLP
+from pdadmm_g.status import Status
+from pdadmm_g.training.refit import _settings
+from pdadmm_g.training.train import TrainingResult
 
 SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}
 FIXED = SMALL | {"augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1, "unlabelled": 0}
 
 
 def test_it_is_training_on_all_labels_with_what_was_kept(tiny_graph: Data) -> None:
-    chosen = GAMLPClassifier(**FIXED, refit=False).fit(tiny_graph)
-    clf = GAMLPClassifier(**FIXED, refit=True).fit(tiny_graph)
+    settings = FIXED | {"growth": "all"}
+    chosen = GAMLPClassifier(**settings, refit=False).fit(tiny_graph)
+    clf = GAMLPClassifier(**settings, refit=True).fit(tiny_graph)
     assert clf.history_ == [record | {"seconds": clf.history_[i]["seconds"], "workers": clf.history_[i]["workers"]}
                             for i, record in enumerate(chosen.history_)]  # fmt: skip
     kept = []
@@ -25,9 +34,36 @@ def test_it_is_training_on_all_labels_with_what_was_kept(tiny_graph: Data) -> No
     together.train_mask = tiny_graph.train_mask | tiny_graph.val_mask
     together.val_mask = torch.zeros(20, dtype=torch.bool)
     epochs = -(-sum(kept) // 2)
-    expected = GAMLPClassifier(**FIXED | {"epochs": epochs, "patience": None}).fit(together)
+    expected = GAMLPClassifier(**settings | {"epochs": epochs, "patience": None}).fit(together)
     assert np.array_equal(clf.predict_proba(tiny_graph), expected.predict_proba(tiny_graph))
     assert f"trained again on all 12 labels, {epochs} epochs a stage" in clf.choices_[-1]
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_it_grows_to_the_depth_that_was_kept_and_no_further(activation: str) -> None:
+    data, settings = communities(), FIXED | {"layers": 10, "activation": activation}
+    chosen = GAMLPClassifier(**settings).fit(data)
+    assert len(chosen.model_.linears) == 5  # of 2, 5 and 10
+    clf = GAMLPClassifier(**settings, refit=True).fit(data)
+    assert len(clf.model_.linears) == sum(clf.plan_) == 5
+    data.train_mask, data.val_mask = data.train_mask | data.val_mask, torch.zeros_like(data.val_mask)
+    epochs = int(clf.choices_[-1].split(", ")[1].split()[0])
+    expected = GAMLPClassifier(**settings | {"layers": 5, "epochs": epochs, "patience": None}).fit(data)
+    assert np.array_equal(clf.predict_proba(data), expected.predict_proba(data))
+
+
+def test_depths_that_gained_nothing_say_nothing_of_epochs_and_rounds() -> None:
+    model = GAMLP([4, 8, 8, 8, 8, 3])
+    scores = {1: [0.5, 0.6, 0.6], 2: [0.7, 0.8], 3: [0.8, 0.8, 0.8, 0.802]}
+    history: list[Any] = [
+        {"stage": stage, "round": 10 * stage + place, "val_accuracy": score, "val_loss": 0.0, "seconds": 0.0}
+        for stage, own in scores.items()
+        for place, score in enumerate(own)
+    ]
+    result = TrainingResult(model, history, Status.MAX_EPOCHS, Plan((10,)))
+    alone = _settings(ModelConfig(unlabelled=0).resolved(), result)
+    assert (alone.layers, alone.stages, alone.epochs) == (5, (2, 5), 2)
+    assert _settings(ModelConfig(unlabelled=30).resolved(), result).rounds == 21
 
 
 def test_what_was_chosen_stays_and_what_was_set_aside_comes_back() -> None:

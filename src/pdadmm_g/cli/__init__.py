@@ -121,8 +121,15 @@ def _run(arguments: list[str] | None) -> None:
             sys.exit(EXIT_PEER_LOST)
         if not is_lack_of_memory(error):
             raise
-        click.echo("error: not enough memory: lower --hidden, --hops or --layers", err=True)
+        click.echo(f"error: not enough memory{_remedy(sys.argv[1:] if arguments is None else arguments)}", err=True)
         sys.exit(EXIT_INPUT)
+
+
+def _remedy(arguments: list[str]) -> str:
+    """The options by which the command may need less memory, if it has any."""
+    own = {option for parameter in cli.commands[arguments[0]].params for option in parameter.opts}
+    options = [option for option in ("--hidden", "--hops", "--layers") if option in own]
+    return f": lower {' or '.join(options)}" if options else ""
 
 
 def _warning_printer() -> Callable[..., None]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config import NODE_TABLES
+from ..status import Status
 from . import torchrun
 from .completion import DATASETS, words
-from .exit_codes import EXIT_INPUT
+from .exit_codes import EXIT_INPUT, EXIT_PEER_LOST
 
 if TYPE_CHECKING:
     from ..engine.watchdog import WatchedTeam
@@ -66,25 +67,26 @@ def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
 
 def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
     """Do work on shards as one of the processes of torchrun, if it started us, else by ourselves."""
-    import os
-    import sys
-
     size = torchrun.processes()
     if size is None:
         return work(None, shards)
 
     from ..engine.launch import join
+    from ..engine.team import PeerLostError
     from ..errors import InputError
 
     team = join("cpu", 60.0, watch=True, shards=size)
     try:
         result = work(team, size)
+        team.leave()
     except InputError as error:
         click.echo(f"error: {error}", err=True)
-        sys.stderr.flush()
         team.give_up()
-        os._exit(EXIT_INPUT)  # not through exit handlers, which would wait for the others
-    team.leave()
+        torchrun.end(EXIT_INPUT)
+    except PeerLostError as error:
+        lost = f"{Status.PEER_LOST.name}: {team.peer_lost(error)}"
+        click.echo(f"error: {lost}; start again with the same command", err=True)
+        torchrun.end(EXIT_PEER_LOST)
     return result
 
 

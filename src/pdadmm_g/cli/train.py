@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -93,7 +92,7 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
             raise
         click.echo(f"error: {error}", err=True)
         team.give_up()
-        _end(EXIT_INPUT)
+        torchrun.end(EXIT_INPUT)
     except KeyboardInterrupt:
         if team is not None or any("training" in name for name in tasks.seconds):
             raise
@@ -103,20 +102,13 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
     except (WorkerLostError, PeerLostError) as error:
         message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
         click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
-        return EXIT_PEER_LOST if team is None else _end(EXIT_PEER_LOST)
+        return EXIT_PEER_LOST if team is None else torchrun.end(EXIT_PEER_LOST)
     code = 0
     if summary is not None:
         _print_summary(summary, config.out, output)
         status = Status[summary["status"]]
         code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
-    return code if team is None else _end(code)
-
-
-def _end(code: int) -> NoReturn:
-    """End a member of a team: not through exit handlers, which wait for others, or abort where groups are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    return code if team is None else torchrun.end(code)
 
 
 def _restarted() -> bool:
@@ -199,7 +191,7 @@ def _train(
         if not join_run(config, team):
             team.give_up()
             time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-            _end(EXIT_INPUT)
+            torchrun.end(EXIT_INPUT)
     else:
         with Progress(config, console=output.console()) as progress:
             tasks.listeners.append(progress.task)

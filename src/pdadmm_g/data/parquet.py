@@ -22,7 +22,7 @@ from .checks import MASKS, as_tensor, check_labels
 from .columns import ENDS, FEATURES, KNOWN, SPLITS
 from .feature_names import check_lists_alone
 from .graph_files import first_line
-from .tables import check_block, check_ends, encoded_ids, file_mark
+from .tables import NO_WEIGHTS, check_block, check_ends, encoded_ids, file_mark
 
 Array = NDArray[Any]
 
@@ -108,6 +108,9 @@ class ParquetFolder:
         for name in ENDS:
             if name not in self._edges.names:
                 raise InputError(f"{self._edges.files[0]}: column '{name}' is missing")
+        if "weight" in self._edges.names:
+            culprit, remedy = f"{self._edges.files[0]}: column 'weight'", "train on the tables with --nodes and --edges"
+            raise InputError(f"{culprit}: {NO_WEIGHTS}, or {remedy}")
         self._features = [name for name in self._nodes.names if name not in KNOWN]
         if not self._features:
             raise InputError(f"{self._nodes.files[0]}: there are no features: a column 'x' of lists, or one for each")

@@ -13,16 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..decoding import Count, CountFromZero, decoded, parsed, reading
+from ..decoding import Check, Count, CountFromZero, decoded, parsed, reading
 from ..errors import InputError
 from ..files import read_text, write_atomically, writing
+from ..hardware import boot_id
 from .augmentation import GraphAugment
 from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
 from .propagation import COLUMNS, inverse, normalized, quiet, to_unit_length
@@ -69,6 +70,8 @@ class Progress:
 
     blocks: CountFromZero
     of: Count
+    #: The machine, from one start to the next, in whose memory some of them may be alone; None if all are on disk.
+    boot: Annotated[str | None, Check(lambda value: value is None or isinstance(value, str), "is no text")] = None
 
     def write(self, path: Path) -> None:
         """Replace the one before."""
@@ -238,16 +241,17 @@ class ShardedAugment:
         on_block(done, len(starts))
         if done == len(starts):
             return
-        matrix = self.matrix
+        matrix, boot = self.matrix, boot_id()
         for number, start in enumerate(starts[done:], start=done + 1):
             stop = min(start + self.step, width)
             for block, operated in enumerate(self.augment.operator(matrix, self._features(start, stop))):
                 self._write(operated, block * width + start)
-            if number == len(starts):
+            if number == len(starts) or boot is None:
+                # A block has some of every page: on disk after each, the whole file would be written as often.
                 for file in self._files:
                     file.flush()  # type: ignore[attr-defined]
             for path in paths:
-                Progress(number, len(starts)).write(path)
+                Progress(number, len(starts), boot if number < len(starts) else None).write(path)
             on_block(number, len(starts))
 
     def _sizes(self, paths: list[Path]) -> Iterator[tuple[Path, int]]:
@@ -259,7 +263,7 @@ class ShardedAugment:
             return 0
         with reading(path, "the progress", "; remove it"):
             progress = decoded(Progress, parsed(read_text(path, "the progress")))
-        return progress.blocks if progress.of == total else 0
+        return progress.blocks if progress.of == total and progress.boot in (None, boot_id()) else 0
 
     def _file(self, path: Path, rows: int, done: int, total: int) -> NDArray[Any]:
         """The propagated features of a shard, mapped from disk."""

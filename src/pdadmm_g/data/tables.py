@@ -12,11 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..config import NODE_TABLES
 from ..errors import InputError
 from .checks import LARGEST, MASKS, as_mask, as_tensor, check_labels
 from .targets import has_columns
 
 Array = NDArray[Any]
+
+#: What those are told who have them in a folder.
+NO_WEIGHTS = "weights of edges are not for a folder of shards: leave them out"
 
 
 class Table(Protocol):
@@ -92,7 +96,7 @@ class DataTable:
         self._x: Tensor = data.x
         self.nodes, self.features = data.x.shape
         self.feature_names: tuple[str, ...] | None = data.get("feature_names")
-        self._ends = (torch.empty(2, 0) if data.edge_index is None else data.edge_index.cpu()).numpy().astype(np.int64)
+        self._ends = data.edge_index.cpu().numpy().astype(np.int64)
         self.number_of_edges = self._ends.shape[1]
         for name, what in (("edge_weight", "weights of edges"), ("label_names", "labels that are no whole numbers")):
             if data.get(name) is not None:
@@ -138,6 +142,8 @@ class ArrayFolder:
         if self._ends.shape[0] != 2:
             self._ends = self._ends.T
         self.number_of_edges = self._ends.shape[1]
+        if (folder / "edge_weight.npy").exists():
+            raise InputError(f"{folder / 'edge_weight.npy'}: {NO_WEIGHTS}, or train on one .npz file")
         self.columns: dict[str, Array] = {}
         present = [name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists()]
         for name in present:
@@ -173,6 +179,10 @@ def open_table(name: str, root: str | Path | None = None) -> Table:
         from .datasets import digest, load_dataset
 
         data = load_dataset(name, root)
+        if data.edge_index is None:
+            both = "put nodes.parquet and edges.parquet into a folder, and name that"
+            missing = both if path.suffix in NODE_TABLES else "'edge_index' is missing"
+            raise InputError(f"{name}: there are no edges: {missing}")
         return DataTable(data, digest(data))
     if (path / "x.npy").exists():
         return ArrayFolder(path)

@@ -7,13 +7,17 @@ import dataclasses
 import functools
 import math
 import multiprocessing
+import os
 import signal
 import statistics
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from multiprocessing.pool import Pool
 from typing import Any
 
 import torch
@@ -24,6 +28,7 @@ from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.datasets import load_dataset
 from ..data.examples import Examples, aligned
 from ..data.graph import Graph
+from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..hardware import compute_threads
 from ..training.fit import fit
 from ..training.prepare import prepare_graph
@@ -73,17 +78,42 @@ def run_cells(
             yield from work(group)
         return
     with process_pool(min(processes, len(groups))) as pool:
-        for rows in pool.imap_unordered(work, groups):
-            yield from rows
+        for done in as_completed([pool.submit(work, group) for group in groups]):
+            yield from done.result()
 
 
-def process_pool(processes: int) -> Pool:
-    """Fresh processes: forked ones would inherit this one's threads and locks.
+@contextmanager
+def process_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes: forked ones would inherit this one's threads and locks. They do not outlive the block."""
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
+    started = pool._processes  # which it forgets
+    try:
+        yield pool
+    except BrokenProcessPool:
+        pool.shutdown()  # ends the others
+        codes = [process.exitcode or 0 for process in started.values()]
+        code = min(codes, key=lambda code: (code in (0, -signal.SIGTERM), code))
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        raise WorkerLostError(f"a process of the experiment {how}") from None
+    except BaseException:
+        for process in list(started.values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-    An interrupt is for the process that started them, which ends them all; a terminal sends it to each.
-    """
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    return multiprocessing.get_context("spawn").Pool(processes, initializer=signal.signal, initargs=ignore)
+
+def _begin() -> None:
+    """An interrupt is for the process that started this one, and ends them all; a terminal sends it to each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(EXIT_PEER_LOST)
 
 
 def finished(results: Results, cell: Cell) -> Row | None:

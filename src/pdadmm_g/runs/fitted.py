@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from ..config import RunConfig
 from ..data.adapters import graph_alone
-from ..data.checks import check_graph
+from ..data.checks import MASKS
 from ..data.graph import Graph
+from ..data.splits import one_split, with_masks
 from ..estimator import AnyEstimator, Estimator
 from .folder import RunFolder
 from .scoring import figures, summarize
@@ -19,7 +21,7 @@ def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None)
     It replaces a finished run, as a file of that name would be replaced.
     """
     folder = RunFolder(path)
-    graph = None if data is None else check_graph(graph_alone(data, "data", classifier.config_.target))
+    graph = None if data is None else _split(classifier, graph_alone(data, "data", classifier.config_.target))
     with folder.held():
         folder.check_replaceable()
         settings = dict(vars(classifier.config_))
@@ -33,6 +35,22 @@ def save_run(classifier: Estimator, path: str | Path, data: Graph | None = None)
         folder.start(config, classifier.history_)
         folder.keep(classifier, summary)
         folder.finish(summary)
+
+
+def _split(classifier: Estimator, data: Graph) -> Graph:
+    """The checked graph with the nodes that trained and validated, where it is the one of which these were drawn.
+
+    That it is one can tell by the sentences on it: they have the numbers of its labels.
+    """
+    data, config = classifier._checked(data), classifier.config_
+    drawn, reasons = with_masks(data, config, seed=classifier.seed_ or 0)
+    if {*reasons} <= {*classifier.choices_}:
+        return drawn
+    data, _ = one_split(data, config.split)
+    if data.y is not None and not any(mask in data for mask in MASKS):
+        what = "nothing says which nodes train, validate or test, and its labels are not those of training"
+        warnings.warn(f"data: {what}: there are no accuracies; give it masks (in a table: 'split')", stacklevel=4)
+    return data
 
 
 def load_run(kind: type[AnyEstimator], path: str | Path) -> AnyEstimator:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
+from ..config import METHODS, ModelConfig
 from ..data.checks import hard_labels, labelled
 from ..data.graph import Graph
 from ..data.splits import weightless, with_masks
 from ..data.targets import has_columns
 from ..data.weights import row_weights
 from .fit import fit
+from .gradient import stages_of
 from .prepare import prepare_graph
 from .problem import Problem
 from .records import Record, judged
@@ -29,7 +30,8 @@ def refit(
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 
     The settings are those that were chosen, where ``given`` left that open. The epochs are as many as led to the
-    weights that were kept, dealt evenly to the stages. The history stays that by which they were chosen.
+    weights that were kept, dealt evenly to the stages up to their depth. The history stays that by which they were
+    chosen.
     """
     data, rows, weights = _all_labels(data, given, seed, sample_weight)
     config = _settings(problem.config, result)
@@ -74,18 +76,19 @@ def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) 
 def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:
     """What was chosen, for training to a fixed end."""
     fixed: dict[str, Any] = {"patience": None, "validation": 0.0, "refit": False, "split": None}
-    kept = [_best([record for record in result.history if record["stage"] == stage]) for stage in _stages(result)]
+    depth = len(result.model.linears)
+    stages = (*(before for before in stages_of(config) if before < depth), depth)
+    if METHODS[config.method].depth is None:
+        plan = config.plan if depth == config.layers else None
+        fixed |= {"layers": depth, "stages": (depth,) if config.unlabelled else stages, "plan": plan}
+    # What was tried at depths that gained nothing did not lead there.
+    numbers = sorted({record["stage"] for record in result.history if record["stage"] <= len(stages)})
+    kept = [_best([record for record in result.history if record["stage"] == number]) for number in numbers]
     if config.unlabelled:
-        depth = len(result.model.linears)
-        rounds = max(record["round"] for record, _ in kept)
-        fixed |= {"rounds": max(1, rounds), "layers": depth, "stages": (depth,), "plan": None}
+        fixed["rounds"] = max(1, *(record["round"] for record, _ in kept))
     else:
         fixed["epochs"] = math.ceil(sum(epochs for _, epochs in kept) / len(kept))
     return dataclasses.replace(config, **fixed)
-
-
-def _stages(result: TrainingResult) -> list[int]:
-    return sorted({record["stage"] for record in result.history})
 
 
 def _best(records: list[Record]) -> tuple[Record, int]:

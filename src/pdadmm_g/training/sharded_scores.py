@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..data.checks import MASKS
 from ..data.sharded_augmentation import ShardedAugment
 from ..engine.team import Line
-from ..model import GAMLP, finite
+from ..model import GAMLP, decisions, finite, outputs
 
 #: Rows that go through the network at a time.
 ROWS = 1 << 16
@@ -50,8 +50,8 @@ def predictions(model: GAMLP, sharded: ShardedAugment, nodes: NDArray[Any] | Non
     for start in range(0, len(nodes), ROWS):
         own = nodes[start : start + ROWS]
         logits = finite(model(sharded.rows(own)), torch.from_numpy(own + sharded.part.first))
-        values, best = torch.softmax(logits, dim=1).max(1)
-        yield Predictions(own, best.numpy(), values.numpy())
+        best = decisions(logits, "classification")
+        yield Predictions(own, best.numpy(), outputs(logits, "classification").amax(1).numpy())
 
 
 def score(
