@@ -250,7 +250,6 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     )),
     "performance/gpu": (epochs, (
         "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora",
-        "h200-cora-compiled",
     )),
     "performance/time-to-accuracy": (times_to_accuracy, ("time-to-accuracy",)),
     "performance/precision": (precisions, ("precision-h200",)),
