@@ -127,6 +127,49 @@ def test_newton_stops_where_a_step_is_within_rounding(z: float, ulps: float, ste
     assert flat.steps == steps
 
 
+@pytest.mark.parametrize("end", [-1.0, 1.0])
+def test_newton_goes_to_the_end_of_the_interval_where_the_bottom_is(end: float) -> None:
+    """One step goes there, the next sees that it is the bottom."""
+    start, c = torch.zeros(1), torch.full((1,), end)
+    flat = Flat()
+    assert torch.equal(flat._newton(start, start - 1, start + 1, c, start), c)
+    assert flat.steps == 2
+
+
+class FewSteps(Tanh):
+    """May take so few steps that bisection alone would not arrive."""
+
+    max_steps = 8
+
+
+@pytest.mark.parametrize("curvature", [0.25, 0.5, 1.0, 4.0])
+def test_newton_needs_few_steps_in_a_flat_valley_too(curvature: float) -> None:
+    bottom = torch.full((1,), -0.5, dtype=torch.float64)
+    f, df, ddf = Tanh().derivatives(bottom)
+    q = f + (4 + 2 * df.square() - curvature) / (2 * ddf)
+    c = bottom - (q - f) * df / 2
+    found = FewSteps()._newton(bottom + 0.01, bottom - 0.1, bottom + 0.1, c, q)
+    torch.testing.assert_close(found, bottom, rtol=0, atol=1e-13)
+
+
+class Bounds(Tanh):
+    """Notes where it looks for valleys."""
+
+    def _best_on_grid(
+        self, low: Tensor, high: Tensor, c: Tensor, q: Tensor, start: Tensor, keep_away: float = 0.0
+    ) -> Tensor:
+        # Beyond its end the parabola alone is higher than all of the objective at c.
+        torch.testing.assert_close(self._objective(c, c, q), 2 * (high - low).square())
+        assert torch.equal(torch.where(q > self(c), low, high), c)
+        return super()._best_on_grid(low, high, c, q, start, keep_away)
+
+
+def test_valleys_are_looked_for_as_far_as_one_may_be() -> None:
+    generator = torch.Generator().manual_seed(0)
+    m, q = (8 * torch.rand(2000, generator=generator, dtype=torch.float64) - 4 for _ in range(2))
+    assert torch.equal(Bounds().argmin_z(m, q, m), ACTIVATIONS["tanh"].argmin_z(m, q, m))
+
+
 class Brackets(Tanh):
     """Notes how wide the intervals are in which it looks for a bottom."""
 

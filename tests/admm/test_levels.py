@@ -80,10 +80,25 @@ def test_bad_levels_are_refused(values: list[float]) -> None:
         Levels(torch.tensor(values))
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]], ids=["uniform", "arbitrary"])
+@pytest.mark.parametrize(
+    "values",
+    [[0.0, 1.0, 2.0], [0.5, 1.5, 2.5], [0.0, 1.0, 5.0], [step + 0.5 for step in range(300)]],
+    ids=["uniform", "uniform without zero", "arbitrary", "too many for bytes"],
+)
 def test_nan_stays_nan(values: list[float]) -> None:
-    projected = Levels(torch.tensor(values)).project(torch.tensor([0.2, float("nan"), 9.0]))
-    assert projected.isnan().tolist() == [False, True, False]
+    """Its index is that of some level, so that it can be looked up."""
+    delta, x = Levels(torch.tensor(values)), torch.tensor([0.2, float("nan"), 9.0])
+    assert delta.project(x).isnan().tolist() == [False, True, False]
+    assert torch.isin(delta.at(delta.index(x)), delta.values).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("step", ["smallest", "largest"])
+def test_multiples_of_a_step_are_known_as_such_however_small_or_large(dtype: torch.dtype, step: str) -> None:
+    """The rounding error that their distances may have is zero for the smallest."""
+    precision = torch.finfo(dtype)
+    unit = precision.smallest_normal * precision.eps if step == "smallest" else precision.max / 4
+    assert Levels(torch.tensor([-unit, 0.0, unit, 2 * unit], dtype=dtype)).multiples == (unit, -1, 2)
 
 
 def test_levels_say_how_many_they_are_and_from_where_to_where() -> None:

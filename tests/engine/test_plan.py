@@ -24,6 +24,11 @@ def test_deal_minimises_the_slowest_worker(costs: list[int], workers: int) -> No
     assert all(count > 0 for count in plan.counts[:used])
 
 
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 11), st.sampled_from([2.0**-70, 2.0**70]))
+def test_the_unit_of_costs_does_not_matter(costs: list[int], workers: int, unit: float) -> None:
+    assert deal([unit * cost for cost in costs], workers) == deal(costs, workers)
+
+
 def test_plan_lookup() -> None:
     plan = Plan((2, 3, 1, 0))
     assert [list(plan.layers(rank)) for rank in range(4)] == [[0, 1], [2, 3, 4], [5], []]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -63,7 +64,20 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     now[0] = 121.0
     beats.look()
     assert beats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
-    assert beats.longest_silent(1.0) == 0
+
+
+def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    board, now = HashStore(), [10.0]
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    beats = Beats(board, 2)
+    assert beats.longest_silent(20.0) == -1
+    beats.look()
+    now[0] = 11.0
+    board.set("beat/0", json.dumps(BEAT))
+    beats.look()
+    now[0] = 13.0
+    assert beats.longest_silent(2.5) == 1
+    assert beats.longest_silent(3.5) == -1
 
 
 @pytest.mark.parametrize(
@@ -100,6 +114,53 @@ def test_who_caused_it_is_named_before_those_who_lost_it(
     with pytest.raises(WorkerLostError) as caught:
         raise_if_lost(processes, Beats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
     assert str(caught.value) == told
+
+
+class Gone:
+    """A board on which nothing can be written; with a heart, that shows only once it has stopped."""
+
+    def __init__(self) -> None:
+        self.heart: Heart | None = None
+        self.beats = 0
+
+    def set(self, key: str, value: str) -> None:
+        self.beats += 1
+        while self.heart is not None and not self.heart._done:
+            time.sleep(0.01)
+        raise RuntimeError(f"no {key}")
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The codes with which a thread wanted to end the process."""
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_whose_board_is_gone_ends(exits: list[int]) -> None:
+    board = Gone()
+    heart = Heart(board, 0, 1, 60.0, watch=False)  # type: ignore[arg-type]
+    while board.beats < 2:
+        heart.move()
+        time.sleep(0.01)
+    code = exits[0] if exits else None
+    heart.stop()
+    assert code == EXIT_PEER_LOST
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_has_stopped_does_not_mind_that_its_board_goes(exits: list[int]) -> None:
+    board = Gone()
+    board.heart = heart = Heart(HashStore(), 0, 1, 60.0, watch=False)
+    heart.board = board  # type: ignore[assignment]
+    heart.move(epoch=1)
+    while not board.beats:
+        time.sleep(0.01)
+    heart.stop()
+    assert not heart._thread.is_alive()
+    assert exits == []
 
 
 def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:

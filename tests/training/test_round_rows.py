@@ -12,7 +12,7 @@ from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.targets import Targets
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.team import Team
-from pdadmm_g.training.round_rows import Drawn, SpreadRows, Taught, examples_of, sharpened
+from pdadmm_g.training.round_rows import DealtRows, Drawn, SpreadRows, Taught, examples_of, sharpened
 
 
 def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
@@ -98,6 +98,22 @@ def test_spread_rows_are_resumed_by_any_number_of_parts(parts: int) -> None:
     assert [number for _, known in found for number in known] == [0, -1, -1, 2, 1, -1, -1, 0]
     for name, tensor in LESSON.items():
         assert torch.equal(found[0][0].tensors[name], tensor)
+
+
+def test_dealt_rows_know_the_classes_of_those_that_were_asked() -> None:
+    """Of the eight nodes 2 and 6 have labels, and the six others are a pool of which four were asked."""
+    copies: Any = SimpleNamespace(training=torch.tensor([2, 6]), others=torch.tensor([0, 1, 3, 4, 5, 7]))
+    config = ModelConfig(sharpness=2.0, trust=1.0, copies=3, device="cpu")
+    rows = DealtRows(Team(), config, copies, Targets(torch.ones(2, dtype=torch.int64)), 0)
+    places, X = torch.tensor([5, 0, 2, 3]), torch.zeros(3, 6, 2)
+    first = rows.taught(Drawn(torch.zeros(12, 2), X, places), MEAN[[3, 0, 1, 2]])
+    assert first.changed is None
+    assert first.tensors is not None
+    assert first.tensors["known"].tolist() == [0, -1, 2, 1, -1, 0]
+    again = rows.taught(Drawn(torch.zeros(6, 2), X[:, :4], torch.tensor([2, 1])), MEAN[:2])
+    assert again.changed == 1.0  # the third was of class 2 and is of class 0; the second was not known
+    assert again.tensors is not None
+    assert again.tensors["known"].tolist() == [0, 2, 0, 1, -1, 0]
 
 
 def test_a_process_without_nodes_has_no_rows() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from pdadmm_g.runs.train_run import train_run
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.local_workers import Job
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.rounds import GAIN, ROUND_EPOCHS, Step, is_over, margin, schedule
+from pdadmm_g.training.rounds import FIRST_EPOCHS, GAIN, ROUND_EPOCHS, Step, is_over, margin, schedule
 
 #: Nothing is left to the data.
 SETTINGS = {
@@ -103,6 +104,12 @@ def test_records_say_which_round_they_are_of_and_how_the_copies_agree() -> None:
         assert (line["changed"] is None) is (line["round"] <= 1)
         assert line["round"] == 0 or 0 < line["agreement"] <= 1
     assert ROUND_EPOCHS > 6  # the configuration has fewer
+
+
+def test_labelled_nodes_alone_have_more_epochs_than_a_round() -> None:
+    history = trained(epochs=50, rounds=2, layers=2, stages=(2,), patience=None).history
+    assert Counter(record["round"] for record in history) == {0: FIRST_EPOCHS, 1: ROUND_EPOCHS, 2: ROUND_EPOCHS}
+    assert FIRST_EPOCHS > ROUND_EPOCHS
 
 
 def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:

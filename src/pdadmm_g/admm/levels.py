@@ -93,10 +93,10 @@ class Levels:
         """Index of the nearest level, entry by entry, as bytes if they do: rounding for uniform sets, else a search."""
         kind = torch.uint8 if self.bits <= 8 else torch.int64
         if self._zero is not None:
-            return self._multiple(x).add_(self._zero).nan_to_num_(0).to(kind)
+            return self._multiple(x).add_(self._zero).nan_to_num_().to(kind)
         if self._is_uniform:
             guess = ((x - self._low) / self._step).round_().clamp_(0, len(self) - 1)
-            return guess.nan_to_num_(0).to(kind)
+            return guess.nan_to_num_().to(kind)
         return torch.bucketize(x, self._midpoints).to(kind)
 
     def at(self, index: Tensor) -> Tensor:
