@@ -76,26 +76,32 @@ class Data(NamedTuple):
     y: Tensor
     X_validation: Tensor
     y_validation: Tensor
+    #: Nodes that neither train nor validate, where they were asked for; nobody knows their labels.
+    X_unlabelled: Tensor
     #: Of the graph.
     features: int
 
 
-def rows_of(dataset: str, data_root: str, splits: Sequence[int], folder: Path | None, number: int = 0) -> Data:
+def rows_of(
+    dataset: str, data_root: str, splits: Sequence[int], folder: Path | None, number: int = 0, unlabelled: int = 0
+) -> Data:
     """As training has them: 20 rows a class, or that number of any. Kept in the ``folder`` from one run to the next."""
     parts = []
     for split in splits:
-        file = folder / f"{dataset}-{number}-{split}.pt" if folder else None
+        file = folder / f"{dataset}-{number}-{unlabelled}-{split}.pt" if folder else None
         if file is not None and file.exists():
             parts.append(torch.load(file))
             continue
-        parts.append(augmented(dataset, data_root, split, number))
+        parts.append(augmented(dataset, data_root, split, number, unlabelled))
         if file is not None:
             torch.save(parts[-1], file)
     *tensors, features = zip(*parts, strict=True)
     return Data(*map(torch.stack, tensors), features[0])
 
 
-def augmented(dataset: str, data_root: str, split: int, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+def augmented(
+    dataset: str, data_root: str, split: int, number: int, unlabelled: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]:
     """The rows of one split."""
     from pdadmm_g.config import ModelConfig
     from pdadmm_g.experiments.cells import problem_of
@@ -113,9 +119,13 @@ def augmented(dataset: str, data_root: str, split: int, number: int) -> tuple[Te
 
     problem = problem_of(dataset, data_root, ModelConfig.from_settings(FEATURES).resolved(), split, with_more)
     assert problem.validation is not None
+    assert problem.test is not None
     X, y, V, y_validation = *problem.training[:2], *problem.validation[:2]
-    basis = torch.linalg.qr(X.T)[0] if len(X) < X.shape[1] else torch.eye(X.shape[1])
-    return X @ basis, y, V @ basis, y_validation, X.shape[1]
+    rest = problem.test.X
+    U = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(split))[:unlabelled]]
+    span = torch.cat([X, U])
+    basis = torch.linalg.qr(span.T)[0] if len(span) < X.shape[1] else torch.eye(X.shape[1])
+    return X @ basis, y, V @ basis, y_validation, U @ basis, X.shape[1]
 
 
 class State(NamedTuple):

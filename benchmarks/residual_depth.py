@@ -15,7 +15,12 @@ W, b, :math:`z_L` and u as ever. Whoever has layer l has all of this: nothing mo
 as in ``epochs_to_accuracy.py``; the splits train side by side, and so do the hidden layers. Weight decay is 0.3, toward
 the identity in plain hidden layers and toward zero in residual ones; ``hold`` multiplies it there. Adam trains the same
 networks from the same start. A figure is the best validation accuracy of a run, mean of the splits; no test node is
-looked at.
+scored.
+
+With ``--unlabelled U``, so many random nodes that neither train nor validate have rows too. Their labels are not looked
+at: what such a row should become is what two layers say that pdADMM-G with :math:`\nu = 1` trained on the labelled rows
+(the weights of their best epoch), sharpened: :math:`t \propto p^{1 / 0.3}`. Together they weigh ``trust`` times what
+the labelled rows do. The weights of rows enter the W-step's products, the b-step's mean and Adam's loss, nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.targets import Targets
 
-MU, LEARNING_RATE, SCORE_EVERY = 0.3, 0.001, 5
+MU, LEARNING_RATE, SCORE_EVERY, TEMPERATURE = 0.3, 0.001, 5, 0.3
 f, R = ACTIVATIONS["relu"], RISKS["cross-entropy"]
 
 
@@ -57,10 +62,13 @@ class Net(NamedTuple):
             outputs.append(x)
         return torch.cat(outputs, 1)
 
+    def logits(self, X: Tensor) -> Tensor:
+        """(splits, rows, classes)."""
+        return _linear(self.activations(X)[:, -1:], self.last)[:, 0]
+
     def accuracy(self, data: Data) -> float:
         """On the validation nodes, mean of the splits."""
-        logits = _linear(self.activations(data.X_validation)[:, -1:], self.last)[:, 0]
-        return float((logits.argmax(-1) == data.y_validation).double().mean())
+        return float((self.logits(data.X_validation).argmax(-1) == data.y_validation).double().mean())
 
 
 def _linear(p: Tensor, layer: tuple[Tensor, Tensor]) -> Tensor:
@@ -84,11 +92,35 @@ def start(data: Data, depth: int, hidden: int, residual: bool) -> Net:
     return Net(first, between, last, residual)
 
 
+class Lesson(NamedTuple):
+    """The rows that train, (splits, rows, features), and what they should become, those of all splits in one line."""
+
+    X: Tensor
+    targets: Targets
+
+    def by_split(self) -> Tensor | None:
+        """The weights of the rows beside tensors of (splits, layers, rows, neurons)."""
+        weights = self.targets.weights
+        return None if weights is None else weights.view(len(self.X), 1, -1, 1)
+
+
+def lesson(data: Data, teacher: Net | None = None, trust: float = 0.0) -> Lesson:
+    """The labelled rows, and with a teacher the others too: its sharpened predictions, ``trust`` times the weight."""
+    if teacher is None:
+        return Lesson(data.X, Targets(data.y.flatten()))
+    soft = torch.softmax(teacher.logits(data.X_unlabelled) / TEMPERATURE, -1)
+    hard = torch.nn.functional.one_hot(data.y, soft.shape[-1]).to(soft)
+    own = torch.ones_like(hard[..., 0])
+    others = torch.full_like(soft[..., 0], trust * hard.shape[1] / soft.shape[1])
+    targets = Targets(torch.cat([hard, soft], 1).flatten(0, 1), torch.cat([own, others], 1).flatten())
+    return Lesson(torch.cat([data.X, data.X_unlabelled], 1), targets)
+
+
 class Admm:
     """pdADMM-G with exact steps."""
 
-    def __init__(self, data: Data, net: Net, nu: float, rho: float, hold: float, warm: float) -> None:
-        self.data, self.net, self.y = data, net, Targets(data.y.flatten())
+    def __init__(self, data: Lesson, net: Net, nu: float, rho: float, hold: float, warm: float) -> None:
+        self.data, self.net, self.weights = data, net, data.by_split()
         self.nu, self.rho, self.mu, self.warm = nu, rho * nu, MU * hold, warm
         self.factor = self._factor(data.X[:, None], MU)
         W = net.hidden[0]
@@ -118,7 +150,7 @@ class Admm:
         added = skip * torch.cat([torch.zeros_like(last_p), hidden_p], 1)
         self.z = f.argmin_z(m, self.q - added, self.z)
         m = _linear(last_p, last).flatten(0, 2)
-        self.z_last = R.argmin_z(m, self.y, nu, self.z_last.flatten(0, 2)).view_as(self.z_last)
+        self.z_last = R.argmin_z(m, self.data.targets, nu, self.z_last.flatten(0, 2)).view_as(self.z_last)
         self.q = (rho * self.p + self.u + nu * (f(self.z) + added)) / (rho + nu)
         self.u = self.u + rho * (self.p - self.q)
 
@@ -132,34 +164,52 @@ class Admm:
     ) -> tuple[Tensor, Tensor]:
         """Ridge regression of z - b on p toward the anchor, then b."""
         target = z - layer[1] if anchor is None else z - layer[1] - p @ anchor.mT
-        W = torch.cholesky_solve(self.nu * p.mT @ target, factor).mT
+        W = torch.cholesky_solve(self.nu * p.mT @ self._weighted(target), factor).mT
         W = W if anchor is None else anchor + W
-        return W, (z - p @ W.mT).mean(-2, keepdim=True)
+        r = z - p @ W.mT
+        if self.weights is None:
+            return W, r.mean(-2, keepdim=True)
+        return W, self._weighted(r).sum(-2, keepdim=True) / self.weights.sum(-2, keepdim=True)
 
     def _factor(self, p: Tensor, mu: float) -> Tensor:
-        return torch.linalg.cholesky(self.nu * p.mT @ p + mu * torch.eye(p.shape[-1], device=p.device))
+        matrix = self.nu * p.mT @ self._weighted(p)
+        return torch.linalg.cholesky(matrix + mu * torch.eye(p.shape[-1], device=p.device))
+
+    def _weighted(self, x: Tensor) -> Tensor:
+        return x if self.weights is None else x * self.weights
 
 
 class Adam:
     """Backpropagation through the same network, full batch; the splits do not see each other."""
 
-    def __init__(self, data: Data, net: Net, *_: float) -> None:
+    def __init__(self, data: Lesson, net: Net, *_: float) -> None:
         self.data, self.net = data, net
         parameters = [tensor.requires_grad_() for layer in net[:3] for tensor in layer]
         self.optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE)
 
     def epoch(self) -> None:
         self.optimizer.zero_grad()
-        logits = _linear(self.net.activations(self.data.X)[:, -1:], self.net.last).flatten(0, 2)
-        loss = torch.nn.functional.cross_entropy(logits, self.data.y.flatten(), reduction="sum")
-        (loss / self.data.y.shape[1]).backward()
+        X, targets = self.data
+        loss = R(self.net.logits(X).flatten(0, 1), targets)
+        (loss * len(X) / targets.rows().number).backward()
         self.optimizer.step()
 
 
-def measure(data: Data, method: str, net: Net, epochs: int, *settings: float) -> dict[str, Any]:
+def taught(data: Data, hidden: int, epochs: int) -> Net:
+    """Two layers trained on the labelled rows, with the weights that are best on validation."""
+    trainer = Admm(lesson(data), start(data, 2, hidden, residual=False), 1.0, 1.0, 1.0, 0.0)
+    nets = []
+    for epoch in range(epochs):
+        trainer.epoch()
+        if (epoch + 1) % SCORE_EVERY == 0:
+            nets.append(trainer.net)
+    return max(nets, key=lambda net: net.accuracy(data))
+
+
+def measure(data: Data, rows: Lesson, method: str, net: Net, epochs: int, *settings: float) -> dict[str, Any]:
     """The best validation accuracy and when, the last, and the seconds."""
     begin = time.perf_counter()
-    trainer = {"pdADMM-G": Admm, "Adam": Adam}[method](data, net, *settings)
+    trainer = {"pdADMM-G": Admm, "Adam": Adam}[method](rows, net, *settings)
     accuracies = []
     for epoch in range(epochs):
         with torch.set_grad_enabled(method == "Adam"):
@@ -179,6 +229,8 @@ def main() -> None:
     parser.add_argument("--data-root", required=True, help="folder of raw benchmark files")
     parser.add_argument("--datasets", default="cora,pubmed,amazon-photo")
     parser.add_argument("--rows", default="0", help="training rows; 0 for 20 a class")
+    parser.add_argument("--unlabelled", type=int, default=0, help="rows without labels, which two layers teach")
+    parser.add_argument("--trust", type=float, default=3, help="what these weigh together, the labelled ones being one")
     parser.add_argument("--depths", default="2,10,50,100")
     parser.add_argument("--methods", default="pdADMM-G,Adam")
     parser.add_argument("--kinds", default="plain,residual")
@@ -197,19 +249,23 @@ def main() -> None:
     known = args.out is not None and args.out.exists()
     rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if known else []
     for dataset, number in itertools.product(args.datasets.split(","), map(int, args.rows.split(","))):
-        *tensors, features = rows_of(dataset, args.data_root, range(args.splits), args.folder, number)
+        *tensors, features = rows_of(dataset, args.data_root, range(args.splits), args.folder, number, args.unlabelled)
         data = Data(*(tensor.to(args.device) for tensor in tensors), features)
         torch.set_default_device(args.device)
+        teacher = taught(data, args.hidden, args.epochs) if args.unlabelled else None
+        training = lesson(data, teacher, args.trust)
         names = (args.depths, args.methods, args.kinds, args.nus, args.rhos, args.holds, args.warm)
         for depth, method, kind, *given in itertools.product(*(each.split(",") for each in names)):
             settings = [float(word) for word in given]
             key = {"dataset": dataset, "rows": data.y.shape[1], "layers": int(depth), "method": method, "kind": kind}
+            if args.unlabelled:
+                key |= {"unlabelled": args.unlabelled, "trust": args.trust}
             if method != "Adam":
                 key |= dict(zip(("nu", "rho", "hold", "warm"), settings, strict=True))
-            if any(key.items() <= row.items() for row in rows):
+            if any(key.items() <= row.items() and ("unlabelled" in key) == ("unlabelled" in row) for row in rows):
                 continue  # known from before, or Adam, which has none of the settings
             net = start(data, int(depth), args.hidden, kind == "residual")
-            rows.append(key | measure(data, method, net, args.epochs, *settings))
+            rows.append(key | measure(data, training, method, net, args.epochs, *settings))
             print(json.dumps(rows[-1]), flush=True)
             write(args.out, {"rows": rows})
         torch.set_default_device("cpu")

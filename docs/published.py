@@ -169,7 +169,7 @@ def residual_depths(files: Sequence[Row]) -> str:
     """The best validation accuracy of a run by graph and depth."""
     rows = [row for file in files for row in file["rows"]]
     depths = sorted({row["layers"] for row in rows})
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:
         name = f"{row['method']}, {row['kind']}"
         if "nu" in row:
@@ -177,10 +177,14 @@ def residual_depths(files: Sequence[Row]) -> str:
             name += f", rho = {row['rho']:g} nu" if row["rho"] != 1 else ""
             name += f", hidden decay x {row['hold']:g}" if row["hold"] != 1 else ""
             name += f", hidden layers from epoch {row['warm']:g} on" if row["warm"] else ""
-        found.setdefault((f"{row['dataset']}, {row['rows']} rows", name), {})[row["layers"]] = row["best"]
+        trained_on = f"{row['dataset']}, {row['rows']} rows"
+        trained_on += f" and {row['unlabelled']} without labels" if "unlabelled" in row else ""
+        trained_on += f" that weigh x {row['trust']:g}" if row.get("trust", 3) != 3 else ""
+        found.setdefault(trained_on, {}).setdefault(name, {})[row["layers"]] = row["best"]
     lines = [
-        [*names, *(f"{by_depth[depth]:.3f}" if depth in by_depth else "-" for depth in depths)]
-        for names, by_depth in found.items()
+        [trained_on, name, *(f"{by_depth[depth]:.3f}" if depth in by_depth else "-" for depth in depths)]
+        for trained_on, by_name in found.items()
+        for name, by_depth in by_name.items()
     ]
     return _table(["data set", "trained at once", *map(str, depths)], lines)
 
@@ -262,7 +266,7 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/epochs-to-accuracy": (epochs_to_accuracy, ("epochs-to-accuracy",)),
     "performance/residual-depth": (residual_depths, (
         "residual-depth-cora", "residual-depth-pubmed", "residual-depth-amazon-photo",
-        "residual-depth-rows",
+        "residual-depth-rows", "residual-depth-unlabelled",
     )),
     "soak": (soak, ("soak",)),
     "fuzz": (fuzz, ("fuzz",)),
