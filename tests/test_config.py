@@ -123,6 +123,10 @@ def test_every_method_has_its_record() -> None:
     assert typing.get_args(typing.get_type_hints(ModelConfig)["method"]) == tuple(METHODS)
 
 
+def test_a_data_set_of_a_name_that_no_file_can_have_is_a_name() -> None:
+    assert RunConfig.load(None, {"dataset": "9" * 300}).resolved().dataset == "9" * 300
+
+
 def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     config = RunConfig(dataset="graphs/mine.npz", seed=3).resolved()
     assert (config.hops, config.bits, config.out) == (None, None, "runs/mine-3")

@@ -7,6 +7,7 @@ other module may read it. Each field carries its own line of help, which the com
 from __future__ import annotations
 
 import dataclasses
+import os
 import struct
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -564,8 +565,8 @@ class RunConfig(ModelConfig):
     def resolved(self) -> RunConfig:
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
-        # A run must find its files again from wherever it is evaluated.
-        is_file = path.suffix in GRAPH_FILES or (path / "description.json").is_file()
+        # A run must find its files again from wherever it is evaluated. (Path.is_file raises where a name is too long.)
+        is_file = path.suffix in GRAPH_FILES or os.path.isfile(path / "description.json")  # noqa: PTH113
         dataset, edges = (
             str(find_graph(Path(name), self.data_root).resolve()) if name and is_file else name
             for name in (self.dataset, self.edges)

@@ -14,6 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.data.checks import check_graph
+from pdadmm_g.data.columns import graph_of_columns
 
 NAMES = np.array(["ant", "bee"])
 IDS = [f"node {number}" for number in range(20)]
@@ -332,3 +333,10 @@ def test_numbers_of_any_size_and_kind(tiny_graph: Data) -> None:
         as_graph(tiny_graph.x.numpy(), [10**400] * 20, tiny_graph.edge_index)
     with pytest.raises(InputError, match="features 'x' must be real numbers"):
         check_graph(as_graph(tiny_graph.x.numpy() + 1j, None, tiny_graph.edge_index))
+
+
+def test_fewer_ids_than_nodes() -> None:
+    nodes = {"x": np.eye(3), "id": np.array(["a", "b"], dtype=object)}
+    edges = {"source": np.array(["a"], dtype=object), "target": np.array(["c"], dtype=object)}
+    with pytest.raises(InputError, match="names node 'c', which no node is called"):
+        graph_of_columns(nodes, edges)

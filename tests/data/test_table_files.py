@@ -16,6 +16,7 @@ from pdadmm_g.data import table_files
 from pdadmm_g.data.table_files import read_tables
 
 pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
@@ -212,6 +213,13 @@ def test_one_name_is_one_column(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("price,a\n1.5,0.5\n2.5,1.5\n")
     data = load_dataset(tmp_path / "nodes.csv", labels="price", target="regression")
     assert (data.y.tolist(), data.feature_names) == ([[1.5], [2.5]], ("a",))
+
+
+def test_parquet_labels_that_are_no_text(tmp_path: Path) -> None:
+    damaged = pa.array([b"ab\x80", b"cd"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"label": damaged, "a": [1.0, 2.0]}), tmp_path / "nodes.parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: cannot read as Parquet: damaged"):
+        load_dataset(tmp_path / "nodes.parquet")
 
 
 def test_a_parquet_table_of_lists_without_a_row(tmp_path: Path) -> None:

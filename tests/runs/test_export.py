@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import builtins
-import importlib
+import importlib.util
 import json
 import re
 import subprocess
@@ -20,6 +20,9 @@ from pdadmm_g.runs import export as module
 from pdadmm_g.runs.export import FORMATS, export
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
+onnx = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))), reason="onnx is not installed"
+)
 SETTINGS = {
     "layers": 4,
     "hidden": 16,
@@ -60,6 +63,7 @@ def assert_equal_logits(theirs: np.ndarray, classifier: GAMLPClassifier, data: D
     assert (theirs.argmax(1) == ours.argmax(1)).all()
 
 
+@onnx
 def test_onnx_on_real_data(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
     difference = export(fitted, tmp_path / "model.onnx", "onnx")
     assert 0 <= difference < 1e-5
@@ -98,6 +102,7 @@ def test_the_numpy_lines_of_the_guide(
     assert (scope["labels"] == fitted.predict(digits)).all()
 
 
+@onnx
 def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
     export(fitted, tmp_path / "whole.onnx", "onnx")
     export(fitted, tmp_path / "small.onnx", "onnx", int8=True)
@@ -116,6 +121,7 @@ def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, fitted: G
     assert right == pytest.approx(fitted.score(digits), abs=0.01)
 
 
+@onnx
 @pytest.mark.parametrize("activation", ["relu", "leaky-relu", "tanh", "sigmoid", "identity"])
 def test_every_activation_in_onnx(tmp_path: Path, tiny_graph: Data, activation: str) -> None:
     settings = SETTINGS | {"activation": activation, "epochs": 2}
@@ -125,7 +131,7 @@ def test_every_activation_in_onnx(tmp_path: Path, tiny_graph: Data, activation: 
     assert_equal_logits(logits, classifier, tiny_graph)
 
 
-@pytest.mark.parametrize("format", ["onnx", "torch-export"])
+@pytest.mark.parametrize("format", [pytest.param("onnx", marks=onnx), "torch-export"])
 def test_a_model_of_a_plain_matrix(tmp_path: Path, tiny_graph: Data, format: str) -> None:
     X, y = tiny_graph.x.numpy(), np.where(tiny_graph.y == 0, "left", "right")
     classifier = GAMLPClassifier(**SETTINGS).fit(X, y)
@@ -143,6 +149,7 @@ def test_a_model_of_a_plain_matrix(tmp_path: Path, tiny_graph: Data, format: str
 # --------------------------------------------------------------------------------------------- nothing half-written
 
 
+@onnx
 @pytest.mark.parametrize("value", [1.0, float("nan")])
 def test_a_file_that_differs_is_not_written(
     tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, value: float
@@ -156,7 +163,7 @@ def test_a_file_that_differs_is_not_written(
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.parametrize("format", ["safetensors", "onnx"])
+@pytest.mark.parametrize("format", ["safetensors", pytest.param("onnx", marks=onnx)])
 @pytest.mark.parametrize("name", ["model", "\udcff.bin"], ids=["no ending", "not text"])
 def test_any_name_will_do(tmp_path: Path, tiny: GAMLPClassifier, format: str, name: str) -> None:
     assert export(tiny, tmp_path / name, format) < 1e-5

@@ -241,6 +241,12 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     for broken, message in (
         ("[]\n" * 2, "no record of epoch 1"),
         (sound_lines.replace('"seconds"', '"minutes"'), "no record of epoch 1"),
+        (sound_lines.replace('"val_loss"', '"val_lost"'), "no record of epoch 1"),
+        (
+            re.sub(r'("val_accuracy":)[^,]*', lambda found: f"{found[1]}[]".ljust(len(found[0])), sound_lines),
+            "no record of epoch 1",
+        ),
+        (sound_lines.replace('"stage": 1', '"stage": 9'), "no record of epoch 1"),
         (
             re.sub(r'"objective": [^,]*', lambda found: '"objective": NaN'.ljust(len(found[0])), sound_lines),
             "no record of epoch 1",

@@ -174,7 +174,7 @@ def _ends_by_id(
     # Text and numbers may name the same node: a table that was read as text beside one that was not.
     as_text = any(end.dtype.kind not in "iu" for end in ends) or own.dtype.kind not in "iu"
     place = {(str(name) if as_text else name): row for row, name in enumerate(own.tolist())}
-    if len(place) < number:
+    if len(place) < len(own):
         row, other = next((row, place[str(name)]) for row, name in enumerate(own.tolist()) if place[str(name)] != row)
         both = f"nodes {own[row]!r} and {own[other]!r} have the same name"
         raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")

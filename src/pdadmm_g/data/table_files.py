@@ -238,10 +238,10 @@ def _read_parquet(path: Path, text: Sequence[str], numbers: Sequence[str] | None
 
     try:
         table = pq.read_table(path)
+        names = table.column_names
+        own = {name: table.column(name).to_pylist() for name in text if name in names}
     except Exception:  # pyarrow raises many kinds on a damaged file
         raise InputError(f"{path}: cannot read as Parquet: damaged, or of another kind") from None
-    names = table.column_names
-    own = {name: table.column(name).to_pylist() for name in text if name in names}
     wanted = [name for name in names if (name in numbers if numbers is not None else name not in text)]
     remedy = f"; {FEATURES}" if numbers is None else ""
     columns = [floats(table.column(name), f"{path}: column {name!r}", remedy) for name in wanted]

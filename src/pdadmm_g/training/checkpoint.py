@@ -275,7 +275,7 @@ def _read_history(path: Path, meta: Description) -> list[Record]:
     if len(history) != meta.total_epochs:
         raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta.total_epochs}")
     for number, record in enumerate(history, start=1):
-        if not is_record(record, number):
+        if not is_record(record, number) or record["stage"] > meta.stage:
             raise ValueError(f"it has no record of epoch {number}")
     return history
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from ..admm.diagnostics import Moves, Shares
-from ..decoding import Check, Count, decoded, is_number
+from ..decoding import Check, Count, decoded, is_count, is_number
 from ..status import Status
 
 #: One dict per epoch, with the keys of metrics.jsonl.
@@ -48,14 +48,24 @@ def _are_workers(value: Any) -> bool:
 Workers = Annotated[list[Any], Check(_are_workers, "is missing")]
 
 
+#: None where the network was not evaluated, or the score is not defined.
+Score = Annotated[float | None, Check(lambda value: value is None or is_number(value), "is no figure")]
+Round = Annotated[int | None, Check(lambda value: value is None or is_count(value, 0, 10**9), "is not a round")]
+
+
 @dataclass(frozen=True)
 class _Written:
     """What of a record is read again."""
 
     epoch: Count
+    stage: Count
+    val_loss: Score
+    val_accuracy: Score
     seconds: Figure
     bytes_sent: Figure
     workers: Workers
+    val_score: Score = None
+    round: Round = None
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.
@@ -182,5 +192,5 @@ def is_record(record: Any, epoch: int) -> bool:
     try:
         json.dumps(record, allow_nan=False)
         return decoded(_Written, record).epoch == epoch
-    except ValueError:
+    except (TypeError, ValueError):  # a TypeError: one of the scores is missing
         return False

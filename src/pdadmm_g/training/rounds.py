@@ -74,10 +74,10 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     if not config.unlabelled or step.round == 0:
         return False
     own = [record for record in scored if record["stage"] == step.stage]
-    if config.patience is None or not any(record["round"] for record in own):
+    if config.patience is None or not any(record.get("round") for record in own):
         return False
     scores = [judged(record) or (-math.inf, -math.inf) for record in own]
-    before = max((record["epoch"] for record in own if not record["round"]), default=0)
+    before = max((record["epoch"] for record in own if not record.get("round")), default=0)
     best = max(before, own[scores.index(max(scores))]["epoch"])
     return bool(own[-1]["epoch"] - best >= config.patience)
 

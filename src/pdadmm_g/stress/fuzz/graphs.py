@@ -18,6 +18,8 @@ from torch_geometric.data import Data
 from ...classifier import GAMLPClassifier
 from ...data.checks import check_graph, check_training, hard_labels
 from ...data.datasets import load_dataset
+from ...data.splits import one_split
+from ...data.targets import has_columns
 from ...errors import NotFiniteError
 from .limits import Violation
 from .mutations import NUMBERS, any_value, mutate_arrays, mutate_bytes, odd_file
@@ -53,7 +55,7 @@ def graph(rng: random.Random, _: Path) -> None:
     """Graphs in memory, and what can be trained on them."""
     data = check_graph(weird_graph(rng))
     check_data(data)
-    check_training(data)
+    check_training(one_split(data, None)[0])
 
 
 def fit(rng: random.Random, _: Path) -> None:
@@ -89,7 +91,9 @@ def check_data(data: Data) -> None:
         sound &= data.x.ndim == 2 and len(data.x) == nodes and bool(torch.isfinite(data.x.to_dense()).all())
     if data.edge_index is not None and data.edge_index.numel():
         sound &= int(data.edge_index.min()) >= 0 and int(data.edge_index.max()) < nodes
-    if data.y is not None:
+    if has_columns(data):
+        sound &= data.y.is_floating_point() and len(data.y) == nodes
+    elif data.y is not None:
         labels = hard_labels(data)
         sound &= labels.dtype == torch.int64 and labels.shape == (nodes,) and int(labels.min()) >= -1
         if data.y.is_floating_point():
