@@ -2,8 +2,8 @@
 
     python benchmarks/inversions.py --data-root raw --out results/performance/inversions.json
 
-10 layers of 100 neurons at once, labelled nodes alone, average of 8 hops, centred, weight decay 0.1; the objective after
-so many epochs, and the best validation accuracy.
+10 layers of 100 neurons at once, labelled nodes alone, average of 8 hops, centred, weight decay 0.1: the objective
+after so many epochs, and the best validation accuracy.
 """
 
 from __future__ import annotations
