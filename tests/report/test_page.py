@@ -346,6 +346,13 @@ def test_names_are_text_and_nothing_else(page: Any, tmp_path: Path) -> None:
     assert figure_ids(chrome) == ALL_FIGURES
 
 
+def test_data_that_have_no_name(page: Any, tmp_path: Path) -> None:
+    chrome = page(write_run(tmp_path / "run", config="method: pdadmm-g\ndataset: ''\nlayers: 5\nstages: [2, 5]\n"))
+    headings = [heading.text for heading in chrome.find_elements("css selector", "h2")]
+    assert not any(" on ," in heading or heading.endswith(":") for heading in headings), headings
+    assert any(heading.endswith(", seed 0") for heading in headings)
+
+
 def test_page_of_a_run_without_epochs(page: Any, tmp_path: Path) -> None:
     chrome = page(write_run(tmp_path / "run", epochs=0, summary=None))
     assert "No epoch has ended yet" in find(chrome, "#figures").text

@@ -113,7 +113,7 @@ function dataCards() {
     return h(
       "div",
       { class: "card data" },
-      h("h2", {}, `Data: ${run.facts.dataset}`),
+      h("h2", {}, run.facts.dataset ? `Data: ${run.facts.dataset}` : "Data"),
       h("p", { class: "note" }, spread),
       h("div", { class: "tiles" }, ...tiles),
     );

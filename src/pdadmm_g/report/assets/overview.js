@@ -31,7 +31,7 @@ function tilesOf(run) {
     h("div", { class: "tile" }, h("b", {}, value(run.facts)), h("span", {}, name)),
   );
   return [
-    h("div", { class: "bar" }, h("h2", {}, `${method} on ${dataset}, seed ${seed}`), statusOf(run)),
+    h("div", { class: "bar" }, h("h2", {}, `${method}${dataset ? ` on ${dataset}` : ""}, seed ${seed}`), statusOf(run)),
     h("p", { class: "note" }, run.advice),
     h("div", { class: "tiles" }, ...tiles),
   ];
