@@ -39,7 +39,7 @@ class RecordedEpoch:
 
     @staticmethod
     def suits(worker: Worker) -> bool:
-        """The whole chain and all rows on a GPU, no large layers, no step that looks at a value.
+        """The whole chain and all rows on a GPU, not too many activations, no step that looks at a value.
 
         So no smooth activation, and no sums that other processes take part in.
         """
