@@ -39,6 +39,15 @@ def test_gradient_and_product_do_not_share_memory() -> None:
     work.check("g", 0)
 
 
+def test_what_a_group_has_in_memory_of_its_own_is_there_until_the_next() -> None:
+    work = workspace()
+    assert work.adopt("g", 0, X) is X
+    work.check("g", 0)
+    work.write("g", 1, X.shape)
+    with pytest.raises(AssertionError, match="g of group 0 was overwritten by g of group 1"):
+        work.check("g", 0)
+
+
 def test_in_full_precision_nothing_is_copied() -> None:
     work = workspace()
     assert work.copy_of("r", 0, X) is None

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ from torch import Tensor
 from .levels import Delta
 from .rows import Rows
 from .sums import Product, across, column_sums, inner, matmul, squared_norm
+
+T = TypeVar("T")
 
 
 class Step(NamedTuple):
@@ -69,7 +71,12 @@ def p_gradient(
     ``rW`` is an argument because it does not need ``q_prev``, which may still be on its
     way from another worker while the product is computed.
     """
-    return torch.add(torch.add(u_prev, p - q_prev, alpha=rho), rW, alpha=nu, out=out)
+    return torch.add(p_pull(p, q_prev, u_prev, rho=rho), rW, alpha=nu, out=out)
+
+
+def p_pull(p: Tensor, q_prev: Tensor, u_prev: Tensor, *, rho: float) -> Tensor:
+    r""":math:`u_- + \rho (p - q_-)`, what the boundary adds to the gradient of p."""
+    return torch.add(u_prev, p - q_prev, alpha=rho)
 
 
 def p_linearized(
@@ -137,6 +144,11 @@ def p_preconditioned(
     return Step(d, dWt, across(length), length * slope / 2)
 
 
+def at_once(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
+    """An elementwise phase on all rows; what else may run it, see :mod:`pdadmm_g.engine.backends`."""
+    return phase(*tensors, **settings)
+
+
 #: Where the search of the quantized p-step begins, as a multiple of what a step in no particular direction needs; and
 #: the ratio of what may come next. With these most steps need no second product.
 FIRST_TAU, RATIO = 1.25, 1.1
@@ -154,7 +166,8 @@ def p_quantized(
     out: Tensor | None = None,
     gg: Tensor | None = None,
     tries: int | None = None,
-    summed: Callable[..., Tensor] = lambda phase, *tensors, **settings: phase(*tensors, **settings),
+    d: Tensor | None = None,
+    summed: Callable[..., Tensor] = at_once,
     mm: Product = matmul,
 ) -> Step:
     r""":math:`p \leftarrow \mathrm{Proj}_\Delta(p - g/\tau)`, the p-step of pdADMM-G-Q.
@@ -167,12 +180,13 @@ def p_quantized(
     looking at what they give, and p stays where it is if the last one does not hold: nothing waits for the device.
     The descent is zero: the theory promises none for this step beyond not going up. Project p - d once more: the
     difference may be off the level by a rounding error. ``summed`` applies an elementwise phase, perhaps block by
-    block, and adds up what it returns. ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
+    block, and adds up what it returns. ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known. d may
+    be of a shorter type than p, if p - d is then still nearest to its level.
     """
     gg = squared_norm(g) if gg is None else gg
     # An infinite gradient would end on the outermost level, as if nothing had happened: zero times it is NaN.
     first = tau = FIRST_TAU * (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
-    d = torch.empty_like(p)
+    d = torch.empty_like(p) if d is None else d
     for tried in count(1):
         own = summed(quantized_move, d, p, g, rows.weights, levels=levels, length=across(1 / tau))
         dWt = mm(d, W.mT, out=out)
@@ -189,9 +203,13 @@ def p_quantized(
 
 
 def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
-    """p - Proj(p - length g) over d. Returns its squared norm."""
-    torch.sub(p, levels.project(torch.addcmul(p, g, length, value=-1)), out=d)
-    return squared_norm(d, weights)
+    """p - Proj(p - length g) over d. Returns its squared norm, where d is of a shorter type that of before."""
+    new = levels.project(torch.addcmul(p, g, length, value=-1))
+    if d.dtype is p.dtype:
+        return squared_norm(torch.sub(p, new, out=d), weights)
+    moved = p - new
+    d.copy_(moved)
+    return squared_norm(moved, weights)
 
 
 # ---------------------------------------------------------------------------------------------------------------- W
@@ -216,22 +234,42 @@ def W_linearized(
     out: Tensor | None = None,
     GG: Tensor | None = None,
     found: Tensor | None = None,
+    summed: Callable[..., ProductSums] = at_once,
     mm: Product = matmul,
 ) -> Step:
     r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`.
 
-    ``GG`` is :math:`\|G\|^2` where it is known, ``found`` the column sums of r over the rows that are here.
+    ``GG`` is :math:`\|G\|^2` where it is known, ``found`` the column sums of r over the rows that are here, ``summed``
+    as in :func:`p_quantized`.
     """
     pGt = mm(p, G.mT, out=out)
     GG = squared_norm(G) if GG is None else GG
-    size, *columns = _totals_with_columns(squared_norm(pGt, rows.weights), found, pGt, rows)
+    size, *columns = _size_with_columns(pGt, found, rows, summed)
     inverse_theta = _ratio(GG, nu * size + mu * GG)
     return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2, _left(columns, across(inverse_theta)))
 
 
-def _totals_with_columns(number: Tensor, found: Tensor | None, product: Tensor, rows: Rows) -> tuple[Tensor, ...]:
-    """The number over all rows; with it, where needed, the column sums of r and of what a step takes off it."""
-    return rows.totals(number, *(() if found is None else (found, column_sums(product, rows.weights))))
+class ProductSums(NamedTuple):
+    """What a W-step needs of its product."""
+
+    #: Its squared norm.
+    size: Tensor
+    columns: Tensor
+
+
+def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
+    """The squared norm and the column sums of a product."""
+    return ProductSums(squared_norm(product, weights), column_sums(product, weights))
+
+
+def _size_with_columns(
+    product: Tensor, found: Tensor | None, rows: Rows, summed: Callable[..., ProductSums]
+) -> tuple[Tensor, ...]:
+    """The squared norm of a product over all rows, and, where needed, the column sums of r and of the product."""
+    if found is None:
+        return rows.totals(squared_norm(product, rows.weights))
+    own = summed(norm_and_columns, product, rows.weights)
+    return rows.totals(own.size, found, own.columns)
 
 
 def _left(columns: list[Tensor], length: Tensor | float) -> Tensor | None:
@@ -317,7 +355,8 @@ def W_exact(
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
         direction = _cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
-    slope, *sums = _totals_with_columns(inner(r, product, rows.weights), found, product, rows)
+    known = () if found is None else (found, column_sums(product, rows.weights))
+    slope, *sums = rows.totals(inner(r, product, rows.weights), *known)
     descent = nu * slope
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
@@ -341,6 +380,7 @@ def W_preconditioned(
     rows: Rows,
     out: Tensor | None = None,
     found: Tensor | None = None,
+    summed: Callable[..., ProductSums] = at_once,
     mm: Product = matmul,
     gram_mm: Product = matmul,
 ) -> Step:
@@ -348,12 +388,12 @@ def W_preconditioned(
 
     P is :func:`W_inverse` of this p or of an earlier one, and
     :math:`\lambda = \langle G, D \rangle / (\nu \|p D^T\|^2 + \mu \|D\|^2)`. With that of this p the step is that of
-    :func:`W_exact`, and with any other :math:`\phi` falls, as in :func:`p_preconditioned`. ``found`` as in
-    :func:`W_linearized`; ``gram_mm`` is the product for what bfloat16 is too coarse for.
+    :func:`W_exact`, and with any other :math:`\phi` falls, as in :func:`p_preconditioned`. ``found`` and ``summed`` as
+    in :func:`W_linearized`; ``gram_mm`` is the product for what bfloat16 is too coarse for.
     """
     D = gram_mm(G, inverse)
     pDt = mm(p, D.mT, out=out)
-    size, *columns = _totals_with_columns(squared_norm(pDt, rows.weights), found, pDt, rows)
+    size, *columns = _size_with_columns(pDt, found, rows, summed)
     slope = inner(G, D)
     length = _ratio(slope, nu * size + mu * squared_norm(D))
     return Step(D, pDt, across(length), length * slope / 2, _left(columns, across(length)))

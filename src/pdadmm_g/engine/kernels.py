@@ -20,6 +20,7 @@ from torch import Tensor
 from ..admm import updates
 from ..admm.activations import Activation, Identity, LeakyReLU
 from ..admm.levels import Delta, Levels
+from ..admm.updates import ProductSums
 from . import phases
 from .phases import StepSums
 
@@ -29,6 +30,8 @@ BLOCK = 1024
 ROWS, COLUMNS, STRIP = 64, 64, 512
 
 
+#: Phases whose kernels take tensors of rows only where these are one after the other in memory.
+IN_ORDER = (phases.move, updates.norm_and_columns)
 #: The kernels by the phase that each replaces.
 KERNELS: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -55,7 +58,7 @@ def kernel_for(
     slope = 0.0 if "f" not in settings else _slope(settings["f"])
     levels = settings.get("levels")
     rounds = levels is None or (isinstance(levels, Levels) and levels.multiples is not None)
-    in_order = phase is not phases.move or all(x.is_contiguous() for x in known)
+    in_order = phase not in IN_ORDER or all(x.is_contiguous() for x in known if x.ndim == 3)
     return KERNELS.get(phase) if fits and slope is not None and rounds and in_order else None
 
 
@@ -193,6 +196,39 @@ def _move_and_sum(
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
 
 
+@_replaces(updates.norm_and_columns)
+def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
+    """See :func:`pdadmm_g.admm.updates.norm_and_columns`."""
+    rows, width = product.shape[-2:]
+    grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
+    sums, norms = (product.new_empty(grid[0], size, dtype=torch.float32) for size in (width, grid[1]))
+    _norm_and_columns[grid](
+        product, sums, norms, rows, width, _in_order(weights),
+        WEIGHTED=weights is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
+    )  # fmt: skip
+    return ProductSums(norms.sum().view(1), sums.sum(0).view(1, 1, width))
+
+
+@triton.jit
+def _norm_and_columns(
+    x_, sums_, norms_, rows, width, weights_,
+    WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    strip = tl.program_id(0)
+    column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
+    summed = tl.zeros((ROWS, COLUMNS), tl.float32)
+    squared = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, STRIP, ROWS):
+        row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        inside = (row < rows) & (column < width)
+        x = tl.load(x_ + row * width + column, mask=inside, other=0.0).to(tl.float32)
+        weighted = x * tl.load(weights_ + row, mask=row < rows, other=0.0) if WEIGHTED else x
+        summed += weighted
+        squared += x * weighted
+    tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
+    tl.store(norms_ + strip * tl.num_programs(1) + tl.program_id(1), tl.sum(squared))
+
+
 @_replaces(updates.quantized_move)
 def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
     """See :func:`pdadmm_g.admm.updates.quantized_move`."""
@@ -217,7 +253,7 @@ def _quantized_move(
     g = tl.load(g_ + i, mask=inside, other=0.0).to(tl.float32)
     weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
     d = p - _project(p - tl.load(length_) * g, step, least, largest)
-    tl.store(d_ + i, d, mask=inside)
+    tl.store(d_ + i, d.to(d_.dtype.element_ty), mask=inside)
     d = tl.where(inside, d, 0.0)
     tl.store(sums_ + program, _sum(d * d, weight, WEIGHTED))
 
@@ -258,6 +294,7 @@ def z_q_u(
     q: Tensor,
     u: Tensor | None,
     p: Tensor,
+    pull: Tensor | None,
     weights: Tensor | None,
     *,
     length: Tensor | float,
@@ -271,18 +308,19 @@ def z_q_u(
     programs = triton.cdiv(z.numel(), BLOCK)
     sums = z.new_empty(7, programs)
     _z_q_u[(programs,)](
-        z, r, product, q, q if u is None else u, p, _on_device(length, z), decrement, sums, z.numel(), z.shape[-1],
-        programs, _slope(f), nu, rho, *_multiples(levels), _in_order(weights),
-        KEEPS_U=u is not None, QUANTIZED=levels is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
+        z, r, product, q, q if u is None else u, p, q if pull is None else pull, _on_device(length, z), decrement,
+        sums, z.numel(), z.shape[-1], programs, _slope(f), nu, rho, *_multiples(levels), _in_order(weights),
+        KEEPS_U=u is not None, PULLS=pull is not None, QUANTIZED=levels is not None, WEIGHTED=weights is not None,
+        BLOCK=BLOCK,
     )  # fmt: skip
     return StepSums(*sums.sum(1, keepdim=True))
 
 
 @triton.jit
 def _z_q_u(
-    z_, r_, product_, q_, u_, p_, length_, decrement_, sums_, total, width, programs, slope, nu, rho,
+    z_, r_, product_, q_, u_, p_, pull_, length_, decrement_, sums_, total, width, programs, slope, nu, rho,
     step, least, largest, weights_,
-    KEEPS_U: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
+    KEEPS_U: tl.constexpr, PULLS: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -317,6 +355,8 @@ def _z_q_u(
     tl.store(q_ + i, q_new, mask=inside)
     if KEEPS_U:
         tl.store(u_ + i, u_new, mask=inside)
+    if PULLS:
+        tl.store(pull_ + i, (u_new + rho * gap).to(pull_.dtype.element_ty), mask=inside)
 
     sums = sums_ + program
     share = nu / 2 * (q_new - fz) * (q_new - fz) + u_new * gap + rho / 2 * gap * gap

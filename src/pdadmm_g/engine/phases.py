@@ -16,7 +16,7 @@ from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import Delta
 from ..admm.sums import column_sums, squared_norm, sum_up
-from ..admm.updates import W_gradient, p_gradient, q_step, stepped, u_implied, u_step
+from ..admm.updates import W_gradient, p_gradient, p_pull, q_step, stepped, u_implied, u_step
 
 
 class WeightSums(NamedTuple):
@@ -77,6 +77,13 @@ def gradient(
     return squared_norm(p_gradient(rW, p, q, _dual(u, q, z, f=f, nu=nu), nu=nu, rho=rho, out=rW), weights)
 
 
+def pull(
+    out: Tensor, p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float
+) -> None:
+    """What the boundary adds to the gradient of p, over ``out``."""
+    out.copy_(p_pull(p, q, _dual(u, q, z, f=f, nu=nu), rho=rho))
+
+
 def move(
     x: Tensor,
     direction: Tensor,
@@ -119,6 +126,7 @@ def z_q_u(
     q: Tensor,
     u: Tensor | None,
     p: Tensor,
+    pull: Tensor | None,
     weights: Tensor | None,
     *,
     length: Tensor | float,
@@ -128,7 +136,10 @@ def z_q_u(
     rho: float,
     levels: Delta | None,
 ) -> StepSums:
-    """What the W- and b-steps left of the residual, then z with the residual that goes with it, q and u."""
+    """What the W- and b-steps left of the residual, then z with the residual that goes with it, q and u.
+
+    Where it is kept, also the ``pull`` on the p of the next layer, for its next step.
+    """
     u_old, q_old = _dual(u, q, z, f=f, nu=nu), sum_up(q)
     m = pre_activation(z, r, product, length=length, decrement=decrement, out=r if r.dtype is z.dtype else None)
     z_new = f.argmin_z(m, q, z)
@@ -141,6 +152,8 @@ def z_q_u(
     q.copy_(q_new)
     gap = p - q_new
     u_new = u_step(u_old, gap, rho=rho, out=u)
+    if pull is not None:
+        pull.copy_(p_pull(p, q_new, u_new, rho=rho))
     between = _between(gap, q_new, u_new, fz, weights, nu=nu, rho=rho)
     return StepSums(z_move, squared_norm(r, weights), q_move, *between, q_old)
 

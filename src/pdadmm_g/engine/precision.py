@@ -37,6 +37,15 @@ def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=torch.float32)
 
 
+def add_product(x: Tensor, a: Tensor, b: Tensor, *, alpha: float) -> None:
+    """x + alpha a b over x, of one layer: the factors rounded to bfloat16, as x is, and sums in single precision."""
+    a, b = a.bfloat16(), b.bfloat16()
+    if x.is_cuda:
+        x[0].addmm_(a[0], b[0], alpha=alpha)
+    else:
+        x.copy_(torch.add(x.float(), matmul(a.float(), b.float()), alpha=alpha))
+
+
 def mm_tf32(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """a b on tensor cores, which are fastest where both factors are contiguous along the dimension that is summed over.
 

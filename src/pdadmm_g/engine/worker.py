@@ -12,16 +12,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
 from ..admm.diagnostics import Moves, Shares, layer_terms
+from ..admm.levels import Levels
 from ..admm.risks import Risk
 from ..admm.rows import Rows
-from ..admm.state import Boundary, Layer, Weights
+from ..admm.state import Boundary, Layer, Weights, keeps_u
 from ..admm.sums import column_sums, squared_norm, sum_up
 from ..admm.targets import Targets
 from ..admm.updates import (
@@ -31,6 +32,7 @@ from ..admm.updates import (
     W_inverse,
     W_linearized,
     W_preconditioned,
+    at_once,
     b_decrement,
     gram,
     is_kernel_smaller,
@@ -47,7 +49,7 @@ from .cuda_graph import RecordedEpoch
 from .culprit import Culprit, Lookout, tainted
 from .link import Link
 from .phases import BoundarySums, StepSums, WeightSums
-from .precision import Precision
+from .precision import Precision, add_product
 from .row_sums import one_after_the_other, taking_turns
 from .stacking import Group, grouped, layer_by_layer
 from .workspace import Workspace
@@ -153,6 +155,8 @@ class Worker:
         like = layers[0].W if layers else None
         self._on_gpu = like is not None and like.is_cuda
         self._run = backend_for(torch.device("cpu") if like is None else like.device, algorithm.compile)
+        # On a CPU a sum over blocks of rows would be another than that over all of them.
+        self._summed: Callable[..., Any] = self._run if self._on_gpu else at_once
         if algorithm.keeps_r_short:
             for layer in layers:
                 layer.r = layer.r.bfloat16()
@@ -160,6 +164,15 @@ class Worker:
         # Where others have rows too, the p-step of a group runs while another waits for them: each has its memory.
         works = [Workspace(algorithm.precision, algorithm.solver, like) for _ in range(1 if self.rows.whole else 2)]
         self._works = {group.start: works[place % len(works)] for place, group in enumerate(self._groups)}
+        #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
+        #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
+        self._pulls = {
+            group.start: torch.empty_like(group.before.p, dtype=torch.bfloat16)
+            for group in self._groups[1:]
+            if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
+        }
+        #: The rho with which they were made.
+        self._pulled_with: float | None = None
         self._both = one_after_the_other if self.rows.whole else taking_turns
         self._lookout = Lookout()
         self._first_gram: Gram | None = None
@@ -202,6 +215,8 @@ class Worker:
         """
         if self.right is not None:
             self.right.expect()
+        if self._pulled_with != self.rho:
+            self._pull()
         early = None
         if self.left is not None:
             early = self._update_p(self._groups[0])  # line 3
@@ -294,12 +309,8 @@ class Worker:
         layer, before, place = group.layer, group.before, group.start
         if before is None:
             return _PStep(layer.W.new_zeros(len(layer.W)), column_sums(layer.r, self.rows.weights))
-        run, work, rows, nu, rho = self._run, self._works[place], self.rows, self.algorithm.nu, self.rho
-        g = work.mm(work.rounded("r", layer.r), layer.W, out=work.write("g", place, before.p.shape))
-        if place == 0:
-            self.settle()
-        state = (before.p, before.q, before.u, group.z_before)
-        gg = run(phases.gradient, g, *state, rows.weights, f=self.algorithm.activation, nu=nu, rho=rho)
+        run, work, rows = self._run, self._works[place], self.rows
+        g, gg = self._p_gradient(group, before)
         inputs = {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}
         self._lookout.look(gg, place, inputs, of_layer_before="qu")
         step = self._p_step(group, before.p, g, gg, out=work.write("gWt", place, layer.r.shape))
@@ -311,13 +322,39 @@ class Worker:
         sums = run(phases.move_and_sum, layer.r, step.product, copy, rows.weights, length=step.length)
         return _PStep(step.descent, sums)
 
+    def _p_gradient(self, group: Group, before: Boundary) -> tuple[Tensor, Tensor]:
+        """The gradient of p and its squared norm, over the rows that are here."""
+        layer, work, place, nu = group.layer, self._works[group.start], group.start, self.algorithm.nu
+        r, pull = work.rounded("r", layer.r), self._pulls.get(place)
+        if pull is not None:
+            add_product(pull, r, layer.W, alpha=nu)
+            return work.adopt("g", place, pull), squared_norm(pull, self.rows.weights)
+        g = work.mm(r, layer.W, out=work.write("g", place, before.p.shape))
+        if place == 0:
+            self.settle()
+        state = (before.p, before.q, before.u, group.z_before, self.rows.weights)
+        return g, self._run(phases.gradient, g, *state, f=self.algorithm.activation, nu=nu, rho=self.rho)
+
+    def _pull(self) -> None:
+        """Make all pulls anew: at first, and when rho has changed."""
+        f, nu = self.algorithm.activation, self.algorithm.nu
+        for group in self._groups:
+            pull, before = self._pulls.get(group.start), group.before
+            if pull is not None and before is not None:
+                phases.pull(pull, before.p, before.q, before.u, group.z_before, f=f, nu=nu, rho=self.rho)
+        self._pulled_with = self.rho
+
     def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
         nu, rho, rows, W, mm = self.algorithm.nu, self.rho, self.rows, group.layer.W, self._works[group.start].mm
         if group.p_levels is not None:
             tries = None if self._recorded is None else RecordedEpoch.tries
+            # A move by 255 steps at most is off by less than half a step, and p is projected again.
+            short = isinstance(group.p_levels, Levels) and group.p_levels.bits <= 8
+            d = torch.empty_like(g if short else p)
             return p_quantized(
-                p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, summed=self._run, mm=mm
-            )
+                p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, d=d, summed=self._run,
+                mm=mm,
+            )  # fmt: skip
         if self.algorithm.solver == "exact":
             if not self.is_large(W):
                 return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
@@ -355,7 +392,9 @@ class Worker:
             G = rows.product(r, p, work.mm)
             GG = run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
             out = work.write("pGt", place, layer.r.shape)
-            step = W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, mm=work.mm)
+            step = W_linearized(
+                p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, summed=self._summed, mm=work.mm
+            )
         return step, run(phases.move_weights, W, step.direction, W0, length=step.length)
 
     def is_large(self, W: Tensor) -> bool:
@@ -376,8 +415,9 @@ class Worker:
         G = rows.product(layer.r, columns, work.mm)
         self._run(phases.weight_gradient, G, layer.W, layer.W0, nu=nu, mu=mu)
         return W_preconditioned(
-            G, p, inverse, nu=nu, mu=mu, rows=rows, out=out, found=found, mm=work.mm, gram_mm=work.gram_mm
-        )
+            G, p, inverse, nu=nu, mu=mu, rows=rows, out=out, found=found, summed=self._summed, mm=work.mm,
+            gram_mm=work.gram_mm,
+        )  # fmt: skip
 
     def _inverse(self, group: Group, name: str, invert: Callable[[], Tensor]) -> Tensor:
         """The inverse that the group has, made anew where it is due; in the same place, for recorded epochs."""
@@ -416,7 +456,8 @@ class Worker:
         link = self.right if group is self._groups[-1] else None
         if link is not None:
             after.p[-1].copy_(link.receive())
-        state = (layer.z, layer.r, step.product, after.q, after.u, after.p)
+        pull = self._pulls.get(group.start + len(layer.W))
+        state = (layer.z, layer.r, step.product, after.q, after.u, after.p, pull)
         measured = self._run(
             phases.z_q_u, *state, rows.weights, length=step.length, decrement=decrement, f=self.algorithm.activation,
             nu=self.algorithm.nu, rho=self.rho, levels=group.q_levels,

@@ -52,6 +52,10 @@ class Workspace:
         """Memory of that shape for what a group is about to compute."""
         return self._hold(PIECES[name], name, group, self._view(PIECES[name], shape))
 
+    def adopt(self, name: Computed, group: int, x: Tensor) -> Tensor:
+        """What the group computes is in memory of its own."""
+        return self._hold(PIECES[name], name, group, x)
+
     def copy_of(self, name: Variable, group: int, x: Tensor) -> Tensor | None:
         """Where the p-step leaves a copy of ``x``, which it has just moved, for the W-step; None if it needs none."""
         if x.dtype is bfloat16:
