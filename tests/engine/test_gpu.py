@@ -65,7 +65,8 @@ def test_large_layers_of_rows_with_weights_and_probabilities(
     assert objectives == pytest.approx(expected, rel=tolerance / 10)
     for W, W_cpu in zip(ours, Ws, strict=True):
         assert (W - W_cpu).norm() <= tolerance * W_cpu.norm()
-    assert used >= {"gradient", "move_and_sum", "z_q_u", "recorded"}
+    assert used >= {"move_and_sum", "norm_and_columns", "z_q_u", "recorded"}
+    assert ("gradient" in used) is (precision != "bf16"), "in bfloat16 r W is added to the pull of the boundary"
 
 
 @pytest.mark.parametrize("quantize", ["none", "pq"])
