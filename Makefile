@@ -47,7 +47,7 @@ versions:
 	bash .ci/versions newest $(NEWEST)
 
 bench: install
-	$(BIN)/pdadmm-g bench
+	$(BIN)/python -m benchmarks.bench
 
 clean:
 	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """Time and memory of feature augmentation: one product of A~ with the features, against scipy and plain torch.
 
-    python benchmarks/augmentation.py --graph flickr --data-root raw
-    python benchmarks/augmentation.py --nodes 10000000 --edges 100000000 --width 128 --disk big/
+    python -m benchmarks.augmentation --graph flickr --data-root raw
+    python -m benchmarks.augmentation --nodes 10000000 --edges 100000000 --width 128 --disk big/
 
 The graphs of Flickr and ogbn-arxiv with random features of their width (500 and 128), or a random graph. With --disk,
 features stream from a file to a file, and nothing is compared. Peak memory is what the process holds beyond the pages
@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import torch
-from record import write
 from torch_geometric.data import Data
 
+from experiments.record import write
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.propagation import renormalized_adjacency
 

@@ -1,6 +1,6 @@
 """What a temperature fitted on the validation nodes does to the probabilities of the test nodes: a Markdown table.
 
-PDADMM_G_DATA=raw python benchmarks/calibration.py digits cora
+PDADMM_G_DATA=raw python -m benchmarks.calibration digits cora
 """
 
 from __future__ import annotations

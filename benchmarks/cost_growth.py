@@ -1,6 +1,6 @@
 """How the time of an epoch grows with nodes, width and depth: fitted exponents, which should be 1, 2 and 1.
 
-    python benchmarks/cost_growth.py --device cuda --out results/performance/cost-growth-h200.json
+    python -m benchmarks.cost_growth --device cuda --out results/performance/cost-growth-h200.json
 
 The exponents are fitted to the larger half of each series, where the fixed cost of launching work no longer counts.
 """
@@ -11,9 +11,8 @@ import argparse
 import math
 from pathlib import Path
 
-from record import write
-
-from pdadmm_g.experiments.bench import Size, bench
+from benchmarks.bench import Size, bench
+from experiments.record import write
 
 SERIES = {
     "cpu": {

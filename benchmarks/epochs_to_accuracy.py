@@ -1,6 +1,6 @@
 """Do fewer epochs reach the same accuracy? What may be changed in Algorithm 1, beside the algorithm as it is.
 
-    python benchmarks/epochs_to_accuracy.py --data-root raw --out results/performance/epochs-to-accuracy.json
+    python -m benchmarks.epochs_to_accuracy --data-root raw --out results/performance/epochs-to-accuracy.json
 
 Labelled nodes alone train, on the average of 8 hops, centred, with weight decay 0.3, ``nu = 1`` and 100 neurons, all
 layers at once. A variant's figures are the epochs and seconds after which the validation accuracy, mean of several
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from record import write
 from torch import Tensor
 
+from experiments.record import write
 from pdadmm_g.admm import updates
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
@@ -103,9 +103,9 @@ def augmented(
     dataset: str, data_root: str, split: int, number: int, unlabelled: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]:
     """The rows of one split."""
+    from experiments.cells import problem_of
+    from experiments.splits import random_split
     from pdadmm_g.config import ModelConfig
-    from pdadmm_g.experiments.cells import problem_of
-    from pdadmm_g.experiments.splits import random_split
 
     def with_more(data: Any, split: int) -> Any:
         """Nodes that would test train instead."""

@@ -1,6 +1,6 @@
 """Does it matter how often the exact solver inverts? The objective, with inversions every so many epochs.
 
-    python benchmarks/inversions.py --data-root raw --out results/performance/inversions.json
+    python -m benchmarks.inversions --data-root raw --out results/performance/inversions.json
 
 10 layers of 100 neurons at once, labelled nodes alone, average of 8 hops, centred, weight decay 0.1: the objective
 after so many epochs, and the best validation accuracy.
@@ -12,8 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from record import write
-
+from experiments.record import write
 from pdadmm_g import GAMLPClassifier, load_dataset
 from pdadmm_g.engine.worker import Worker
 

@@ -1,7 +1,7 @@
 """A graph that is too large for one process, from arrays on disk to predictions: wall time, memory and bytes.
 
-    python benchmarks/large_graph.py --folder /scratch/large --out large.json                           10 million nodes
-    python benchmarks/large_graph.py --folder /tmp/large --nodes 100000 --edges 1000000 --train 10000 --shards 2
+    python -m benchmarks.large_graph --folder /scratch/large --out large.json                           10 million nodes
+    python -m benchmarks.large_graph --folder /tmp/large --nodes 100000 --edges 1000000 --train 10000 --shards 2
 
 Makes a random graph with communities as a folder of arrays, in blocks; then shards it, trains (which augments first),
 and predicts all nodes, each by the command line. The product with the graph is timed by itself in one process too.
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import write
+
+from experiments.record import write
 
 CLASSES, BLOCK = 16, 1 << 20
 

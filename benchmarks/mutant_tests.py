@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reached
 
-from pdadmm_g.stress.soak.processes import MARK, kill_marked
+from tests.soak.processes import MARK, kill_marked
+
+from . import reached
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "pdadmm_g"

@@ -1,6 +1,6 @@
 """Would the tests notice? Random small changes of the algorithm's code, each of which should make some test fail.
 
-    python benchmarks/mutants.py --count 200 --seed 0 --jobs 16 --out results/mutants.json
+    python -m benchmarks.mutants --count 200 --seed 0 --jobs 16 --out results/mutants.json
 
 A mutant is a copy of the package with one operator, comparison, constant or condition changed. First every test file
 runs on the original, watched, so that it is known which tests reach a line and how long they take (kept in --map, by
@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, preload, watch
-from record import write
+from experiments.record import write
+
+from .mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, preload, watch
 
 #: What is changed: the equations, the engine without what needs a GPU, and the rounds.
 SOURCES = [path for part in ("admm/*.py", "engine/*.py", "training/round*.py") for path in sorted(PACKAGE.glob(part))]

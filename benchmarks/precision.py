@@ -1,6 +1,6 @@
 """What TF32 and bfloat16 products cost in accuracy: the objective of a large chain, test accuracy on real data.
 
-    python benchmarks/precision.py --device cuda --data-root raw --out results/performance/precision-h200.json
+    python -m benchmarks.precision --device cuda --data-root raw --out results/performance/precision-h200.json
 
 TF32 exists on a GPU only.
 """
@@ -13,13 +13,12 @@ import json
 import warnings
 from pathlib import Path
 
-from record import write
-
+from benchmarks.bench import Size, chain
+from experiments.cells import run_once
+from experiments.convergence import rises
+from experiments.record import write
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.precision import tensor_cores
-from pdadmm_g.experiments.bench import Size, chain
-from pdadmm_g.experiments.cells import run_once
-from pdadmm_g.experiments.convergence import rises
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 

@@ -1,6 +1,6 @@
 """Predictions where augmented features fill several chunks of memory: seconds, and whether they are the same.
 
-    python benchmarks/prediction.py --nodes 200000 --edges 2000000 --width 256 --chunks 1 6
+    python -m benchmarks.prediction --nodes 200000 --edges 2000000 --width 256 --chunks 1 6
 
 The graph is gone over once however many chunks there are, so that six should take little longer than one: what writing
 and reading the propagated features takes.
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from record import write
 
 import pdadmm_g.estimator
+from experiments.record import write
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.data.graph import Graph
 

@@ -1,7 +1,7 @@
 """Memory that predict and evaluate take on a graph whose features are more than 1 GiB.
 
-    python benchmarks/prediction_memory.py --folder /tmp/memory
-    python benchmarks/prediction_memory.py --folder /tmp/memory --limit 1200           MB of memory that is not a file's
+    python -m benchmarks.prediction_memory --folder /tmp/memory
+    python -m benchmarks.prediction_memory --folder /tmp/memory --limit 1200           MB of memory that is not a file's
 
 A model of a small graph is applied to a large one with the same features. Of each command: seconds, the peak of its
 memory as the system counts it, in which pages of temporary files are that it would take back if it had to, and the peak
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import write
+
+from experiments.record import write
 
 CLASSES = 8
 SETTINGS = "--hops 4 --layers 3 --hidden 64 --epochs 20 --weight-decay 0.1 --unlabelled 0 --normalize centered"

@@ -1,6 +1,6 @@
 """How often, and by how much, the Lagrangian rises when q is quantized too (theory promises descent for p alone).
 
-python benchmarks/quantized_descent.py
+python -m benchmarks.quantized_descent
 """
 
 from __future__ import annotations

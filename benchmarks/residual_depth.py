@@ -1,6 +1,6 @@
 r"""Can deep networks be trained all at once? Residual connections, soft boundaries and held layers, by validation.
 
-    python benchmarks/residual_depth.py --data-root raw --out results/performance/residual-depth.json
+    python -m benchmarks.residual_depth --data-root raw --out results/performance/residual-depth.json
 
 Plain networks have layers :math:`a_l = f(a_{l-1} W_l^T + b_l)`, residual ones :math:`a_l = f(a_{l-1} W_l^T + b_l) +
 a_{l-1}` between the first and the last. With :math:`s = 1` for these and 0 otherwise, the boundary term of the
@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 
 import torch
 from epochs_to_accuracy import Data, rows_of
-from record import write
 from torch import Tensor
 
+from experiments.record import write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.targets import Targets

@@ -1,6 +1,6 @@
 """Memory of one of M shards against that of all rows in one process.
 
-    python benchmarks/shard_memory.py --folder /tmp/memory --out results/performance/shard-memory.json
+    python -m benchmarks.shard_memory --folder /tmp/memory --out results/performance/shard-memory.json
 
 Makes a random graph, shards it, and trains it for a few epochs on 1, 2 and 4 shards of one worker each. What a process
 takes besides, its interpreter and libraries, is the peak of the same run on a graph of a few nodes.
@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from large_graph import make_graph, timed
-from record import write
+from experiments.record import write
+
+from .large_graph import make_graph, timed
 
 
 def peak(folder: Path, options: argparse.Namespace, shards: int) -> float:

@@ -1,6 +1,6 @@
 """How long it takes from a graph in memory to a trained model, and how accurate that is, beside what else people use.
 
-    python benchmarks/time_to_accuracy.py --data-root raw --out results/performance/time-to-accuracy.json
+    python -m benchmarks.time_to_accuracy --data-root raw --out results/performance/time-to-accuracy.json
 
 Each measurement is a process of its own: seconds of training alone, all choices included (the graph is loaded,
 everything is imported), seconds of all its threads together, which other work on the machine hardly changes, accuracy
@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import write
 
+from experiments.record import write
+from experiments.splits import random_split
 from pdadmm_g import GAMLPClassifier, Graph, load_dataset
 from pdadmm_g.data.checks import MASKS, as_mask
-from pdadmm_g.experiments.splits import random_split
 
 DATASETS = (
     "cora", "citeseer", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics",

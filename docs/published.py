@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pdadmm_g.experiments import EXPERIMENTS, Request
-from pdadmm_g.experiments.results import Results, Row
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from experiments import EXPERIMENTS, Request
+from experiments.results import Results, Row
 from pdadmm_g.files import write_atomically
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -43,7 +46,7 @@ def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def epochs(files: Sequence[Row]) -> str:
-    """Of ``pdadmm-g bench``: a line for each file, a column for each method."""
+    """Of ``python -m benchmarks.bench``: a line for each file, a column for each method."""
     methods = {"floor": "floor", "linearized": "linearized", "exact": "exact", "quantized": "p and q at 8 bits",
                "adam": "Adam"}  # fmt: skip
     lines = []

@@ -22,7 +22,7 @@ from published import (
     table_file,
 )  # beside this file, where mkdocs looks while it loads this one
 
-from pdadmm_g.experiments.results import origin
+from experiments.results import origin
 
 ROOT = Path(__file__).resolve().parents[1]
 log = logging.getLogger("mkdocs.hooks.site")  # a warning here ends a strict build
@@ -69,7 +69,7 @@ def on_page_content(html_text: str, page: Page, **_: Any) -> str:
 def results_table(name: str, page: Page) -> str:
     """A table of results/ as it is there, and a line on where its figures come from."""
     if name in EXPERIMENTS and name not in PUBLISHED:
-        return f"*Not run yet: `pdadmm-g reproduce {name}`.*"
+        return f"*Not run yet: `python -m experiments {name}`.*"
     if name not in PUBLISHED:
         log.warning("%s asks for a table of %s, which there is not", page.file.src_uri, name)
         return ""

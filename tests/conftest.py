@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-# Tests are imported one by one, so what they share is found like any other package.
-sys.path.append(str(Path(__file__).parent))
+# Tests are imported one by one, so what they share is found like any other package, and so is what is beside src; also
+# by the processes that they start, in other folders.
+sys.path.extend(map(str, Path(__file__).parents[:2]))
+os.environ["PYTHONPATH"] = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(), str(Path(__file__).parents[1])])
 
 # Threads that wait for each other sleep: here they are more than the cores. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -32,7 +34,6 @@ from pdadmm_g.admm.diagnostics import rho_bound
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
 from pdadmm_g.admm.targets import Targets
-from pdadmm_g.cli import main
 from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Worker
 from pdadmm_g.runs.train_run import train_run
@@ -117,22 +118,6 @@ def tiny_graph() -> Graph:
 @pytest.fixture
 def graph_file(tmp_path: Path, tiny_graph: Graph) -> Path:
     return save(tmp_path / "graph.npz", tiny_graph)
-
-
-@pytest.fixture
-def reproduce(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
-    """Run an experiment in an empty folder; gives (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["reproduce", *arguments])
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.results import origin
+from experiments.tables import COMPLETE, DEFAULT, LABELLED_ONLY, PEERS, best_of_paper, columns
 from pdadmm_g import model
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.cli import main
-from pdadmm_g.experiments.results import origin
-from pdadmm_g.experiments.tables import COMPLETE, DEFAULT, LABELLED_ONLY, PEERS, best_of_paper, columns
 
 ROOT = Path(__file__).parents[1]
 specification = importlib.util.spec_from_file_location("published", ROOT / "docs/published.py")

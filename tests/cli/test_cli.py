@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ def test_interrupt_outside_training_is_one_line(run, monkeypatch: pytest.MonkeyP
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pdadmm_g.experiments.demo.run_demo", interrupted)
+    monkeypatch.setattr(sys.modules["pdadmm_g.cli.demo"], "run_demo", interrupted)
     code, _, err = run("demo")
     assert code == 130
     assert err.split() == ["interrupted"]
@@ -32,7 +33,7 @@ def test_help_names_exit_codes_and_examples(run) -> None:
     text = " ".join(out.split())
     for part in ("0 success", "2 wrong input", "3 numerical failure", "4 a worker was lost", "130 interrupted"):
         assert part in text
-    for name in ("train", "tune", "evaluate", "predict", "export", "reproduce", "bench", "doctor"):
+    for name in ("train", "evaluate", "predict", "export", "doctor"):
         assert f"pdadmm-g {name} " in run(name, "--help")[1].split("Options")[0].split("\n\n", 1)[1]
 
 
@@ -40,8 +41,8 @@ def test_a_lost_worker_is_one_line_whatever_the_command(run, monkeypatch: pytest
     def lost(*_: object, **__: object) -> None:
         raise WorkerLostError("worker 1, not yet in an epoch, was killed by SIGKILL")
 
-    monkeypatch.setattr("pdadmm_g.experiments.tune.search", lost)
-    code, _, err = run("tune", "--dataset", "graph.npz")
+    monkeypatch.setattr(sys.modules["pdadmm_g.cli.demo"], "run_demo", lost)
+    code, _, err = run("demo")
     assert code == 4
     assert err == (
         "error: PEER_LOST: worker 1, not yet in an epoch, was killed by SIGKILL; start again with the same command\n"
@@ -51,9 +52,8 @@ def test_a_lost_worker_is_one_line_whatever_the_command(run, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("command", "place", "remedy"),
     [
-        ("bench", "bench.bench", ": lower --hidden or --layers"),
-        ("tune", "tune.search", ": lower --hidden or --hops or --layers"),
-        ("demo", "demo.run_demo", ""),
+        ("train", "pdadmm_g.runs.train_run:train_run", ": lower --hidden or --hops or --layers"),
+        ("demo", "pdadmm_g.cli.demo:run_demo", ""),
     ],
 )
 def test_where_memory_is_short_only_options_that_there_are_help(
@@ -62,6 +62,7 @@ def test_where_memory_is_short_only_options_that_there_are_help(
     def short(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(f"pdadmm_g.experiments.{place}", short)
+    module, _, function = place.partition(":")
+    monkeypatch.setattr(importlib.import_module(module), function, short)
     code, _, err = run(command)
     assert (code, err.splitlines()[-1]) == (2, f"error: not enough memory{remedy}")

@@ -27,7 +27,6 @@ def test_completion_of_commands_choices_and_data_sets() -> None:
     assert complete("train", "--out", "ru") == ["dir,ru"]
     assert complete("evaluate", "ru") == ["dir,ru"]
     assert complete("export", "run", "--format", "") == [f"plain,{name}" for name in FORMATS]
-    assert complete("reproduce", "table-b") == ["plain,table-best"]
 
 
 def test_bash_asks_and_is_answered_without_loading_torch() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from pdadmm_g.experiments.cells import process_pool
+from experiments.cells import process_pool
 
 if __name__ == "__main__":
     with process_pool(1) as pool:

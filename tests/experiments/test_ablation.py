@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.data import Data
 
-from pdadmm_g.experiments import ablation, cells, figures
+from experiments import ablation, cells, figures
 
 #: Nothing is left to the data but whether nodes without labels teach.
 SETTINGS = {

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.bench import METHODS, Size, bench, chain, main
 from pdadmm_g.admm.state import Quantization
-from pdadmm_g.cli import main
 from pdadmm_g.engine.precision import mm_bf16, tensor_cores
-from pdadmm_g.experiments.bench import METHODS, Size, bench, chain
 
 TINY = Size(nodes=30, features=12, hidden=8, layers=4, classes=3, threads=1)
 
@@ -31,50 +30,18 @@ def test_the_chain_is_set_up_as_training_does() -> None:
     assert wide.layers[0].W.shape == (8, 10)
 
 
-def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = ["--nodes", "20", "--features", "5", "--hidden", "4", "--layers", "2", "--threads", "1", "--seconds", "0"]
-    with pytest.raises(SystemExit) as done:
-        main(["bench", *size, "--methods", "floor,exact", "--out", str(tmp_path / "bench.json")])
-    assert done.value.code == 0
+    words = [*size, "--methods", "floor,exact", "--out", str(tmp_path / "bench.json")]
+    monkeypatch.setattr("sys.argv", ["benchmarks/bench.py", *words])
+    main()
     result = json.loads((tmp_path / "bench.json").read_text())
     assert [row["method"] for row in result["rows"]] == ["floor", "exact"]
-    assert {"command", "date", "hardware", "versions"} <= set(result)
+    assert result["command"] == " ".join(["python -m benchmarks.bench", *words[:-2]])
+    assert {"date", "hardware", "versions"} <= set(result)
     assert "exact" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("flags", [[], ["--compile"], ["--no-compile"]])
-def test_the_recorded_command_measures_the_same_again(
-    flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    orders = []
-    monkeypatch.setattr("pdadmm_g.experiments.bench.bench", lambda *order: iter(orders.append(order) or ()))
-
-    def recorded(*arguments: str) -> str:
-        with pytest.raises(SystemExit):
-            main([*arguments, "--json"])
-        return json.loads(capsys.readouterr().out)["command"]
-
-    command = recorded("bench", "--hidden", "4", "--methods", "floor,exact", "--seconds", "0.5", *flags)
-    assert command == " ".join(["pdadmm-g bench --hidden 4", *flags, "--methods floor,exact --seconds 0.5"])
-    assert recorded(*command.split()[1:]) == command
-    assert orders[0] == orders[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--methods", "fast"], "--methods must be among"),
-        (["--layers", "1"], "--layers must be at least 2"),
-        (["--nodes", "0"], "--nodes must be between 1 and 1000000000, got 0"),
-        (["--hidden", "99999999999999999999"], "--hidden must be between 1 and 1000000000"),
-        (["--device", "nowhere"], "device 'nowhere' is not available"),
-    ],
-)
-def test_mistakes_are_named(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main(["bench", *options])
-    assert done.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_bfloat16_products_round_the_factors_and_not_the_sum() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
+from experiments import cells
+from experiments.cells import Cell, run_cell, run_cells
+from experiments.results import Results
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.experiments import cells
-from pdadmm_g.experiments.cells import Cell, run_cell, run_cells
-from pdadmm_g.experiments.results import Results
 
 FAST = {
     "layers": 2,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pdadmm_g.cli import main
-from pdadmm_g.experiments import EXPERIMENTS, cells, communication, convergence, depth, standins
-from pdadmm_g.experiments.results import ORIGIN, Results, origin
+from experiments import EXPERIMENTS, cells, communication, convergence, depth, standins
+from experiments.__main__ import main
+from experiments.results import ORIGIN, Results, origin
 
 RESULTS = Path(__file__).parents[2] / "results"
 #: With the options that were asked for. What was measured with other sizes is measured anew: what is timed is not here.
@@ -35,9 +35,7 @@ def test_everything_is_there_and_gives_the_published_table(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(RESULTS / name, tmp_path / name)
     (tmp_path / name / "table.md").unlink()
-    with pytest.raises(SystemExit) as caught:
-        main(["reproduce", *COMMANDS[name], "--out", str(tmp_path)])
-    assert not caught.value.code
+    main([*COMMANDS[name], "--out", str(tmp_path)])
     done, total = capsys.readouterr().err.splitlines()[-1].split()[0].split("/")
     assert done == total
     assert (tmp_path / name / "table.md").read_text() == (RESULTS / name / "table.md").read_text()
@@ -50,7 +48,7 @@ def test_rows_say_where_they_come_from(name: str) -> None:
     for row in rows:
         assert set(ORIGIN) <= set(row)
         assert row["command"] is not None or "no command was recorded" in row["note"]
-        assert (row["command"] or f"pdadmm-g reproduce {name}").startswith(f"pdadmm-g reproduce {name}")
+        assert row["command"] is None or name in row["command"].split()
     assert "torch 2." in origin(rows)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import communication
+from experiments.results import Results
 from pdadmm_g.engine.plan import Plan
-from pdadmm_g.experiments import communication
-from pdadmm_g.experiments.results import Results
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
 from pdadmm_g.training.train import TrainingResult

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pdadmm_g.experiments.convergence import rises
+from experiments.convergence import rises
 
 
 def test_rises() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import depth
+from experiments.results import Results
 from helpers.interrupts import interrupt
-from pdadmm_g.experiments import depth
-from pdadmm_g.experiments.results import Results
 from pdadmm_g.training import gradient
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pdadmm_g.experiments import homophily as graphs
+from experiments import homophily as graphs
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.4, 1.0])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pdadmm_g.experiments import mesh
-from pdadmm_g.experiments.speedup import ADAM, BARE, GPIPE, processes
+from experiments import mesh
+from experiments.speedup import ADAM, BARE, GPIPE, processes
 
 
 def test_all_meshes_are_measured_beside_the_products_of_the_same_work() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments import namespaces
+from experiments.namespaces import Network
 from pdadmm_g.errors import InputError
-from pdadmm_g.experiments import namespaces
-from pdadmm_g.experiments.namespaces import Network
 
 
 @pytest.fixture

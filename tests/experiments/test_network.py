@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from experiments import learning, network
+from experiments.learning import CLUSTERS, SAME_START
+from experiments.network import RANDOM
+from experiments.paced import HALF, SENDS
+from experiments.results import Results
+from experiments.speedup import ADAM, GPIPE
 from pdadmm_g.errors import InputError
-from pdadmm_g.experiments import learning, network
-from pdadmm_g.experiments.learning import CLUSTERS, SAME_START
-from pdadmm_g.experiments.network import RANDOM
-from pdadmm_g.experiments.paced import HALF, SENDS
-from pdadmm_g.experiments.results import Results
-from pdadmm_g.experiments.speedup import ADAM, GPIPE
 
 QUANTIZED = "pdADMM-G-Q, 4 bits"
 

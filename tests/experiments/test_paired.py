@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdadmm_g.experiments.paired import average, difference, render_differences
+from experiments.paired import average, difference, render_differences
 
 
 def row(method: str, dataset: str, **accuracies: float) -> dict:

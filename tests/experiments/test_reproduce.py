@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments import communication, convergence, depth
 from helpers.interrupts import interrupt
-from pdadmm_g.experiments import communication, convergence, depth
 from pdadmm_g.training.stage import Stage
 
 

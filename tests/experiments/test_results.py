@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.results import Results, arranged, origin
 from pdadmm_g import hardware
 from pdadmm_g.errors import InputError
-from pdadmm_g.experiments.results import Results, arranged, origin
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_rows_from_several_processes_are_all_kept(results: Results) -> None:
     script = (
         "import sys, types\n"
         "sys.modules['pdadmm_g.hardware'] = types.SimpleNamespace(provenance=lambda command: {'command': command})\n"
-        "from pathlib import Path\nfrom pdadmm_g.experiments.results import Results\n"
+        "from pathlib import Path\nfrom experiments.results import Results\n"
         "print('ready', flush=True)\nsys.stdin.readline()\n"
         "for repeat in range(20):\n"
         "    Results(Path(sys.argv[1]), 'test').put({'workers': int(sys.argv[2]), 'repeat': repeat})\n"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments import speedup
+from experiments.results import Results
 from helpers.interrupts import interrupt
 from pdadmm_g.engine.team import Team
-from pdadmm_g.experiments import speedup
-from pdadmm_g.experiments.results import Results
 
 
 def test_speedup(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:

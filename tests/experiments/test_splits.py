@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.experiments import cells, splits
-from pdadmm_g.experiments.cells import Cell, run_cell
-from pdadmm_g.experiments.results import Results
-from pdadmm_g.experiments.tables import DEFAULT, PEERS
+from experiments import cells, splits
+from experiments.cells import Cell, run_cell
+from experiments.results import Results
+from experiments.tables import DEFAULT, PEERS
 from pdadmm_g.training.prepare import prepare_graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdadmm_g.experiments import standins
+from experiments import standins
 
 
 def test_stand_ins_are_class_informative_and_leave_the_source_alone(tmp_path: Path, monkeypatch) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pdadmm_g.experiments.tables import SEEDS, best_of_paper, render_paper_table
+from experiments.tables import SEEDS, best_of_paper, render_paper_table
 
 
 def test_tables_show_spread_failures_and_the_paper() -> None:

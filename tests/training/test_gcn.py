@@ -8,12 +8,12 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
+from experiments import cells
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation import GraphAugment, whole_graph
 from pdadmm_g.data.examples import Examples, WholeGraph
 from pdadmm_g.data.propagation import renormalized_adjacency
-from pdadmm_g.experiments import cells
 from pdadmm_g.model import GCN, _dropped
 from pdadmm_g.runs.export import export
 from pdadmm_g.training.gcn import train_gcn

@@ -15,7 +15,6 @@ import click
 
 from ..errors import InputError, is_lack_of_memory
 from ..status import Status
-from .bench import bench
 from .completion import completion
 from .datasets import datasets
 from .demo import demo
@@ -26,12 +25,9 @@ from .export import export
 from .output import lasting_streams
 from .predict import predict
 from .report import report
-from .reproduce import reproduce
 from .shard import shard
-from .soak import soak
 from .torchrun import is_member
 from .train import train
-from .tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,7 +41,6 @@ def cli() -> None:
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
     pdadmm-g export runs/cora-0 --format onnx         the model for other programs
     pdadmm-g shard graph/ --shards 8 --out graph-8    a large graph in parts
-    pdadmm-g reproduce table-100 --quick              the paper's experiments
     pdadmm-g doctor                                   check this installation
     pdadmm-g COMMAND --help                           every option, its default and examples
 
@@ -144,7 +139,5 @@ def _warning_printer() -> Callable[..., None]:
     return show
 
 
-for command in (
-    train, evaluate, predict, tune, shard, demo, datasets, reproduce, bench, report, export, doctor, soak, completion,
-):  # fmt: skip
+for command in (train, evaluate, predict, shard, demo, datasets, report, export, doctor, completion):
     cli.add_command(command)

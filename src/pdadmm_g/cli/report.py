@@ -32,7 +32,7 @@ def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
     write_atomically(target, render(read))
     click.echo(f"report of {len(read)} run{'s' if len(read) > 1 else ''} written to {target}")
     if png:
-        from ..experiments.figures import save_figure
+        from ..report.figures import save_figure
 
         for name, canvas in figures.items():
             save_figure(canvas, Path(png) / f"{name}.png")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..experiments.figures import new_figure
 from .collect import Run
+from .figures import new_figure
 from .page import LIGHT
 
 #: Curves by figure: title, what is drawn solid and dashed, and whether the scale is logarithmic.

@@ -1,0 +1,1 @@
+"""Scripts that measure: ``python -m benchmarks.NAME --help``. What is published is in results/performance."""
