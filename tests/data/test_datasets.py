@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch_geometric.data import Data
 
 from pdadmm_g import InputError, load_dataset
 from pdadmm_g.data.checks import MASKS, as_mask, check_graph, check_training
-from pdadmm_g.data.datasets import BENCHMARKS, missing_raw_files
+from pdadmm_g.data.datasets import BENCHMARKS, digest, missing_raw_files
 
 
 def test_digits() -> None:
@@ -122,7 +124,6 @@ def test_flickr_files(tmp_path: Path) -> None:
 
 
 def test_arxiv_files(tmp_path: Path) -> None:
-    pytest.importorskip("ogb", reason="the ogb extra is not installed")
     write_arxiv(tmp_path)
     data = load_dataset("ogbn-arxiv", tmp_path)
     assert data.x.shape == (9, 4)
@@ -145,7 +146,7 @@ def test_missing_raw_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def no_network(*_: object, **__: object) -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr("torch_geometric.datasets.flickr.download_google_url", no_network)
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
     write_flickr(tmp_path, features=False)
     with pytest.raises(InputError, match=r"flickr/raw/feats.npy is missing.*no network.*--data-root"):
         load_dataset("flickr", tmp_path)
@@ -157,6 +158,38 @@ def test_unreadable_raw_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the raw files") as caught:
         load_dataset("flickr", tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_raw_files_of_planetoid_execute_nothing(tmp_path: Path) -> None:
+    raw, trace = tmp_path / "planetoid/Cora/raw", tmp_path / "executed"
+    raw.mkdir(parents=True)
+    for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
+        (raw / f"ind.cora.{part}").write_bytes(pickle.dumps(Bomb(trace), protocol=2))
+    with pytest.raises(InputError, match="planetoid/Cora: cannot read the raw files"):
+        load_dataset("cora", tmp_path)
+    assert not trace.exists()
+
+
+def test_a_download_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an archive all that belongs to the data set is taken out, and what is under the root is not asked for."""
+    write_arxiv(tmp_path / "there")
+    files = [*BENCHMARKS["ogbn-arxiv"].raw_files]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as content:
+        for name in files:
+            content.write(tmp_path / "there/ogbn_arxiv" / name, f"arxiv/{name}")
+    asked: list[str] = []
+
+    def opened(address: str, timeout: float) -> io.BytesIO:
+        asked.append(address)
+        return io.BytesIO(archive.getvalue())
+
+    monkeypatch.setattr("urllib.request.urlopen", opened)
+    monkeypatch.delenv("PDADMM_G_DATA", raising=False)
+    here = load_dataset("ogbn-arxiv", tmp_path / "there")
+    for _ in range(2):
+        assert digest(load_dataset("ogbn-arxiv", cache=tmp_path / "cache")) == digest(here)
+    assert len(asked) == 1
 
 
 def test_missing_root_is_named(tmp_path: Path) -> None:

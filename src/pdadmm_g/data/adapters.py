@@ -145,9 +145,12 @@ def _with_tensors(data: Graph, target: TargetKind) -> Graph:
     if data.x is not None and not isinstance(data.x, Tensor):
         data.x = as_features(data.x, "data: features 'x'")
     if data.edge_index is None and data.get("adj_t") is not None:
-        from torch_geometric.utils import to_edge_index
-
-        (targets, sources), weights = to_edge_index(data.adj_t)
+        adjacency = data.adj_t
+        if isinstance(adjacency, Tensor):
+            adjacency = adjacency.to_sparse_coo().coalesce()
+            (targets, sources), weights = adjacency.indices(), adjacency.values()
+        else:  # torch_sparse's own kind
+            targets, sources, weights = adjacency.coo()
         data.edge_index = torch.stack([sources, targets])
         if weights is not None and bool((weights != 1).any()):
             data.edge_weight = weights

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import warnings
 from typing import Any
+
+from ..errors import InputError
 
 
 class Graph:
     """Features ``x``, ``edge_index`` (2, edges), labels ``y``, masks, and whatever else is known, each by its name.
 
     It is used like a ``torch_geometric`` ``Data`` (``graph.x``, ``graph["x"]``, ``"x" in graph``) but does without that
-    library, which takes longer to load than a small graph takes to train; :meth:`to_pyg` gives one. Entries are of any
+    library; :meth:`to_pyg` gives one. Entries are of any
     type until :func:`~pdadmm_g.data.checks.check_graph` has seen them. What is None is not there. Where the columns of
     ``x`` have names, these are its ``feature_names``.
     """
@@ -79,14 +80,17 @@ class Graph:
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric`` ``Data`` with the same entries."""
-        load_pyg()
-        from torch_geometric.data import Data
-
-        return Data.from_dict(self.to_dict())
+        data, *_ = pyg_records()
+        return data.from_dict(self.to_dict())
 
 
-def load_pyg() -> None:
-    """Load ``torch_geometric``: what torch has to say of its style is not for whoever has warnings raised as errors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch_geometric.data")
+def pyg_records() -> tuple[Any, ...]:
+    """``Data`` of ``torch_geometric``, and the records that a saved one is made of."""
+    try:
+        with warnings.catch_warnings():  # what torch has to say of its style is not for our users
+            warnings.simplefilter("ignore")
+            from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+            from torch_geometric.data.storage import GlobalStorage
+    except ImportError:
+        raise InputError("a Data of torch_geometric needs that library: pip install torch_geometric") from None
+    return Data, DataEdgeAttr, DataTensorAttr, GlobalStorage

@@ -6,7 +6,6 @@ import math
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from ..errors import InputError
 from .checks import MASKS, as_tensor
 from .column_file import PREDICT_BYTES, by_columns
-from .graph import Graph, load_pyg
+from .graph import Graph, pyg_records
 
 #: What is read of an .npz.
 ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
@@ -131,25 +130,18 @@ def _row_pieces(file: IO[bytes], rows: int, width: int, dtype: np.dtype[Any]) ->
         yield np.frombuffer(file.read(number * width * dtype.itemsize), dtype).reshape(number, width)
 
 
-def only_graphs() -> AbstractContextManager[None]:
-    """While active, ``torch.load`` accepts the record types of graphs beside tensors, and nothing else."""
-    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
-
-    records = {Graph, Data, DataEdgeAttr, DataTensorAttr, GlobalStorage}
-    # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
-    return torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals())))
-
-
 def _load_pt(path: Path) -> Graph:
-    load_pyg()
-    from torch_geometric.data import Data
-
     try:
-        with only_graphs():
-            data = torch.load(path, map_location="cpu", weights_only=True)
-        if isinstance(data, Graph | Data):
+        try:
+            data = _loaded(path, {Graph})
+        except Exception as error:
+            if "torch_geometric" not in str(error):
+                raise
+            data = _loaded(path, {Graph, *pyg_records()})
+        if not isinstance(data, Graph) and hasattr(data, "to_dict"):
             data = Graph(**data.to_dict())  # fails here, if ever, where the record is incomplete
+    except InputError:
+        raise
     except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
         memory = isinstance(error, MemoryError) or "allocate" in str(error)
         reason = "it does not fit in memory" if memory else "damaged, or it holds more than tensors"
@@ -157,6 +149,13 @@ def _load_pt(path: Path) -> Graph:
     if not isinstance(data, Graph):
         raise InputError(f"{path}: holds a {type(data).__name__}, expected a torch_geometric Data")
     return data
+
+
+def _loaded(path: Path, records: set[type]) -> Any:
+    """What a file holds of tensors, plain values and these types, and nothing else."""
+    # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
+    with torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals()))):
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def first_line(error: Exception) -> str:
