@@ -360,9 +360,6 @@ class ModelConfig:
         None, "layers of each worker at full depth, e.g. 3,3,4 [default: dealt to balance the work]", MACHINE,
         decides="nothing",
     )  # fmt: skip
-    wire: Literal["float32", "bf16", "fp16"] = option(
-        "float32", "what p and q travel as where they are not quantized", MACHINE
-    )
     timeout: float = option(
         60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, rules=POSITIVE,
         decides="nothing",

@@ -134,7 +134,6 @@ class Estimator(ABC):
         verify: bool = False,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
-        wire: Literal["float32", "bf16", "fp16"] = "float32",
         timeout: float = 60.0,
         device: str = "cpu",
         precision: Literal["fp32", "tf32", "bf16"] = "fp32",
@@ -187,7 +186,6 @@ class Estimator(ABC):
         self.verify = verify
         self.threads = threads
         self.plan = plan
-        self.wire = wire
         self.timeout = timeout
         self.device = device
         self.precision = precision

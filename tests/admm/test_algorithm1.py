@@ -140,7 +140,6 @@ QUANTIZED = {
     "unquantized": Quantization(),
     "p": Quantization(p=True, bits=6),
     "p and q": Quantization(p=True, q=True, bits=6),
-    "bfloat16": Quantization(wire=torch.bfloat16),
 }
 
 

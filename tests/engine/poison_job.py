@@ -24,7 +24,7 @@ SETTINGS = {
     "plain": {"solver": "exact", "weight_decay": 0.1},
     "linearized": {"solver": "linearized"},
     "quantized": {"solver": "linearized", "quantize": "pq", "bits": 4},
-    "seldom": {"solver": "linearized", "wire": "fp16", "eval_every": 2, "patience": None},
+    "seldom": {"solver": "linearized", "eval_every": 2, "patience": None},
 }
 #: Variable and layer l of p_l ... u_l, and the worker that is hit; with three workers of two layers each.
 PLACES = [

@@ -27,7 +27,6 @@ QUANTIZED = {
     "pq4": ({"quantize": "pq", "bits": 4}, 4, 4),
     "pq5": ({"quantize": "pq", "bits": 5}, 5, 5),
     "paper": ({"quantize": "p", "levels": "paper"}, 5, 32),
-    "bf16": ({"wire": "bf16"}, 16, 16),
     "bf16 products": ({"precision": "bf16"}, 32, 32),
     "weighted": ({}, 32, 32),
 }
@@ -36,7 +35,7 @@ CASES = {
     | {"solver": solver, "layers": 10, "stages": [5, 10], "hidden": HIDDEN, "epochs": 4, "eval_every": 2}
     for solver in ("linearized", "exact")
     for name, (settings, _, _) in QUANTIZED.items()
-    if solver == "linearized" or name not in ("pq5", "bf16", "bf16 products")
+    if solver == "linearized" or name not in ("pq5", "bf16 products")
 }
 WORKERS = (2, 3, 4, 10)
 

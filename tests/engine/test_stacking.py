@@ -34,7 +34,6 @@ def threads() -> Iterator[Callable[[int], None]]:
 QUANTIZATIONS = {
     "p and q": Quantization(p=True, q=True, bits=5),
     "p": Quantization(p=True, levels=tuple(step / 8 for step in range(-3, 30))),
-    "a short type": Quantization(wire=torch.bfloat16),
 }
 
 

@@ -31,7 +31,7 @@ MOST, MOST_PROCESSES = 4, 8
 GRAPH, WEIGHTED, SHARDED, SHARDS = "graph.npz", "weighted.npz", "sharded", 12
 #: Settings with which a small change of the sums stays one: no levels, no choice of an epoch, no choice of rho.
 CONTINUOUS: Settings = {
-    "quantize": "none", "wire": "float32", "patience": "none", "penalty": "constant", "unlabelled": 0,
+    "quantize": "none", "patience": "none", "penalty": "constant", "unlabelled": 0,
 }  # fmt: skip
 
 
@@ -89,7 +89,6 @@ def draw(seed: int) -> Case:
         "weight-decay": rng.choice((0, 0.01, 0.1)),
         "penalty": rng.choice(("constant", "stall", "balance")),
         "quantize": rng.choice(("none", "p", "pq")),
-        "wire": rng.choice(("float32", "bf16", "fp16")),
         "epochs": rng.randint(40, 80) // len(stages),
         "patience": rng.choice(("none", 15)),
         "tolerance": 0,

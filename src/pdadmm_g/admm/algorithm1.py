@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import updates
 from .activations import Activation
-from .levels import FloatGrid, Levels
+from .levels import Levels
 from .risks import Risk
 from .targets import Targets
 
@@ -53,8 +53,8 @@ class Given:
     mu: float = 0.0
     solver: Literal["linearized", "exact"] = "linearized"
     #: Delta for p and q of layer l, where they are quantized (pdADMM-G-Q).
-    p_levels: dict[int, Levels | FloatGrid]
-    q_levels: dict[int, Levels | FloatGrid]
+    p_levels: dict[int, Levels]
+    q_levels: dict[int, Levels]
 
 
 def one_pass(v: Variables, given: Given) -> Layers:

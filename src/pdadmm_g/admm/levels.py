@@ -118,22 +118,6 @@ class Levels:
         return (x / self._step).round_().clamp_(-self._zero, len(self) - 1 - self._zero)
 
 
-class FloatGrid:
-    """The numbers of a shorter floating-point type as a level set: a finite Delta too large to be listed."""
-
-    def __init__(self, grid: torch.dtype) -> None:
-        self.grid = grid
-        self.bits = 8 * grid.itemsize
-
-    def project(self, x: Tensor) -> Tensor:
-        """The nearest number of the shorter type; beyond its range the largest one."""
-        limit = torch.finfo(self.grid).max
-        return x.clamp(-limit, limit).to(self.grid).to(x.dtype)
-
-    def __repr__(self) -> str:
-        return f"FloatGrid({self.grid})"
-
-
 class LevelStack:
     """The levels of several layers, of each the multiples of a step. What is projected has one matrix a layer."""
 
@@ -147,4 +131,4 @@ class LevelStack:
 
 
 #: The values that a quantized variable may take.
-Delta = Levels | FloatGrid | LevelStack
+Delta = Levels | LevelStack

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .activations import Activation
-from .levels import FloatGrid, Levels
+from .levels import Levels
 from .rows import Rows
 
 
@@ -51,9 +51,9 @@ class Boundary:
     #: Dual variable of p = q; None where it is not kept but follows from q and z (``u_implied``).
     u: Tensor | None
     #: Delta for p, None when p is not quantized.
-    p_levels: Levels | FloatGrid | None = None
+    p_levels: Levels | None = None
     #: Delta for q, None when q is not quantized.
-    q_levels: Levels | FloatGrid | None = None
+    q_levels: Levels | None = None
 
 
 @dataclass(frozen=True)
@@ -65,26 +65,23 @@ class Quantization:
     #: Levels are calibrated to 2**bits values, unless given here.
     bits: int = 8
     levels: tuple[float, ...] | None = None
-    #: A shorter floating-point type for the variables that are not quantized to levels.
-    wire: torch.dtype | None = None
 
     def boundary(self, activations: Tensor, *, keep_u: bool = True, rows: Rows | None = None) -> Boundary:
         """A boundary at rest: p = q = the activations (projected where quantized), u = 0.
 
         A quantized q keeps u in any case, for it does not follow from q and z then.
         """
-        short = FloatGrid(self.wire) if self.wire is not None else None
         levels: Levels | None = None
         if self.p and self.levels is None:
             levels = Levels.calibrated(activations, self.bits, rows)
         elif self.p and self.levels is not None:
             levels = Levels.from_sequence(self.levels, like=activations)
-        p_levels, q_levels = (levels if self.p else short), (levels if self.q else short)
+        q_levels = levels if self.q else None
         return Boundary(
-            p=activations.clone() if p_levels is None else p_levels.project(activations),
+            p=activations.clone() if levels is None else levels.project(activations),
             q=activations.clone() if q_levels is None else q_levels.project(activations),
             u=activations.new_zeros(activations.shape) if keep_u or q_levels is not None else None,
-            p_levels=p_levels,
+            p_levels=levels,
             q_levels=q_levels,
         )
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from ..admm.levels import FloatGrid, Levels
+from ..admm.levels import Levels
 
 
 class Codec(ABC):
@@ -47,21 +47,17 @@ class Codec(ABC):
 
 
 class FloatCodec(Codec):
-    """Floating-point numbers of a given type; the tensor's own type is lossless."""
-
-    def __init__(self, shape: torch.Size | tuple[int, ...], like: Tensor, wire: torch.dtype | None = None) -> None:
-        super().__init__(shape, like)
-        self.wire = wire or like.dtype
+    """Floating-point numbers as they are."""
 
     @property
     def nbytes(self) -> int:
-        return self.shape.numel() * self.wire.itemsize
+        return self.shape.numel() * self.dtype.itemsize
 
     def encode(self, x: Tensor) -> Tensor:
-        return x.to(self.wire, copy=True, memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
+        return x.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
     def decode(self, buffer: Tensor) -> Tensor:
-        return buffer.view(self.wire).view(self.shape).to(self.dtype)
+        return buffer.view(self.dtype).view(self.shape)
 
 
 class IndexCodec(Codec):
@@ -99,11 +95,9 @@ class IndexCodec(Codec):
         return self.levels.at(self._last).view(self.shape)
 
 
-def codec_for(shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | FloatGrid | None) -> Codec:
+def codec_for(shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | None) -> Codec:
     """The codec of a variable with these levels (None: not quantized)."""
-    if isinstance(levels, Levels):
-        return IndexCodec(shape, like, levels)
-    return FloatCodec(shape, like, None if levels is None else levels.grid)
+    return FloatCodec(shape, like) if levels is None else IndexCodec(shape, like, levels)
 
 
 def changes(index: Tensor, changed: Tensor, bits: int) -> Tensor:

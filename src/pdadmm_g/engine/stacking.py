@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
 from ..admm.diagnostics import Moves, Shares
-from ..admm.levels import Delta, FloatGrid, Levels, LevelStack
+from ..admm.levels import Delta, Levels, LevelStack
 from ..admm.state import SMALL, Boundary, Layer
 
 #: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
@@ -78,7 +78,7 @@ def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activa
     if not small or before is None or after is None or isinstance(f, Smooth):
         return ("alone", place)
     sets = (before.p_levels, before.q_levels, after.p_levels, after.q_levels)
-    if any(isinstance(levels, Levels) and levels.multiples is None for levels in sets):
+    if any(levels is not None and levels.multiples is None for levels in sets):
         return ("alone", place)
     return ("hidden", layer.W.shape)
 
@@ -106,10 +106,10 @@ def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> 
     )  # fmt: skip
 
 
-def _levels_of_all(sets: Sequence[Levels | FloatGrid | None], like: Tensor) -> Delta | None:
+def _levels_of_all(sets: Sequence[Levels | None], like: Tensor) -> Delta | None:
     """The levels of boundaries that are quantized alike."""
-    calibrated = [levels for levels in sets if isinstance(levels, Levels)]
-    return LevelStack(calibrated, like) if calibrated else sets[0]
+    known = [levels for levels in sets if levels is not None]
+    return LevelStack(known, like) if known else None
 
 
 def _alone(place: int, layers: list[Layer], boundaries: list[Boundary | None]) -> Group:

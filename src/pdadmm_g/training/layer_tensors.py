@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..admm.levels import FloatGrid, Levels
+from ..admm.levels import Levels
 from ..admm.state import Boundary, Layer, Quantization, Weights, keeps_u
 from ..engine.stacking import INVERSES
 from ..engine.worker import Worker
@@ -24,7 +24,7 @@ def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor
     if after is not None:
         tensors |= {"q": after.q, "u": worker.u(place)}
         for levels in (after.p_levels, after.q_levels):
-            if isinstance(levels, Levels):
+            if levels is not None:
                 tensors["levels"] = levels.values
     tensors |= {name: inverse for name in INVERSES if (inverse := getattr(layer, name)) is not None}
     return tensors | {"best_W": best.W, "best_b": best.b}
@@ -82,7 +82,6 @@ def _may_have(index: int, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 def _restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization) -> Boundary:
     """The boundary between two layers, from the tensors of both."""
-    short = FloatGrid(quantization.wire) if quantization.wire is not None else None
     levels = None
     if quantization.p:
         try:
@@ -93,6 +92,6 @@ def _restore_boundary(left: dict[str, Tensor], right: dict[str, Tensor], quantiz
         p=right["p"],
         q=left["q"],
         u=left["u"],
-        p_levels=levels if quantization.p else short,
-        q_levels=levels if quantization.q else short,
+        p_levels=levels if quantization.p else None,
+        q_levels=levels if quantization.q else None,
     )

@@ -53,9 +53,8 @@ def choose_mesh(
 
 def _bits(config: ModelConfig) -> float:
     """Of an entry of p and q on the wire, on average."""
-    plain = 32 if config.wire == "float32" else 16
     bits = config.bits or 8
-    return {"none": plain, "p": (bits + plain) / 2, "pq": bits}[config.quantize]
+    return {"none": 32, "p": (bits + 32) / 2, "pq": bits}[config.quantize]
 
 
 def _sentence(mesh: Mesh, alone: Mesh) -> str:

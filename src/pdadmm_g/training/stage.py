@@ -454,9 +454,8 @@ class Stage:
 def quantization(config: ModelConfig) -> Quantization:
     """What ``config`` says about quantization."""
     levels = PAPER_LEVELS if config.levels == "paper" else config.levels
-    wire = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.wire]
     p, q = config.quantize != "none", config.quantize == "pq"
-    return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels, wire=wire)
+    return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels)
 
 
 def _warn_coarse_levels(
