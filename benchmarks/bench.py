@@ -125,11 +125,11 @@ def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quan
     shape = widths(X.shape[1], size.hidden, size.classes, size.layers)
     weights = [initial_layer(index, shape, size.layers, seed=0, like=X, basis=basis) for index in range(size.layers)]
     algorithm = Algorithm(
-        activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, mu=0.1,
+        activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, rho=5.0, mu=0.1,
         precision=size.precision, compile=size.compile,
     )  # fmt: skip
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
-    return Worker.whole_chain(layers, boundaries, algorithm, rho=5.0, X=X, targets=training.targets)
+    return Worker.whole_chain(layers, boundaries, algorithm, X=X, targets=training.targets)
 
 
 def _floor(size: Size) -> Callable[[], None]:

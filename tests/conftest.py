@@ -91,12 +91,12 @@ def make_chain() -> Callable[..., Worker]:
         if rows is not None:
             X, y = X[rows], y[rows]
         f = ACTIVATIONS[activation]
+        rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
         algorithm = Algorithm(
-            activation=f, risk=RISKS[risk], solver=solver, nu=nu, mu=mu, precision=precision, compile=compile
+            activation=f, risk=RISKS[risk], solver=solver, nu=nu, rho=rho, mu=mu, precision=precision, compile=compile
         )
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
-        rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
-        return Worker.whole_chain(chain, boundaries, algorithm, rho=rho, X=X, targets=Targets(y, row_weights))
+        return Worker.whole_chain(chain, boundaries, algorithm, X=X, targets=Targets(y, row_weights))
 
     return make
 

@@ -67,8 +67,6 @@ CASES: dict[str, dict[str, Any]] = {
     "levels of one's own": {"quantize": "pq", "levels": (0.0, 0.5, 1.0, 2.5)},
     "bfloat16 products": {"precision": "bf16"},
     "bfloat16 products, linearized": {"precision": "bf16", **LINEARIZED},
-    "stalling penalty": {"penalty": "stall", "epochs": 24, "stages": (4,)},
-    "balanced penalty": {"penalty": "balance", "epochs": 24, "stages": (4,), **LINEARIZED},
     "rare evaluation": {"eval_every": 3},
     "two workers": {"workers": 2},
     "three workers, p and q at 5 bits": {"workers": 3, "quantize": "pq", "bits": 5, **LINEARIZED},

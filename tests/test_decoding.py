@@ -61,8 +61,7 @@ NOW = (
     '{"stage": 1, "epoch": 5, "depth": 2, "round": 0, "sizes": [6, 6, 5, 2], "chosen": {"directed": "symmetric", '
     '"target": "classification", "augment": "average", "hops": 16, "teleport": 0.2, "normalize": "unit", '
     '"components": null, '
-    '"weight_decay": 0.1, "unlabelled": 0, "drop_entries": null, "sharpness": null}, "rho": 5.0, "worker_epochs": 5, '
-    '"schedule": {"epochs": 5, "start": 5.0, "before": Infinity}, '
+    '"weight_decay": 0.1, "unlabelled": 0, "drop_entries": null, "sharpness": null}, "worker_epochs": 5, '
     '"best_score": [-Infinity, -Infinity], "best_epoch": 0, "scale": 4.1, "rate": Infinity, "shards": 1, '
     '"total_epochs": 5, "history_bytes": 2000, "settings": {"stages": [2], "teleport": 0.2}, "data": "digest", '
     '"reasons": []}'
@@ -82,7 +81,7 @@ def test_descriptions_of_checkpoints_keep_their_format(tmp_path: Path, text: str
     """Those that users have are to be read for good."""
     (tmp_path / "meta.json").write_text(text)
     description = Description.read(tmp_path)
-    assert (description.stage, description.sizes, description.schedule["before"]) == (1, [6, 6, 5, 2], float("inf"))
+    assert (description.stage, description.sizes) == (1, [6, 6, 5, 2])
     description.write(tmp_path)
     written = (tmp_path / "meta.json").read_text()
     assert json.loads(written) == json.loads(NOW)

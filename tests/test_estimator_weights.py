@@ -57,7 +57,7 @@ def soft() -> np.ndarray:
 
 SETTINGS = [
     *({"method": method} for method in ALL_METHODS),
-    {"solver": "linearized"}, {"weight_decay": 0.0}, {"risk": "squared-error"}, {"penalty": "balance"},
+    {"solver": "linearized"}, {"weight_decay": 0.0}, {"risk": "squared-error"},
     {"quantize": "pq", "bits": 4},  # with more, a last bit moves some value to the next level
 ]  # fmt: skip
 

@@ -267,10 +267,6 @@ class ModelConfig:
         None, "step of the other methods [default: 0.1 for gd, 0.001 for adadelta, adagrad, adam, 0.01 for the rest]",
         TRAINING, rules=POSITIVE, method="gradient",
     )  # fmt: skip
-    penalty: Literal["constant", "stall", "balance"] = option(
-        "constant", "rho over time: constant, doubled when the primal residual stalls, or balancing both residuals",
-        TRAINING, method="pdadmm-g",
-    )  # fmt: skip
     quantize: Literal["none", "p", "pq"] = option(
         "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION, method="pdadmm-g"
     )

@@ -109,7 +109,6 @@ class Estimator(ABC):
         weight_decay: float | None = None,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         learning_rate: float | None = None,
-        penalty: Literal["constant", "stall", "balance"] = "constant",
         quantize: Literal["none", "p", "pq"] = "none",
         bits: int | None = None,
         levels: tuple[float, ...] | Literal["paper"] | None = None,
@@ -161,7 +160,6 @@ class Estimator(ABC):
         self.weight_decay = weight_decay
         self.class_weight = class_weight
         self.learning_rate = learning_rate
-        self.penalty = penalty
         self.quantize = quantize
         self.bits = bits
         self.levels = levels

@@ -44,7 +44,7 @@ def as_algorithm1(worker: Worker) -> tuple[Variables, Given]:
         f=algorithm.activation,
         R=algorithm.risk,
         nu=algorithm.nu,
-        rho=worker.rho,
+        rho=algorithm.rho,
         W0=numbered(layer.W0 for layer in layers),
         mu=algorithm.mu,
         solver=algorithm.solver,
@@ -126,11 +126,7 @@ def dealt(worker: Worker, counts: tuple[int, ...]) -> list[Worker]:
         ends = Ends(
             worker.rows, worker.ends.X if rank == 0 else None, worker.ends.targets if last else None
         )  # fmt: skip
-        workers.append(
-            Worker(
-                worker.layers[start:stop], boundaries, worker.algorithm, ends, rho=worker.rho, left=left, right=right
-            )
-        )
+        workers.append(Worker(worker.layers[start:stop], boundaries, worker.algorithm, ends, left=left, right=right))
         left = QueueLink(to_left, to_right)
         start = stop
     return workers

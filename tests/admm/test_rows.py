@@ -112,7 +112,7 @@ def sharded(worker: Worker, cut: int) -> list[Worker]:
         rows = Rows(number, None if weights is None else weights[own], RowSums(line))
         t, w = worker.ends.targets
         ends = Ends(rows, worker.ends.X[own], Targets(t[own], None if w is None else w[own]))
-        workers.append(Worker(layers, boundaries, worker.algorithm, ends, rho=worker.rho))
+        workers.append(Worker(layers, boundaries, worker.algorithm, ends))
     return workers
 
 

@@ -31,12 +31,14 @@ def lagrangian(worker: Worker) -> float:
         if right is not None:
             gap = right.p - right.q
             value = value + nu / 2 * (right.q - f(layer.z)).square().sum()
-            value = value + (right.u * gap).sum() + worker.rho / 2 * gap.square().sum()
+            value = value + (right.u * gap).sum() + worker.algorithm.rho / 2 * gap.square().sum()
     return float(value)
 
 
 def total_moves(worker: Worker, moves) -> float:
-    return rate_term(moves, nu=worker.algorithm.nu, rho=worker.rho, lipschitz=worker.algorithm.activation.lipschitz)
+    return rate_term(
+        moves, nu=worker.algorithm.nu, rho=worker.algorithm.rho, lipschitz=worker.algorithm.activation.lipschitz
+    )
 
 
 @variants
@@ -148,8 +150,8 @@ def test_converged_p_is_a_quantized_stationary_point(make_chain) -> None:
     for layer, left in zip(worker.layers[1:], worker.boundaries[1:-1], strict=True):
         nu = worker.algorithm.nu
         # At the limit p = q and u is the multiplier, so grad F + u = 0 up to the levels: use phi's gradient.
-        g = p_gradient(layer.r @ layer.W, left.p, left.q, left.u, nu=nu, rho=worker.rho)
-        tau = nu * torch.linalg.matrix_norm(layer.W, 2) ** 2 + worker.rho
+        g = p_gradient(layer.r @ layer.W, left.p, left.q, left.u, nu=nu, rho=worker.algorithm.rho)
+        tau = nu * torch.linalg.matrix_norm(layer.W, 2) ** 2 + worker.algorithm.rho
         assert torch.equal(left.p_levels.project(left.p - g / tau), left.p)
 
 

@@ -1,4 +1,4 @@
-"""What a CUDA graph would do, with a plain object in its place: when an epoch is recorded, and when anew."""
+"""What a CUDA graph would do, with a plain object in its place: when an epoch is recorded."""
 
 from __future__ import annotations
 
@@ -27,17 +27,12 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return happened
 
 
-def test_an_epoch_is_recorded_after_a_few_and_again_when_rho_changes(make_chain, events: list[str]) -> None:
+def test_an_epoch_is_recorded_after_a_few(make_chain, events: list[str]) -> None:
     worker = make_chain()
     recorded = RecordedEpoch()
     for _ in range(RecordedEpoch.after + 2):
         recorded(worker)
     assert events == ["recorded", "replayed", "replayed"]
-    worker.rho *= 2
-    recorded(worker)  # a plain one first, in which what depends on rho is compiled again
-    assert len(events) == 3
-    recorded(worker)
-    assert events[3:] == ["recorded", "replayed"]
 
 
 @pytest.mark.parametrize("begin", [0, 6])

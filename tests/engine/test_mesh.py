@@ -27,7 +27,7 @@ BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 15, "eval_every":
 CASES = {
     "linearized-float32": BASE | {"solver": "linearized"},
     "exact-float32": BASE | {"solver": "exact"},
-    "linearized-quantized": BASE | {"solver": "linearized", "quantize": "pq", "bits": 4, "penalty": "stall"},
+    "linearized-quantized": BASE | {"solver": "linearized", "quantize": "pq", "bits": 4},
     "exact-weighted": BASE | {"solver": "exact"},
     # More inputs than rows: all rows in one process allow for the smaller, the kernel form of the W-step.
     "exact-wide-float32": BASE | {"solver": "exact", "hidden": 60},

@@ -31,7 +31,7 @@ MOST, MOST_PROCESSES = 4, 8
 GRAPH, WEIGHTED, SHARDED, SHARDS = "graph.npz", "weighted.npz", "sharded", 12
 #: Settings with which a small change of the sums stays one: no levels, no choice of an epoch, no choice of rho.
 CONTINUOUS: Settings = {
-    "quantize": "none", "patience": "none", "penalty": "constant", "unlabelled": 0,
+    "quantize": "none", "patience": "none", "unlabelled": 0,
 }  # fmt: skip
 
 
@@ -87,7 +87,6 @@ def draw(seed: int) -> Case:
         "risk": rng.choice(("cross-entropy", "squared-error")),
         "solver": rng.choice(("exact", "linearized")),
         "weight-decay": rng.choice((0, 0.01, 0.1)),
-        "penalty": rng.choice(("constant", "stall", "balance")),
         "quantize": rng.choice(("none", "p", "pq")),
         "epochs": rng.randint(40, 80) // len(stages),
         "patience": rng.choice(("none", 15)),

@@ -44,7 +44,7 @@ def test_residuals_are_those_of_boyd(monkeypatch: pytest.MonkeyPatch) -> None:
         moves = epoch(worker)
         dual = torch.cat([(boundary.q - old).flatten() for boundary, old in zip(inner, before, strict=True)])
         primal = torch.cat([(boundary.p - boundary.q).flatten() for boundary in inner])
-        expected.append((float(primal.norm()), worker.rho * float(dual.norm())))
+        expected.append((float(primal.norm()), worker.algorithm.rho * float(dual.norm())))
         return moves
 
     monkeypatch.setattr(Worker, "epoch", watched)

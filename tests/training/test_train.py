@@ -67,8 +67,6 @@ def test_strong_decay_holds_layers_at_their_anchors() -> None:
         {"activation": "tanh"},
         {"activation": "sigmoid"},
         {"risk": "squared-error"},
-        {"penalty": "stall"},
-        {"penalty": "balance"},
     ],
     ids=str,
 )
@@ -103,9 +101,6 @@ def test_penalty_below_the_bound_warns_once() -> None:
     with pytest.warns(UserWarning, match="theory guarantees") as caught:
         fit(rho=1e-3, nu=1e-2)
     assert len(caught) == 1
-
-
-# ----------------------------------------------------------------------------------------------------- penalties
 
 
 def test_rounded_products_train_the_same_network_within_their_precision() -> None:

@@ -100,7 +100,7 @@ def total(parts: list[T]) -> T:
 
 @cache
 def _compiled(phase: Callable[..., T]) -> Callable[..., T]:
-    # Hyperparameters are constants of what is compiled: a search for weight decay and an adaptive rho take many.
+    # Hyperparameters are constants of what is compiled: a search for weight decay takes many.
     config = torch._dynamo.config
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     setattr(config, limit, max(getattr(config, limit), 64))

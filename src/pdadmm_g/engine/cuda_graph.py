@@ -33,7 +33,6 @@ class RecordedEpoch:
         #: Plain epochs that are still to come, and whether plain ones have inverted, or not inverted.
         self._plain = self.after
         self._kinds: set[bool] = set()
-        self._rho = 0.0
         #: By whether the epoch inverts what the exact solver keeps: the recording, and where its results will be.
         self._recordings: dict[bool, tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]] = {}
 
@@ -49,9 +48,6 @@ class RecordedEpoch:
         return on_gpu and alone and small and not isinstance(worker.algorithm.activation, Smooth)
 
     def __call__(self, worker: Worker) -> tuple[list[Moves], list[Shares]]:
-        if self._recordings and self._rho != worker.rho:
-            # What depends on rho is compiled again in an epoch that is not recorded.
-            self._recordings, self._plain = {}, 1
         # A linearized epoch is the same whenever it comes.
         inverts = worker.algorithm.solver == "exact" and worker.inverts
         if self._plain or inverts not in self._kinds:
@@ -66,7 +62,7 @@ class RecordedEpoch:
 
     def _record(self, worker: Worker) -> tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]:
         """Recording changes nothing."""
-        self._rho, graph = worker.rho, torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             result = worker.run_epoch()

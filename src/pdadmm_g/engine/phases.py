@@ -77,11 +77,9 @@ def gradient(
     return squared_norm(p_gradient(rW, p, q, _dual(u, q, z, f=f, nu=nu), nu=nu, rho=rho, out=rW), weights)
 
 
-def pull(
-    out: Tensor, p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float
-) -> None:
-    """What the boundary adds to the gradient of p, over ``out``."""
-    out.copy_(p_pull(p, q, _dual(u, q, z, f=f, nu=nu), rho=rho))
+def pull(p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float) -> Tensor:
+    """What the boundary adds to the gradient of p."""
+    return p_pull(p, q, _dual(u, q, z, f=f, nu=nu), rho=rho)
 
 
 def move(

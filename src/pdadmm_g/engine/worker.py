@@ -64,6 +64,8 @@ class Algorithm:
     solver: Literal["linearized", "exact"]
     #: Weight of the relaxed constraints z = p W^T + b and q = f(z).
     nu: float
+    #: Weight of the constraint p = q.
+    rho: float
     #: Weight decay toward the anchors.
     mu: float
     #: Of the products of an epoch's large matrices.
@@ -132,7 +134,6 @@ class Worker:
         algorithm: Algorithm,
         ends: Ends,
         *,
-        rho: float,
         left: Link | None = None,
         right: Link | None = None,
     ) -> None:
@@ -144,8 +145,6 @@ class Worker:
         self.algorithm = algorithm
         self.ends = ends
         self.rows = ends.rows
-        #: Weight of the constraint p = q. A penalty schedule may change it between epochs.
-        self.rho = rho
         self.left = left
         self.right = right
         #: Epochs since the state was made, which tells when r is due for a refresh.
@@ -167,12 +166,10 @@ class Worker:
         #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
         #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
         self._pulls = {
-            group.start: torch.empty_like(group.before.p, dtype=torch.bfloat16)
+            group.start: self._pull(group, group.before)
             for group in self._groups[1:]
             if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
         }
-        #: The rho with which they were made.
-        self._pulled_with: float | None = None
         self._both = one_after_the_other if self.rows.whole else taking_turns
         self._lookout = Lookout()
         self._first_gram: Gram | None = None
@@ -185,12 +182,11 @@ class Worker:
         inner: list[Boundary],
         algorithm: Algorithm,
         *,
-        rho: float,
         X: Tensor,
         targets: Targets,
     ) -> Worker:
         """The worker that owns every layer."""
-        return cls(layers, [None, *inner, None], algorithm, Ends(targets.rows(), X, targets), rho=rho)
+        return cls(layers, [None, *inner, None], algorithm, Ends(targets.rows(), X, targets))
 
     def epoch(self) -> list[Moves]:
         """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer.
@@ -215,8 +211,6 @@ class Worker:
         """
         if self.right is not None:
             self.right.expect()
-        if self._pulled_with != self.rho:
-            self._pull()
         early = None
         if self.left is not None:
             early = self._update_p(self._groups[0])  # line 3
@@ -240,7 +234,7 @@ class Worker:
             boundary = self.boundaries[0]
             assert boundary is not None
             boundary.q.copy_(self.left.receive())
-            self._run(phases.dual, boundary.u, boundary.p, boundary.q, rho=self.rho)
+            self._run(phases.dual, boundary.u, boundary.p, boundary.q, rho=self.algorithm.rho)
 
     def refresh(self) -> None:
         """Recompute every residual, r = p W^T + b - z."""
@@ -262,7 +256,7 @@ class Worker:
 
     def shares(self) -> list[Shares]:
         """The diagnostics of the state as it is, layer by layer."""
-        settings = {"f": self.algorithm.activation, "nu": self.algorithm.nu, "rho": self.rho}
+        settings = {"f": self.algorithm.activation, "nu": self.algorithm.nu, "rho": self.algorithm.rho}
         result = []
         for group in self._groups:
             layer, after = group.layer, group.after
@@ -333,19 +327,20 @@ class Worker:
         if place == 0:
             self.settle()
         state = (before.p, before.q, before.u, group.z_before, self.rows.weights)
-        return g, self._run(phases.gradient, g, *state, f=self.algorithm.activation, nu=nu, rho=self.rho)
+        return g, self._run(phases.gradient, g, *state, f=self.algorithm.activation, nu=nu, rho=self.algorithm.rho)
 
-    def _pull(self) -> None:
-        """Make all pulls anew: at first, and when rho has changed."""
-        f, nu = self.algorithm.activation, self.algorithm.nu
-        for group in self._groups:
-            pull, before = self._pulls.get(group.start), group.before
-            if pull is not None and before is not None:
-                phases.pull(pull, before.p, before.q, before.u, group.z_before, f=f, nu=nu, rho=self.rho)
-        self._pulled_with = self.rho
+    def _pull(self, group: Group, before: Boundary) -> Tensor:
+        f, nu, rho = self.algorithm.activation, self.algorithm.nu, self.algorithm.rho
+        return phases.pull(before.p, before.q, before.u, group.z_before, f=f, nu=nu, rho=rho).bfloat16()
 
     def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
-        nu, rho, rows, W, mm = self.algorithm.nu, self.rho, self.rows, group.layer.W, self._works[group.start].mm
+        nu, rho, rows, W, mm = (
+            self.algorithm.nu,
+            self.algorithm.rho,
+            self.rows,
+            group.layer.W,
+            self._works[group.start].mm,
+        )
         if group.p_levels is not None:
             tries = None if self._recorded is None else RecordedEpoch.tries
             # A move by 255 steps at most is off by less than half a step, and p is projected again.
@@ -460,7 +455,7 @@ class Worker:
         state = (layer.z, layer.r, step.product, after.q, after.u, after.p, pull)
         measured = self._run(
             phases.z_q_u, *state, rows.weights, length=step.length, decrement=decrement, f=self.algorithm.activation,
-            nu=self.algorithm.nu, rho=self.rho, levels=group.q_levels,
+            nu=self.algorithm.nu, rho=self.algorithm.rho, levels=group.q_levels,
         )  # fmt: skip
         if link is not None:
             link.send(after.q[-1])

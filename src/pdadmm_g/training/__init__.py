@@ -15,7 +15,6 @@ What happens behind it:
 ``warm_start``      a network that training starts from
 ``judging``         how good the outputs of a network are for rows with targets
 ``standardization`` numbers to learn in units of their own, and the network back in those of the data
-``penalties``       rho over time
 ``progress``        what is shown of a run that goes on
 ``records``         the record of an epoch, a line of metrics.jsonl
 ``callback``        whoever is told of the epochs as they end

@@ -43,7 +43,6 @@ from ..decoding import (
 from ..engine.team import Team
 from ..errors import InputError
 from ..files import read_text, writing
-from .penalties import ConstantPenalty
 from .records import Record, as_line, is_record
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ ROW_BY_ROW = ("z", "r", "p", "q", "u")
 #: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
 Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
-Penalty = Annotated[Positive, Check(lambda value: value <= 1e30, "is too large")]
 REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
@@ -75,10 +73,7 @@ class StageState:
     sizes: Annotated[Sequence[int], numbers(4)]
     #: What was left to the data and chosen once stays chosen.
     chosen: Chosen
-    rho: Penalty
     worker_epochs: CountFromZero
-    #: The attributes of the penalty schedule.
-    schedule: Mapping
     best_score: Annotated[Sequence[float], numbers(2)]
     best_epoch: CountFromZero
     scale: Positive
@@ -170,14 +165,6 @@ class Checkpoint:
             return {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
         except (SafetensorError, OSError, RuntimeError) as error:
             raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
-
-    def restore_schedule(self, schedule: ConstantPenalty) -> None:
-        """Put a fresh penalty schedule where it was, or raise if it is another one."""
-        known, saved = vars(schedule), self.meta.schedule
-        sound = all(isinstance(value, (int, float, type(None))) for value in saved.values())
-        if known.keys() != saved.keys() or not sound:
-            raise InputError(f"{self.folder}: has the state of another penalty schedule; {REMEDY}")
-        known.update(saved)
 
     def layer(
         self,

@@ -34,7 +34,6 @@ from .growth import widths
 from .judging import accuracy, needs_score, validation_score
 from .layer_tensors import layer_tensors, restore
 from .member import Member
-from .penalties import PENALTY_SCHEDULES
 from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure, judged
 
 
@@ -83,13 +82,13 @@ class Stage:
             risk=RISKS[config.risk],
             solver=config.solver,
             nu=config.nu,
+            rho=config.rho,
             mu=config.weight_decay or 0.0,
             precision=config.precision,
             compile=config.compile,
         )
         self.targets, self.validation_targets = member.share_targets(plan)
         self.scored_targets = member.share_scored_targets(plan) or self.targets
-        self.schedule = PENALTY_SCHEDULES[config.penalty]()
         self._patience = config.patience
         self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
         self._first_epoch = 1
@@ -128,9 +127,7 @@ class Stage:
         rows = range(stage.first_row, stage.first_row + stage.part.nodes)
         layers, boundaries, best = restore(saved, stage.layers, shape, rows, quantization(stage.config), stage.like)
         stage.worker = stage._worker(layers, boundaries)
-        stage.worker.rho = meta.rho
         stage.worker.epochs = meta.worker_epochs
-        saved.restore_schedule(stage.schedule)
         stage._best = Best((meta.best_score[0], meta.best_score[1]), meta.best_epoch, best)
         stage._scale, stage._rate = meta.scale, meta.rate
         stage._first_epoch = meta.epoch + 1
@@ -155,7 +152,6 @@ class Stage:
                 status = self._conclude(epoch, records, history, on_epoch)
                 if status is not None:
                     return status
-                self._adapt_penalty(records)
                 self._maybe_checkpoint(epoch, history)
         except KeyboardInterrupt:
             return Status.INTERRUPTED
@@ -248,7 +244,7 @@ class Stage:
             )
         X = self.training.X if self.training is not None else None
         ends = Ends(self.rows, X, self.targets)
-        return Worker(layers, boundaries, self.algorithm, ends, rho=self.config.rho, left=left, right=right)
+        return Worker(layers, boundaries, self.algorithm, ends, left=left, right=right)
 
     def _receive_activations(self, rows: int) -> Tensor:
         return self.chain.receive(self.like.new_empty(rows, self.config.hidden), self.chain.rank - 1)
@@ -305,7 +301,7 @@ class Stage:
         return records
 
     def _record(self, workers: list[list[float]], layers: list[list[float]]) -> Record:
-        nu, rho, lipschitz = self.algorithm.nu, self.worker.rho, self.algorithm.activation.lipschitz
+        nu, rho, lipschitz = self.algorithm.nu, self.algorithm.rho, self.algorithm.activation.lipschitz
         moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
         shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
         self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
@@ -410,14 +406,6 @@ class Stage:
         elif (own := judged(record)) is not None and own > self._best.score:
             self._best = Best(own, epoch, self.worker.weights())
 
-    def _adapt_penalty(self, records: list[Record]) -> None:
-        rho = self.worker.rho
-        for record in records:
-            rho = self.schedule(rho, record)
-        if rho != self.worker.rho:
-            self.worker.settle()  # the u of the epoch that just ended belongs to the old rho
-            self.worker.rho = rho
-
     # Checkpoints
 
     def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
@@ -438,9 +426,7 @@ class Stage:
             round=0 if self.lesson is None else self.lesson.round,
             sizes=self.sizes,
             chosen={name: getattr(self.config, name) for name in CHOSEN},
-            rho=self.worker.rho,
             worker_epochs=self.worker.epochs,
-            schedule=vars(self.schedule),
             best_score=self._best.score,
             best_epoch=self._best.epoch,
             scale=self._scale,
