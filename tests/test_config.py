@@ -168,7 +168,7 @@ def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
     )  # fmt: skip
     assert settings_where(RunConfig, decides="bits") == ("shards", "threads", "device", "compile")
     # Neither of these may change the trained weights, so a resumed run may have others.
-    free = ("workers", "verify", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
+    free = ("workers", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
     assert settings_where(RunConfig, decides="nothing") == free
     assert settings_where(RunConfig, group="") == ("tensorboard",)
 

@@ -344,10 +344,6 @@ class ModelConfig:
         "[default: 1, or what suits best with --workers auto]", MACHINE, rules=COUNT, decides="bits",
         method="pdadmm-g",
     )  # fmt: skip
-    verify: bool = option(
-        False, "compare the weights of all shards after every epoch, not at checkpoints alone", MACHINE,
-        decides="nothing", method="pdadmm-g",
-    )  # fmt: skip
     threads: int = option(
         1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
         rules=COUNT, decides="bits",

@@ -130,7 +130,6 @@ class Estimator(ABC):
         trust: float = 10.0,
         workers: int | Literal["auto"] | None = None,
         shards: int | None = None,
-        verify: bool = False,
         threads: int = 1,
         plan: tuple[int, ...] | None = None,
         timeout: float = 60.0,
@@ -181,7 +180,6 @@ class Estimator(ABC):
         self.trust = trust
         self.workers = workers
         self.shards = shards
-        self.verify = verify
         self.threads = threads
         self.plan = plan
         self.timeout = timeout

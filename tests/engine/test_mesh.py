@@ -125,7 +125,6 @@ def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
         (["--shards", "2", "--workers", "2", "--layers", "4", "--plan", "1,1,1,1"],
          "plan must give each of 2 workers at least one of 4 layers, got 1,1,1,1"),
         (["--shards", "2", "--method", "adam"], "shards has no effect with method adam, got 2"),
-        (["--verify", "--method", "gcn"], "verify has no effect with method gcn, got True"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str, capsys) -> None:

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.usefixtures("own_temporary_folder"),
 ]
 #: No levels, between which rounding would choose, and no choice of an epoch.
-SETTINGS = {"device": "cuda:0", "quantize": "none", "patience": None, "timeout": 60.0, "verify": True}
+SETTINGS = {"device": "cuda:0", "quantize": "none", "patience": None, "timeout": 60.0}
 
 
 def weights(out: Path) -> torch.Tensor:

@@ -131,7 +131,7 @@ class Trial:
         }
         if out != self.run.path:
             del settings["checkpoint-every"]
-        command = [sys.executable, "-m", "pdadmm_g", "train", "--resume", "--verify"]
+        command = [sys.executable, "-m", "pdadmm_g", "train", "--resume"]
         for name, value in settings.items():
             command += [f"--{name}", str(value)]
         self.outcome.attempts += 1

@@ -142,8 +142,6 @@ class Stage:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
                 self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
                 pending.append(self._epoch(epoch))
-                if self.config.verify:
-                    check_replicas(self.team, self.plan, self.worker.layers, len(history) + len(pending))
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
                 records = self._synchronize_epochs(pending)
