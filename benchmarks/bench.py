@@ -56,7 +56,6 @@ class Size:
     device: str = "cpu"
     threads: int = 2
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    compile: bool | None = None
 
 
 METHODS = ("floor", "linearized", "exact", "quantized", "adam")
@@ -126,7 +125,7 @@ def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quan
     weights = [initial_layer(index, shape, size.layers, seed=0, like=X, basis=basis) for index in range(size.layers)]
     algorithm = Algorithm(
         activation=ACTIVATIONS["relu"], risk=RISKS["cross-entropy"], solver=solver, nu=1.0, rho=5.0, mu=0.1,
-        precision=size.precision, compile=size.compile,
+        precision=size.precision,
     )  # fmt: skip
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
     return Worker.whole_chain(layers, boundaries, algorithm, X=X, targets=training.targets)
@@ -157,7 +156,7 @@ def _adam(size: Size) -> Callable[[], None]:
         with torch.autocast(X.device.type, torch.bfloat16, enabled=size.precision == "bf16"):
             return torch.nn.functional.cross_entropy(model(X), y)
 
-    compiled = torch.compile(loss) if fast and size.compile is not False else loss
+    compiled = torch.compile(loss) if fast else loss
 
     def step() -> None:
         optimizer.zero_grad()
@@ -183,7 +182,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="on a GPU, where it pays, by default")
     parser.add_argument("--methods", default=",".join(METHODS), help="only these of %(default)s")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each method, after warming up")
     parser.add_argument("--out", type=Path)

@@ -53,7 +53,7 @@ def epochs(files: Sequence[Row]) -> str:
     for file in files:
         rows = {row["method"]: row for row in file["rows"]}
         size = file["rows"][0]
-        compiled = ", `--compile`" if size["compile"] else ""
+        compiled = ", `--compile`" if size.get("compile") else ""
         lines.append([
             f"{size['nodes']} nodes, {size['features']} inputs, {size['layers']} x {size['hidden']}, "
             f"{size['precision']}{compiled}",

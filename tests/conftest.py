@@ -70,7 +70,6 @@ def make_chain() -> Callable[..., Worker]:
         row_weights: torch.Tensor | None = None,
         soft: bool = False,
         device: str = "cpu",
-        compile: bool | None = None,
     ) -> Worker:
         """``rows`` of the problem are taken, some perhaps several times; ``soft`` targets are probabilities."""
 
@@ -92,9 +91,7 @@ def make_chain() -> Callable[..., Worker]:
             X, y = X[rows], y[rows]
         f = ACTIVATIONS[activation]
         rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
-        algorithm = Algorithm(
-            activation=f, risk=RISKS[risk], solver=solver, nu=nu, rho=rho, mu=mu, precision=precision, compile=compile
-        )
+        algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, rho=rho, mu=mu, precision=precision)
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
         return Worker.whole_chain(chain, boundaries, algorithm, X=X, targets=Targets(y, row_weights))
 

@@ -166,7 +166,7 @@ def test_every_setting_says_where_it_belongs_and_what_it_decides() -> None:
         "target", "augment", "hops", "teleport", "normalize", "components", "directed", "weight_decay", "unlabelled",
         "drop_entries", "sharpness",
     )  # fmt: skip
-    assert settings_where(RunConfig, decides="bits") == ("shards", "threads", "device", "compile")
+    assert settings_where(RunConfig, decides="bits") == ("shards", "threads", "device")
     # Neither of these may change the trained weights, so a resumed run may have others.
     free = ("workers", "plan", "timeout", "data_root", "out", "checkpoint_every", "tensorboard")
     assert settings_where(RunConfig, decides="nothing") == free

@@ -364,10 +364,6 @@ class ModelConfig:
         "sums and the state stay in single precision, all but the residual r with bf16 and the linearized solver",
         MACHINE, method="pdadmm-g",
     )  # fmt: skip
-    compile: bool | None = option(
-        None, "fuse the elementwise work with torch.compile [default: on a GPU, where tensors are large]", MACHINE,
-        decides="bits", method="pdadmm-g",
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -135,7 +135,6 @@ class Estimator(ABC):
         timeout: float = 60.0,
         device: str = "cpu",
         precision: Literal["fp32", "tf32", "bf16"] = "fp32",
-        compile: bool | None = None,
         verbose: bool | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -185,7 +184,6 @@ class Estimator(ABC):
         self.timeout = timeout
         self.device = device
         self.precision = precision
-        self.compile = compile
         self.verbose = verbose
         self.random_state = random_state
 

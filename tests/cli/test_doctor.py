@@ -113,8 +113,6 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_self_test")
-def test_without_compiler_and_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+def test_without_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: False)
-    found = states(list(diagnose()))
-    assert (found["c++ compiler"], found["gloo"]) == ("missing", "FAILED")
+    assert states(list(diagnose()))["gloo"] == "FAILED"

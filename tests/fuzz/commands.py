@@ -26,7 +26,7 @@ def cli(rng: random.Random, folder: Path) -> None:
     arguments = [name]
     for _ in range(rng.randrange(5)):
         option = rng.choice([*setting_names(), "config", "resume", "overwrite", "help", "nonsense"])
-        if option in ("workers", "device", "epochs", "layers", "hidden", "hops", "threads", "compile", "precision"):
+        if option in ("workers", "device", "epochs", "layers", "hidden", "hops", "threads", "precision"):
             continue  # may be valid, and too much for a case
         arguments.append("--" + option.replace("_", "-"))
         if rng.random() < 0.9:

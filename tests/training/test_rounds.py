@@ -206,8 +206,7 @@ def _weights(model) -> torch.Tensor:
 def test_rounds_over_shards(asked: int) -> None:
     """To rounding the same for another number of shards, to the bit for another chain; also if a shard asks nobody."""
     one, two, four = (
-        trained(patience=None, unlabelled=asked, **mesh)
-        for mesh in ({}, {"shards": 2}, {"workers": 2, "shards": 2})
+        trained(patience=None, unlabelled=asked, **mesh) for mesh in ({}, {"shards": 2}, {"workers": 2, "shards": 2})
     )
     assert same_weights(two.model, four.model)
     expected = _weights(one.model)

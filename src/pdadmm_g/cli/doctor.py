@@ -9,7 +9,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ REPORT = "please report this with the whole output of 'pdadmm-g doctor --json'"
 
 def diagnose() -> Iterator[Check]:
     """All checks, each as soon as it is known."""
-    for check in (_python, _packages, _cpu, _gpus, _backends, _compiler, _data, _cache, _self_test):
+    for check in (_python, _packages, _cpu, _gpus, _backends, _data, _cache, _self_test):
         try:
             yield from check()
         except Exception as error:  # whatever is broken is what the user came to learn
@@ -101,14 +100,6 @@ def _backends() -> Iterator[Check]:
         yield Check("nccl", "ok", "workers on GPUs")
     else:
         yield Check("nccl", "missing", "workers on several GPUs", "none needed on CPUs")
-
-
-def _compiler() -> Iterator[Check]:
-    found = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
-    if found:
-        yield Check("c++ compiler", "ok", found)
-    else:
-        yield Check("c++ compiler", "missing", "needed for --compile on the CPU", "install g++ or set $CXX")
 
 
 def _data() -> Iterator[Check]:

@@ -1,12 +1,11 @@
-"""How the phases of an epoch are run: in blocks of rows, as they are, compiled, or by kernels of our own.
+"""How the phases of an epoch are run: on a CPU in blocks of rows, on a GPU compiled or by Triton kernels of our own.
 
-A backend is chosen once, when a worker is made, by its device and what the user asked for. It takes a phase with its
-tensors and settings, and returns the sum of what the phase returns, field by field.
+A backend is chosen once, when a worker is made, by its device. It takes a phase with its tensors and settings, and
+returns the sum of what the phase returns, field by field.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -16,6 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..admm.updates import at_once
+
 T = TypeVar("T")
 
 #: Values of the widest tensor in one block: a dozen of such blocks fits in the cache that the cores share.
@@ -24,24 +25,18 @@ BLOCK = 1 << 18
 WORTH_COMPILING = 1 << 22
 
 
-class Backend(ABC):
-    """Runs phases."""
-
-    @abstractmethod
-    def __call__(self, phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
-        """Apply ``phase`` to all rows of the tensors; what it returns, summed up."""
+#: Applies a phase to all rows of the tensors; what it returns, summed up.
+Backend = Callable[..., Any]
 
 
-def backend_for(device: torch.device, compile: bool | None) -> Backend:
-    """The backend for a device: compiled always, never, or (None) on a GPU where it pays; there only with Triton."""
+def backend_for(device: torch.device) -> Backend:
+    """The backend for a device. On a GPU without Triton phases run as they are, one operation after the other."""
     if device.type != "cuda":
-        return Compiled() if compile else Blocks()
-    if compile is False or find_spec("triton") is None:
-        return Whole()
-    return Fused(0 if compile else WORTH_COMPILING)
+        return Blocks()
+    return Fused() if find_spec("triton") is not None else at_once
 
 
-class Blocks(Backend):
+class Blocks:
     """One block of rows after the other, each small enough to stay in the cache. For CPUs."""
 
     def __init__(self) -> None:
@@ -56,32 +51,17 @@ class Blocks(Backend):
         return total([phase(*block, **settings) for block in zip(*blocks, strict=False)])
 
 
-class Whole(Backend):
-    """All rows at once, one operation after the other."""
-
-    def __call__(self, phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
-        return phase(*tensors, **settings)
-
-
-class Compiled(Backend):
-    """All rows at once, each phase as one loop."""
-
-    def __call__(self, phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
-        return _compiled(phase)(*tensors, **settings)
-
-
-class Fused(Backend):
+class Fused:
     """On a GPU: a kernel of ours where there is one, or else compiled; small tensors as they are."""
 
-    def __init__(self, smallest: int) -> None:
+    def __init__(self) -> None:
         from .kernels import kernel_for
 
-        self.smallest = smallest
         self._kernel_for = kernel_for
 
     def __call__(self, phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
         first = next(tensor for tensor in tensors if tensor is not None)
-        if first.numel() < self.smallest:
+        if first.numel() < WORTH_COMPILING:
             return phase(*tensors, **settings)
         run: Callable[..., T] = self._kernel_for(phase, tensors, settings) or _compiled(phase)
         return run(*tensors, **settings)

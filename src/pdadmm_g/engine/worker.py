@@ -70,8 +70,6 @@ class Algorithm:
     mu: float
     #: Of the products of an epoch's large matrices.
     precision: Precision = "fp32"
-    #: Are the elementwise phases compiled? None: on a GPU, where it pays.
-    compile: bool | None = None
 
     @property
     def keeps_r_short(self) -> bool:
@@ -153,7 +151,7 @@ class Worker:
         self.measured: list[Shares] = []
         like = layers[0].W if layers else None
         self._on_gpu = like is not None and like.is_cuda
-        self._run = backend_for(torch.device("cpu") if like is None else like.device, algorithm.compile)
+        self._run = backend_for(torch.device("cpu") if like is None else like.device)
         # On a CPU a sum over blocks of rows would be another than that over all of them.
         self._summed: Callable[..., Any] = self._run if self._on_gpu else at_once
         if algorithm.keeps_r_short:

@@ -85,7 +85,6 @@ class Stage:
             rho=config.rho,
             mu=config.weight_decay or 0.0,
             precision=config.precision,
-            compile=config.compile,
         )
         self.targets, self.validation_targets = member.share_targets(plan)
         self.scored_targets = member.share_scored_targets(plan) or self.targets
