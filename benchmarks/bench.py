@@ -33,10 +33,10 @@ from pdadmm_g.admm.state import Quantization, forward_state
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.precision import tensor_cores
 from pdadmm_g.engine.worker import Algorithm, Worker
-from pdadmm_g.hardware import checked_device, compute_threads
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.growth import initial_layer, widths
 from pdadmm_g.training.train import in_row_space
+from pdadmm_g.utils import checked_device, compute_threads
 
 #: Epochs that are timed together: the exact solver inverts large matrices in one of so many.
 TOGETHER = Worker.invert_every

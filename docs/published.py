@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from experiments import EXPERIMENTS, Request
 from experiments.results import Results, Row
-from pdadmm_g.files import write_atomically
+from pdadmm_g.utils import write_atomically
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

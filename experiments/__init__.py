@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pdadmm_g.files import write_atomically
+from pdadmm_g.utils import write_atomically
 
 if TYPE_CHECKING:
     from .results import Results, Row

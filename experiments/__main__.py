@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _request(name: str, words: Sequence[str], options: argparse.Namespace) -> Request:
     """What the options ask of the experiment of that name."""
-    from pdadmm_g.hardware import checked_device
+    from pdadmm_g.utils import checked_device
 
     from .record import command_line
 

@@ -29,10 +29,10 @@ from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.examples import Examples, aligned
 from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
-from pdadmm_g.hardware import compute_threads
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.problem import Problem
+from pdadmm_g.utils import compute_threads
 
 from .results import Results, Row, plain
 

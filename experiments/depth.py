@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.hardware import compute_threads
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.growth import initial_layer, widths
+from pdadmm_g.utils import compute_threads
 
 from .cells import accuracy, problem_of
 from .results import Results, Row, arranged

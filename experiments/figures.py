@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm_g.errors import InputError
-from pdadmm_g.files import write_atomically, writing
+from pdadmm_g.utils import write_atomically, writing
 
 
 def new_figure(rows: int, columns: int, *, height: float = 4.0) -> tuple[Any, Any]:

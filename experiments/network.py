@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pdadmm_g.hardware import usable_cores
+from pdadmm_g.utils import usable_cores
 
 from . import learning, paced
 from .epochs import Size

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shlex
 import sys
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pdadmm_g.files import write_atomically
-from pdadmm_g.hardware import provenance
+from pdadmm_g import __version__
+from pdadmm_g.utils import write_atomically
 
 #: Where files are is a matter of each machine: recorded as a word in their place, or not at all.
 PLACES = {"--out": None, "--data-root": None, "--map": None, "--disk": "FOLDER", "--folder": "FOLDER"}
@@ -30,6 +33,25 @@ def command_line(module: str, arguments: Iterable[str]) -> str:
         if PLACES[name]:
             words += [name, str(PLACES[name])]
     return shlex.join(words)
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """Where a result comes from."""
+    import torch  # the names of the experiments are known without it
+
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "command": command,
+        "date": str(date.today()),
+        "hardware": {
+            "cpu": names[0] if names else platform.processor(),
+            "cores": os.cpu_count(),
+            **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
+        },
+        "versions": {"pdadmm_g": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
 
 
 def write(out: Path | None, figures: dict[str, Any]) -> None:

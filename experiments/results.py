@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdadmm_g.decoding import parsed
 from pdadmm_g.errors import InputError
-from pdadmm_g.files import locked, write_atomically, writing
+from pdadmm_g.utils import decoded, locked, write_atomically, writing
+
+from .record import provenance
 
 Row = dict[str, Any]
 #: What identifies a row, as far as it has these.
@@ -50,10 +51,10 @@ class Results:
         rows = []
         for number, line in enumerate(lines, start=1):
             try:
-                row = parsed(line)
+                row = decoded(Row, line)
             except ValueError as error:
                 raise InputError(f"{self.path}: cannot read the results: line {number}: {error}") from None
-            key = _key(row) if isinstance(row, dict) else {}
+            key = _key(row)
             if not key or not all(isinstance(value, (str, int)) for value in key.values()):
                 raise InputError(f"{self.path}: cannot read the results: line {number} is not a row")
             rows.append(row)
@@ -68,8 +69,6 @@ class Results:
 
         A row that was begun on another machine, or with other versions, keeps what it said of them as ``earlier``.
         """
-        from pdadmm_g.hardware import provenance  # which needs torch; the names of the experiments do not
-
         before = {name: row[name] for name in ORIGIN if name in row}
         row = plain({name: value for name, value in row.items() if name not in ORIGIN}) | provenance(self.command)
         if before and any(before.get(name) != row[name] for name in ("hardware", "versions")):

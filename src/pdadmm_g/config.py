@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from .errors import InputError
-from .files import find_graph
 from .setting_values import (
     COUNT,
     COUNT_OR_AUTO,
@@ -33,6 +32,7 @@ from .setting_values import (
     read_yaml,
     require,
 )
+from .utils import find_graph
 
 Config = TypeVar("Config", bound="ModelConfig")
 

@@ -41,11 +41,9 @@ from .data.splits import one_split, unseen_nodes
 from .data.targets import asked, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
-from .hardware import checked_device
 from .model import GAMLP, GCN, finite
 from .setting_values import label_name
 from .status import Status
-from .tasks import Tasks, run_tasks, task
 from .training.calibration import calibrate, check_calibration
 from .training.callback import Listener, OnEpoch
 from .training.checkpoint import Checkpointing
@@ -57,6 +55,7 @@ from .training.progress import Progress, in_notebook
 from .training.records import Record
 from .training.refit import refit
 from .training.warm_start import WarmStart
+from .utils import Tasks, checked_device, run_tasks, task
 
 AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
 #: Rows, what they should become, the kind of that, and what its columns are called.

@@ -1,6 +1,4 @@
-r"""How good predictions are: the figures that people judge a classifier by, or a model of several labels or numbers.
-
-They are as scikit-learn defines them, and computed here, since importing it takes longer than many a run.
+r"""How good predictions are: the figures of scikit-learn, and the calibration error.
 
 Labels are class numbers, the columns of the probabilities; those that the model does not know are -1, and always wrong.
 Of several labels a row, a matrix of 0 and 1, each column has its own probability; numbers are predicted themselves.
@@ -9,6 +7,7 @@ A figure that is not defined on the rows at hand (a ranking of one class, say) i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,9 +39,7 @@ def metrics(y: ArrayLike, predicted: ArrayLike, target: str = "classification") 
     over rows and labels. Of numbers: ``r2``, ``mean_absolute_error`` and ``root_mean_squared_error``, the mean over the
     columns.
     """
-    y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
-    sound = len(y) and np.isfinite(P).all()
-    return {name: figure(y, P) if sound else None for name, figure in METRICS[target].items()}
+    return {name: score(name, y, predicted, target) for name in METRICS[target]}
 
 
 def by_output(y: ArrayLike, predicted: ArrayLike, target: str) -> list[dict[str, float | None]]:
@@ -51,21 +48,20 @@ def by_output(y: ArrayLike, predicted: ArrayLike, target: str) -> list[dict[str,
     Of a label ``share``, how many rows have it, ``precision``, ``recall``, ``f1`` and ``average_precision``; of a
     number the figures of :func:`metrics`.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
-    if target == "regression":
-        return [metrics(y[:, [place]], P[:, [place]], target) for place in range(y.shape[1])]
     found = []
-    for own, given in zip((y > 0.5).T, P.T, strict=True):
-        hits, named, there = int((own & (given > 0.5)).sum()), int((given > 0.5).sum()), int(own.sum())
-        found.append(
-            {
-                "share": there / len(own),
-                "precision": hits / named if named else None,
-                "recall": hits / there if there else None,
-                "f1": 2 * hits / (named + there) if named + there else None,
-                "average_precision": METRICS[target]["average_precision"](own[:, None], given[:, None]),
-            }
-        )
+    for place in range(y.shape[1]):
+        own, given = y[:, [place]], P[:, [place]]
+        if target == "regression":
+            found.append(metrics(own, given, target))
+            continue
+        rates = precision_recall_fscore_support(own > 0.5, given > 0.5, average="binary", zero_division=math.nan)[:3]
+        known = [None if math.isnan(rate) else float(rate) for rate in rates]
+        named = dict(zip(("precision", "recall", "f1"), known, strict=True))
+        ranked = score("average_precision", own, given, target)
+        found.append({"share": float(own.mean()), **named, "average_precision": ranked})
     return found
 
 
@@ -93,10 +89,12 @@ def score(scoring: str | Scorer, y: ArrayLike, predicted: ArrayLike, target: str
     y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
     if callable(scoring):
         value = float(scoring(_judged(P.shape[1], target), P, y))
-        return value if np.isfinite(value) else None
+        return value if math.isfinite(value) else None
+    if not len(y) or not np.isfinite(P).all():
+        return None
     name = scoring.removeprefix("neg_")
-    found = METRICS[target][name](y, P) if len(y) and np.isfinite(P).all() else None
-    return -found if found is not None and name != scoring else found
+    found = _FIGURES[target](name, y, P)
+    return None if found is None else float(found if name == scoring else -found)
 
 
 def scoring_name(scoring: str | Scorer) -> str:
@@ -106,28 +104,19 @@ def scoring_name(scoring: str | Scorer) -> str:
 
 def shown(score: float) -> str:
     """A score in a sentence; minus infinity stands for one that is not defined on the rows at hand."""
-    return f"{score:.3f}" if score > -np.inf else "undefined"
+    return f"{score:.3f}" if score > -math.inf else "undefined"
 
 
 def _judged(outputs: int, target: str) -> Any:
     """An estimator for scorers, whose input is the predictions themselves."""
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-    if target == "regression":
-
-        class JudgedNumbers(RegressorMixin, BaseEstimator):
-            def predict(self, X: Array) -> Array:
-                return X
-
-            def __sklearn_is_fitted__(self) -> bool:
-                return True
-
-        return JudgedNumbers()
-
-    class Judged(ClassifierMixin, BaseEstimator):
+    class Judged(RegressorMixin if target == "regression" else ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_ = np.arange(outputs)
 
         def predict(self, X: Array) -> Array:
+            if target == "regression":
+                return X
             return X.argmax(1) if target == "classification" else (X > 0.5).astype(int)
 
         def predict_proba(self, X: Array) -> Array:
@@ -139,142 +128,73 @@ def _judged(outputs: int, target: str) -> Any:
     return Judged()
 
 
-def _accuracy(y: Array, P: Array) -> float:
-    return float((P.argmax(1) == y).mean())
+# scikit-learn takes a second to import, and accuracy, by which most runs choose, needs nothing of it.
 
 
-def _balanced_accuracy(y: Array, P: Array) -> float:
-    right = P.argmax(1) == y
-    return float(np.mean([right[y == each].mean() for each in np.unique(y)]))
+def _of_classes(name: str, y: Array, P: Array) -> float | None:
+    best, classes = P.argmax(1), P.shape[1]
+    if name in ("accuracy", "f1_micro"):  # the same where each row has one class
+        return float((best == y).mean())
+    if name == "calibration_error":
+        return sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y)
+    from sklearn import metrics as sk
+
+    if name == "balanced_accuracy":
+        return sk.recall_score(y, best, labels=np.unique(y), average="macro", zero_division=0)
+    if name == "f1_macro":
+        return sk.f1_score(y, best, average="macro", zero_division=0)
+    if name == "log_loss":
+        if (y < 0).any():  # it would be infinite
+            return None
+        return sk.log_loss(y, P, labels=np.arange(classes)) if classes > 1 else 0.0
+    asked = np.arange(1 if name == "average_precision" and classes == 2 else 0, classes)
+    return _ranking(name, y[:, None] == asked, P[:, asked])
 
 
-def _f1_macro(y: Array, P: Array) -> float:
-    found = P.argmax(1)
-    own = [(y == each, found == each) for each in np.union1d(y, found)]
-    return float(np.mean([2 * (true & taken).sum() / (true.sum() + taken.sum()) for true, taken in own]))
+def _of_labels(name: str, y: Array, P: Array) -> float | None:
+    own, given = y > 0.5, P > 0.5
+    if name == "accuracy":
+        return float((own == given).all(1).mean())
+    from sklearn import metrics as sk
+
+    if name == "f1_micro":
+        return sk.f1_score(own.ravel(), given.ravel(), zero_division=0)
+    if name == "f1_macro":
+        return float(np.mean([sk.f1_score(*column, zero_division=0) for column in zip(own.T, given.T, strict=True)]))
+    if name == "log_loss":
+        return sk.log_loss(own.ravel(), P.ravel(), labels=[False, True])
+    return _ranking(name, own, P)
 
 
-def _roc_auc(y: Array, P: Array) -> float | None:
-    return _one_against_others(_ranked_right, y, P, range(P.shape[1]))
+def _of_numbers(name: str, y: Array, P: Array) -> float | None:
+    if name == "r2":
+        if len(y) < 2:
+            return None
+        # In the precision of the targets, which r2_score widens: records of training have these bits.
+        missed, spread = np.square(y - P).sum(0), np.square(y - y.mean(0)).sum(0)
+        return float(np.where(spread > 0, 1 - missed / np.where(spread > 0, spread, 1), missed == 0).mean())
+    from sklearn import metrics as sk
+
+    return sk.mean_absolute_error(y, P) if name == "mean_absolute_error" else sk.root_mean_squared_error(y, P)
 
 
-def _ranked_right(own: Array, confidence: Array) -> float:
-    """The share of pairs, one row of the class and one that is not, in which the former has more; ties are halves."""
-    _, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    number = own.sum()
-    return float((ranks[own].sum() - number * (number + 1) / 2) / (number * (len(own) - number)))
+def _ranking(name: str, own: Array, P: Array) -> float | None:
+    """The mean over those columns that some rows are of and others are not."""
+    from sklearn import metrics as sk
 
-
-def _average_precision(y: Array, P: Array) -> float | None:
-    return _one_against_others(_mean_precision, y, P, [1] if P.shape[1] == 2 else range(P.shape[1]))
-
-
-def _mean_precision(own: Array, confidence: Array) -> float:
-    """The precision of all rows with at least some confidence, averaged over the rows of the class among them."""
-    order = np.argsort(-confidence, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(confidence[order])), len(order) - 1)  # of each confidence
-    hits = np.cumsum(own[order])[last]
-    return float((np.diff(hits, prepend=0) * hits / (last + 1)).sum() / own.sum())
-
-
-def _one_against_others(figure: Callable[[Array, Array], float], y: Array, P: Array, classes: Any) -> float | None:
-    """The mean over those classes that some rows are of and others are not."""
-    own = [y == each for each in classes]
-    found = [figure(is_own, P[:, each]) for each, is_own in zip(classes, own, strict=True) if 0 < is_own.sum() < len(y)]
+    figure = sk.average_precision_score if name == "average_precision" else sk.roc_auc_score
+    mixed = own.any(0) & ~own.all(0)
+    found = [figure(is_own, confidence) for is_own, confidence in zip(own.T[mixed], P.T[mixed], strict=True)]
     return float(np.mean(found)) if found else None
 
 
-def _log_loss(y: Array, P: Array) -> float | None:
-    if (y < 0).any():  # it would be infinite
-        return None
-    if P.shape[1] == 1:
-        return 0.0
-    smallest = np.finfo(P.dtype).eps
-    own = (P / P.sum(1, keepdims=True))[np.arange(len(y)), y]
-    return float(-np.log(np.clip(own, smallest, 1 - smallest)).mean())
-
-
-def _calibration_error(y: Array, P: Array) -> float:
-    return float(sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y))
-
-
-# ----------------------------------------------------------------------------------------------- several labels a row
-
-
-def _subset_accuracy(y: Array, P: Array) -> float:
-    return float(((P > 0.5) == (y > 0.5)).all(1).mean())
-
-
-def _f1_micro_of_sets(y: Array, P: Array) -> float:
-    both, either = (int(f((P > 0.5).astype(int), (y > 0.5).astype(int)).sum()) for f in (np.minimum, np.add))
-    return 2 * both / either if either else 0.0
-
-
-def _f1_macro_of_sets(y: Array, P: Array) -> float:
-    both, either = (f((P > 0.5).astype(int), (y > 0.5).astype(int)).sum(0) for f in (np.minimum, np.add))
-    return float((2 * both / np.maximum(either, 1)).mean())
-
-
-def _by_label(figure: Callable[[Array, Array], float]) -> Callable[[Array, Array], float | None]:
-    """The mean over those labels that some rows have and others have not."""
-
-    def mean(y: Array, P: Array) -> float | None:
-        found = [figure(own, given) for own, given in zip((y > 0.5).T, P.T, strict=True) if 0 < own.sum() < len(own)]
-        return float(np.mean(found)) if found else None
-
-    return mean
-
-
-def _log_loss_of_sets(y: Array, P: Array) -> float:
-    tiny = np.finfo(np.float64).eps
-    P = P.clip(tiny, 1 - tiny)
-    return float(-(y * np.log(P) + (1 - y) * np.log1p(-P)).mean())
-
-
-# ------------------------------------------------------------------------------------------------------------ numbers
-
-
-def _r2(y: Array, P: Array) -> float | None:
-    """The mean over the columns; of one whose numbers are all the same 1 where they are met, else 0."""
-    if len(y) < 2:
-        return None
-    missed, spread = np.square(y - P).sum(0), np.square(y - y.mean(0)).sum(0)
-    found = 1 - missed / np.where(spread > 0, spread, 1)
-    return float(np.where(spread > 0, found, missed == 0).mean())
-
-
-def _mean_absolute_error(y: Array, P: Array) -> float:
-    return float(np.abs(P - y).mean())
-
-
-def _root_mean_squared_error(y: Array, P: Array) -> float:
-    return float(np.sqrt(np.square(P - y).mean(0)).mean())
-
-
-#: For each kind of target, each figure from targets and predictions.
-METRICS: dict[str, dict[str, Callable[[Array, Array], float | None]]] = {
-    "classification": {
-        "accuracy": _accuracy,
-        "balanced_accuracy": _balanced_accuracy,
-        "f1_macro": _f1_macro,
-        "f1_micro": _accuracy,  # where each row has one class
-        "roc_auc_ovr": _roc_auc,
-        "average_precision": _average_precision,
-        "log_loss": _log_loss,
-        "calibration_error": _calibration_error,
-    },
-    "multilabel": {
-        "accuracy": _subset_accuracy,
-        "f1_macro": _f1_macro_of_sets,
-        "f1_micro": _f1_micro_of_sets,
-        "roc_auc_ovr": _by_label(_ranked_right),
-        "average_precision": _by_label(_mean_precision),
-        "log_loss": _log_loss_of_sets,
-    },
-    "regression": {
-        "r2": _r2,
-        "mean_absolute_error": _mean_absolute_error,
-        "root_mean_squared_error": _root_mean_squared_error,
-    },
-}
+#: The figures of each kind of target, and what computes one.
+METRICS = {
+    "classification": (
+        "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "log_loss",
+        "calibration_error",
+    ),
+    "multilabel": ("accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "log_loss"),
+    "regression": ("r2", "mean_absolute_error", "root_mean_squared_error"),
+}  # fmt: skip
+_FIGURES = {"classification": _of_classes, "multilabel": _of_labels, "regression": _of_numbers}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from .decoding import Check, Items, Mapping, decoded, parsed
 from .errors import InputError, NotFiniteError
-from .files import write_atomically
+from .utils import Count, decoded, write_atomically
 
 _MODULES: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -25,19 +23,16 @@ _MODULES: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "identity": nn.Identity,
 }
-Network = Annotated[str, Check(lambda value: value in ("gamlp", "gcn"), "is unknown")]
-Activation = Annotated[str, Check(lambda value: value in list(_MODULES), "is missing or unknown")]
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file says of itself."""
 
-    network: Network
-    widths: Items
-    activation: Activation
+    network: str = "gamlp"
+    widths: list[Count]
+    activation: str
     #: What whoever wrote the file adds to it.
-    extra: Mapping
+    extra: dict[str, Any]
 
 
 class GAMLP(nn.Module):
@@ -83,10 +78,10 @@ class GAMLP(nn.Module):
         """Write a safetensors file; ``extra`` is JSON-able and travels in its header, beside further ``tensors``."""
         from safetensors.torch import save
 
-        header = dataclasses.asdict(Header(self.network, list(self.widths), self.activation, extra or {}))
+        header = Header(network=self.network, widths=list(self.widths), activation=self.activation, extra=extra or {})
         everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
         everything = {name: tensor.contiguous() for name, tensor in everything.items()}
-        content = save(everything, metadata={"pdadmm_g": json.dumps(header)})
+        content = save(everything, metadata={"pdadmm_g": json.dumps(msgspec.structs.asdict(header))})
         # Readable by whom the user's umask says; safetensors' own file is its owner's alone.
         write_atomically(Path(path), content)
 
@@ -105,7 +100,7 @@ class GAMLP(nn.Module):
             raise InputError(f"{path}: cannot read the model: permission denied")
         try:
             with safe_open(str(path), framework="pt") as file:
-                header = decoded(Header, {"network": GAMLP.network} | parsed((file.metadata() or {})["pdadmm_g"]))
+                header = decoded(Header, (file.metadata() or {})["pdadmm_g"])
                 # Copies: what the file gives is a window on it, which ends the process if the file gets shorter.
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
             for name, tensor in tensors.items():
@@ -113,7 +108,7 @@ class GAMLP(nn.Module):
                     raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
             depth = len(tensors) // 2
-            kind = GCN if header.network == GCN.network else GAMLP
+            kind = {"gamlp": GAMLP, "gcn": GCN}[header.network]
             model = kind.from_parameters(
                 [(tensors[f"linears.{i}.weight"], tensors[f"linears.{i}.bias"]) for i in range(depth)],
                 header.activation,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from .errors import InputError
-from .files import read_text
+from .utils import read_text
 
 #: What a value must satisfy: the words for it, and the test.
 Rule = tuple[str, Callable[[Any], bool]]

@@ -142,5 +142,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array: damaged"):
             augmented(tmp_path / "out", 1, SETTINGS["hops"])
     file.with_suffix(".json").write_text(json.dumps({"blocks": "many"}))
-    with pytest.raises(InputError, match=r"propagated-\w+.json: cannot read the progress: blocks is missing or not"):
+    with pytest.raises(InputError, match=r"propagated-\w+.json: cannot read the progress: .*blocks"):
         augmented(tmp_path / "out", 1, SETTINGS["hops"])

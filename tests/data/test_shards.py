@@ -116,14 +116,14 @@ def test_shards_that_cannot_be_dealt(folder: Path) -> None:
 def test_a_description_that_is_none(folder: Path) -> None:
     file, remedy = folder / "description.json", "; make it anew with 'pdadmm-g shard'"
     edit(file, format=2)
-    reason = "format is not 1, the only one that this version knows"
-    assert message(folder) == f"F/description.json: cannot read the description: {reason}{remedy}"
+    assert message(folder).startswith("F/description.json: cannot read the description: ")
+    assert message(folder).endswith(f"$.format`{remedy}")
     edit(file, format=1, nodes=61)
     assert message(folder) == (
         f"F/description.json: cannot read the description: its shards have 60 nodes, not 61{remedy}"
     )
     edit(file, counts=[60, 0])
-    assert message(folder) == f"F/description.json: cannot read the description: counts are not counts{remedy}"
+    assert "$.counts" in message(folder)
     file.write_text("{")
     assert message(folder).startswith("F/description.json: cannot read the description: ")
     file.unlink()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments import results as module
 from experiments.results import Results, arranged, origin
-from pdadmm_g import hardware
 from pdadmm_g.errors import InputError
 
 
@@ -50,9 +50,9 @@ def test_rows_from_several_writers_are_all_kept(results: Results) -> None:
 def test_rows_from_several_processes_are_all_kept(results: Results) -> None:
     """They know nothing of the machine: torch, which does, would take longer to import than all rows to write."""
     script = (
-        "import sys, types\n"
-        "sys.modules['pdadmm_g.hardware'] = types.SimpleNamespace(provenance=lambda command: {'command': command})\n"
-        "from pathlib import Path\nfrom experiments.results import Results\n"
+        "import sys\nfrom pathlib import Path\n"
+        "from experiments import results\nfrom experiments.results import Results\n"
+        "results.provenance = lambda command: {'command': command}\n"
         "print('ready', flush=True)\nsys.stdin.readline()\n"
         "for repeat in range(20):\n"
         "    Results(Path(sys.argv[1]), 'test').put({'workers': int(sys.argv[2]), 'repeat': repeat})\n"
@@ -82,7 +82,7 @@ def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: p
     def provenance(command: str) -> dict:
         return {"command": command, "date": "2026-01-01", "hardware": places.pop(0), "versions": {"torch": "2.0"}}
 
-    monkeypatch.setattr(hardware, "provenance", provenance)
+    monkeypatch.setattr(module, "provenance", provenance)
     row = {"dataset": "cora", "runs": [{"seed": 0}]}
     for _ in range(3):
         row = results.put(row)

@@ -37,8 +37,8 @@ def main() -> None:
 
         run_target(arguments.target, arguments.cases, arguments.seed, out)
     else:
-        from pdadmm_g.files import write_atomically
-        from pdadmm_g.hardware import provenance
+        from experiments.record import provenance
+        from pdadmm_g.utils import write_atomically
 
         result = provenance(" ".join(["python -m tests.fuzz", *sys.argv[1:]]))
         result["versions"] |= reader_versions()

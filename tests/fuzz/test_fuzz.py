@@ -28,7 +28,7 @@ from fuzz.settings import any_yaml
 from fuzz.targets import READERS, TARGETS
 from fuzz.valid import trained
 from pdadmm_g import InputError
-from pdadmm_g.files import read_text
+from pdadmm_g.utils import read_text
 
 #: Cases have an alarm of their own, which the time limit of a test must not be.
 pytestmark = pytest.mark.timeout(120, method="thread")

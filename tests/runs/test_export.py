@@ -228,4 +228,4 @@ def test_loading_needs_no_trainer(tmp_path: Path, tiny: GAMLPClassifier) -> None
         [sys.executable, "-c", script, tmp_path / "model.safetensors"],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    assert result.stdout == "pdadmm_g pdadmm_g.decoding pdadmm_g.errors pdadmm_g.files pdadmm_g.model [0, 1]\n"
+    assert result.stdout == "pdadmm_g pdadmm_g.errors pdadmm_g.model pdadmm_g.utils [0, 1]\n"

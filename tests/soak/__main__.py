@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pdadmm_g.files import check_folder, write_atomically
-from pdadmm_g.hardware import provenance
+from experiments.record import provenance
+from pdadmm_g.utils import check_folder, write_atomically
 
 from .campaign import read_outcomes, soak, summarize
 from .trial import Outcome

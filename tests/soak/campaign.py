@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from pdadmm_g.decoding import parsed, reading
 from pdadmm_g.errors import InputError
-from pdadmm_g.files import read_text
+from pdadmm_g.utils import decoded, read_text, reading
 
 from .cases import FAULTS, draw
 from .trial import Outcome, Trial
@@ -39,7 +38,7 @@ def read_outcomes(path: Path) -> list[Outcome]:
     if not path.exists():
         return []
     with reading(path, "the soak", "; choose another --out"):
-        found = parsed(read_text(path, "the soak"))
+        found = decoded(Any, read_text(path, "the soak"))
         try:
             return [
                 Outcome(

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.tasks import Event
 from pdadmm_g.training import progress
 from pdadmm_g.training.progress import Progress, TimeLeft, duration, in_notebook
+from pdadmm_g.utils import Event
 
 
 def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def predict(
     pdadmm-g predict runs/large-0 --shards 8 --out preds           a folder with label.npy for each shard
     """
     from ..errors import InputError
-    from ..files import write_atomically
+    from ..utils import write_atomically
 
     if out == "-" and output.json:
         raise InputError("--out - and --json both write to standard output: give one of the two")

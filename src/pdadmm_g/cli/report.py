@@ -20,11 +20,11 @@ def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
     pdadmm-g report runs/cora-0
     pdadmm-g report runs/cora-* --out cora.html --png figures
     """
-    from ..files import write_atomically
     from ..report.collect import read_runs
     from ..report.page import render
     from ..report.png import draw_figures
     from ..runs.folder import REPORT
+    from ..utils import write_atomically
 
     read = read_runs([Path(run) for run in runs])
     target = Path(out) if out else Path(runs[0]) / REPORT if len(runs) == 1 else Path(REPORT)

@@ -13,7 +13,7 @@ import click
 from ..config import TARGETS, RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
-from ..tasks import Tasks
+from ..utils import Tasks
 from . import torchrun
 from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
 from .options import SettingsCommand, settings_options
@@ -77,8 +77,8 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
         from ..engine.launch import join
         from ..engine.team import PeerLostError
         from ..engine.watchdog import WorkerLostError
-        from ..hardware import checked_device
         from ..runs import train_run  # takes seconds, and once the team is joined the others watch
+        from ..utils import checked_device
 
     if config.device == "auto":
         config = dataclasses.replace(config, device=str(checked_device("auto")))

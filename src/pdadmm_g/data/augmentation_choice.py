@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..metrics import shown
-from ..tasks import task
+from ..utils import task
 from .augmentation import GraphAugment, candidate_features
 from .checks import hard_labels
 from .copies import Source

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..files import writing
+from ..utils import writing
 
 #: Bytes of features that prediction holds at a time: those that take more wait in a temporary file.
 PREDICT_BYTES = 2**30

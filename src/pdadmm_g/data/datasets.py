@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..config import GRAPH_FILES, NODE_TABLES, TargetKind
 from ..errors import InputError
-from ..files import find_graph, write_atomically
+from ..utils import find_graph, write_atomically
 from .adapters import as_graph
 from .checks import MASKS, as_mask, check_graph
 from .graph import Graph

@@ -11,19 +11,17 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..decoding import Check, Count, CountFromZero, decoded, parsed, reading
 from ..errors import InputError
-from ..files import read_text, write_atomically, writing
-from ..hardware import boot_id
+from ..utils import Count, Size, read_record, write_atomically, writing
 from .augmentation import GraphAugment
 from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
 from .propagation import COLUMNS, inverse, normalized, quiet, to_unit_length
@@ -64,18 +62,25 @@ GatherMaker = Callable[[Sequence[int], int], Gather]
 OnBlock = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Progress:
+def boot_id() -> str | None:
+    """Another one whenever the machine has started anew; None where it does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+class Progress(msgspec.Struct, frozen=True):
     """How far the propagated features of a shard are."""
 
-    blocks: CountFromZero
+    blocks: Size
     of: Count
     #: The machine, from one start to the next, in whose memory some of them may be alone; None if all are on disk.
-    boot: Annotated[str | None, Check(lambda value: value is None or isinstance(value, str), "is no text")] = None
+    boot: str | None = None
 
     def write(self, path: Path) -> None:
         """Replace the one before."""
-        write_atomically(path, json.dumps(asdict(self)) + "\n")
+        write_atomically(path, json.dumps(msgspec.structs.asdict(self)) + "\n")
 
 
 class OwnRows:
@@ -261,8 +266,7 @@ class ShardedAugment:
         """How many blocks of a shard are done."""
         if not path.exists() or not path.with_suffix(".npy").exists():
             return 0
-        with reading(path, "the progress", "; remove it"):
-            progress = decoded(Progress, parsed(read_text(path, "the progress")))
+        progress = read_record(Progress, path, "the progress", "; remove it")
         return progress.blocks if progress.of == total and progress.boot in (None, boot_id()) else 0
 
     def _file(self, path: Path, rows: int, done: int, total: int) -> NDArray[Any]:

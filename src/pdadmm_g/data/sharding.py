@@ -10,16 +10,15 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..decoding import Check, CountFromZero, Text, decoded, is_count, parsed, reading
 from ..errors import InputError
-from ..files import read_text, write_atomically, writing
+from ..utils import Size, read_record, write_atomically, writing
 from .examples import part_of
 from .shards import BY_NODE, DESCRIPTION, FORMAT, Description, ShardDescription, ShardFolder, shard_name
 from .tables import Table
@@ -28,27 +27,21 @@ JOURNAL, DEALT = "sharding.json", "edges.tmp"
 #: Edges, and bytes of features, that are read at a time.
 EDGES, BYTES = 1 << 21, 1 << 27
 
-Sizes = Annotated[
-    list[int],
-    Check(lambda value: isinstance(value, list), "are missing"),
-    Check(lambda value: all(is_count(size, 0, 10**18) for size in value), "are not sizes"),
-]
 #: Told what is being done, how much of it is done and how much there is.
 OnProgress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     """How far the edges are dealt."""
 
-    id: Text
-    edges: CountFromZero
+    id: str
+    edges: Size
     #: Bytes in the file of each shard by then; what is beyond them was written in vain.
-    sizes: Sizes
+    sizes: list[Size]
 
     def write(self, folder: Path) -> None:
         """Replace the one before."""
-        write_atomically(folder / JOURNAL, json.dumps(asdict(self)) + "\n")
+        write_atomically(folder / JOURNAL, json.dumps(msgspec.structs.asdict(self)) + "\n")
 
 
 def shard_graph(
@@ -100,8 +93,7 @@ class _Writer:
         file = self.out / JOURNAL
         if file.exists():
             try:
-                with reading(file, "the journal"):
-                    journal = decoded(Journal, parsed(read_text(file, "the journal")))
+                journal = read_record(Journal, file, "the journal")
                 if journal.id == self.id and len(journal.sizes) == self.shards:
                     return journal
             except InputError:
@@ -160,8 +152,7 @@ class _Writer:
         file = self.folder(shard) / DESCRIPTION
         if not file.exists():
             return None
-        with reading(file, "the shard", "; start over with --overwrite"):
-            own = decoded(ShardDescription, parsed(read_text(file, "the shard")))
+        own = read_record(ShardDescription, file, "the shard", "; start over with --overwrite")
         (self.folder(shard) / DEALT).unlink(missing_ok=True)
         return own if own.id == self.id else None
 

@@ -9,60 +9,49 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..decoding import Check, Count, CountFromZero, Items, Mapping, Text, decoded, is_count, parsed, reading
 from ..errors import InputError
-from ..files import read_text, write_atomically
+from ..utils import Count, Size, decoded, read_record, read_text, reading, write_atomically
 from .examples import part_of
 from .feature_names import are_names
 
-FORMAT = 1
+FORMAT: Final = 1
 DESCRIPTION = "description.json"
 #: The arrays of every shard, and those that a shard may have, with a row for each of its nodes.
 ALWAYS, BY_NODE = ("x", "starts", "columns"), ("y", "train_mask", "val_mask", "test_mask", "id")
 
 Array = NDArray[Any]
-Version = Annotated[int, Check(lambda value: value == FORMAT, f"is not {FORMAT}, the only one that this version knows")]
-Counts = Annotated[
-    Sequence[int],
-    Check(lambda value: isinstance(value, list) and value != [], "are missing"),
-    Check(lambda value: all(is_count(each, 1, 10**15) for each in value), "are not counts"),
-]
-Names = Annotated[list[str] | None, Check(lambda value: value is None or isinstance(value, list), "are no names")]
-Nodes = Annotated[int, Check(lambda value: is_count(value, 1, 10**15), "is not a count")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a whole folder: the content of its description.json."""
 
-    format: Version
+    format: Literal[1]
     #: Shared by all shards that were written together.
-    id: Text
-    nodes: Nodes
+    id: str
+    nodes: Count
     features: Count
     #: Pairs of different nodes that are joined, each counted once.
-    edges: CountFromZero
+    edges: Size
     #: How many nodes each shard has, in order.
-    counts: Counts
+    counts: Annotated[list[Count], msgspec.Meta(min_length=1)]
     #: The type of each array that the shards have.
-    arrays: Mapping
+    arrays: dict[str, str]
     #: One more than the largest label, or columns of probabilities; 0 without labels.
-    classes: CountFromZero
+    classes: Size
     #: Of the content of each shard.
-    digests: Items
+    digests: list[str]
     #: Those of the features, where they have any.
-    feature_names: Names = None
+    feature_names: list[str] | None = None
 
     @property
     def shards(self) -> int:
@@ -87,31 +76,30 @@ class Description:
 
     def content(self) -> dict[str, Any]:
         """What the file says; of names nothing where there are none, as before there were any."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     def write(self, folder: Path) -> None:
         """Make the folder a whole."""
         write_atomically(folder / DESCRIPTION, json.dumps(self.content(), indent=2) + "\n")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardDescription:
+class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What a shard says of itself: the content of its own description.json."""
 
-    format: Version
-    id: Text
-    shard: CountFromZero
-    first: CountFromZero
-    count: Nodes
+    format: Literal[1]
+    id: str
+    shard: Size
+    first: Size
+    count: Count
     #: Neighbours of all its nodes together.
-    entries: CountFromZero
-    arrays: Mapping
-    classes: CountFromZero
-    digest: Text
+    entries: Size
+    arrays: dict[str, str]
+    classes: Size
+    digest: str
 
     def write(self, folder: Path) -> None:
         """Make the shard in ``folder`` a whole."""
-        write_atomically(folder / DESCRIPTION, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        write_atomically(folder / DESCRIPTION, json.dumps(msgspec.structs.asdict(self), indent=2) + "\n")
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -167,7 +155,7 @@ class ShardFolder:
         file = self.path / DESCRIPTION
         text = read_text(file, "the description")
         with reading(file, "the description", "; make it anew with 'pdadmm-g shard'"):
-            self.whole = decoded(Description, parsed(text))
+            self.whole = decoded(Description, text)
             if sum(self.whole.counts) != self.whole.nodes:
                 raise ValueError(f"its shards have {sum(self.whole.counts)} nodes, not {self.whole.nodes}")
             if len(self.whole.digests) != self.whole.shards or not set(ALWAYS) <= set(self.whole.arrays):
@@ -206,9 +194,7 @@ class ShardFolder:
         file = folder / DESCRIPTION
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'")
-        text = read_text(file, "the shard")
-        with reading(file, "the shard", "; make the folder anew with 'pdadmm-g shard'"):
-            own = decoded(ShardDescription, parsed(text))
+        own = read_record(ShardDescription, file, "the shard", "; make the folder anew with 'pdadmm-g shard'")
         expected = (whole.id, number, whole.starts[number], whole.counts[number], whole.arrays, whole.digests[number])
         if (own.id, own.shard, own.first, own.count, own.arrays, own.digest) != expected:
             raise InputError(f"{file}: is of another data set than {self.path / DESCRIPTION}: bring the one of this")

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
+import msgspec
 import torch.distributed as dist
 
-from ..decoding import Check, Count, decoded, is_count, parsed
+from ..utils import Count, Size, decoded
 from .folder_store import Board
 from .plan import describe
 from .team import DistributedTeam, Line, PeerLostError, Stop
@@ -43,22 +43,15 @@ class WorkerLostError(RuntimeError):
     """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
-_Pair = Annotated[
-    list[int],
-    Check(lambda value: isinstance(value, list) and [is_count(x, 0, 10**9) for x in value] == [True] * 2, "is no pair"),
-]
-
-
-@dataclass(frozen=True)
-class Beat:
+class Beat(msgspec.Struct, frozen=True):
     """Where a worker is."""
 
     epoch: Count
     #: Its first layer, and the one after its last.
-    layers: _Pair
+    layers: tuple[Size, Size]
     #: Its place along the chain and along the rows, each with the number of places.
-    chain: _Pair
-    shard: _Pair
+    chain: tuple[Size, Size]
+    shard: tuple[Size, Size]
 
 
 class Beats:
@@ -98,7 +91,7 @@ class Beats:
         On a mesh ``worker 3 (layers 5-7, place 2 of 2 in the chain, shard 2 of 2)``.
         """
         try:
-            beat = decoded(Beat, parsed(self._last.get(rank, (b"", 0.0))[0]))
+            beat = decoded(Beat, self._last.get(rank, (b"", 0.0))[0])
         except ValueError:  # nothing yet, not all of it yet, or nothing that a worker wrote
             return f"worker {rank}, not yet in an epoch,"
         (shard, shards), (place, places) = beat.shard, beat.chain

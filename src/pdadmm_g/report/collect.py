@@ -12,12 +12,11 @@ from typing import Annotated, Any
 from ..config import METHODS, TARGETS, RunConfig
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
-from ..files import read_lines, read_text
-from ..runs.folder import LARGEST_METRICS
 from ..setting_values import read_yaml
 from ..status import Status
 from ..training.records import WORKER_FIGURES, Record, is_task, judged
 from ..training.rounds import GAIN
+from ..utils import read_lines, read_text
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96
@@ -155,7 +154,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _read_metrics(path: Path) -> list[Record]:
     """The epochs of a run. The end of the last line may be missing: it is being written."""
     records = []
-    for number, line in enumerate(read_lines(path, "the metrics", largest=LARGEST_METRICS), start=1):
+    for number, line in enumerate(read_lines(path, "the metrics"), start=1):
         try:
             record = parsed(line, most_digits=MOST_DIGITS)
             if is_task(record):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_atomically, writing
+from ..utils import write_atomically, writing
 
 
 def new_figure(rows: int, columns: int, *, height: float = 4.0) -> tuple[Any, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..data.graph import Graph
 from ..estimator import Estimator
-from ..files import check_folder, temporary_folder, write_atomically
 from ..runs.fitted import save_run
+from ..utils import check_folder, temporary_folder, write_atomically
 from .collect import read_run
 from .page import render
 

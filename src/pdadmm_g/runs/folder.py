@@ -17,13 +17,12 @@ from ..config import TARGETS, RunConfig
 from ..decoding import Check, Items, Text, decoded, is_number, parsed, reading
 from ..errors import InputError
 from ..estimator import Estimator
-from ..files import locked, read_lines, read_text, write_atomically, writing
 from ..kinds import Classifier, Regressor, load_estimator
 from ..status import Status
-from ..tasks import Event
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
 from ..training.records import Record, as_line, is_record, is_task, plain
+from ..utils import Event, locked, read_lines, read_text, write_atomically, writing
 from .tensorboard import ScalarLog
 
 #: The summary of a run whose model is there and has not been scored yet.
@@ -36,8 +35,6 @@ FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
 LOCK = ".lock"
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
-#: Bytes of the metrics of a run: hundreds of thousands of epochs of many workers.
-LARGEST_METRICS = 1 << 30
 
 
 #: How a run may have ended to go on from its checkpoint; None if it was killed. With more epochs than it had, also one
@@ -201,7 +198,7 @@ class RunFolder:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         self._metrics, self._epochs = metrics, 0  # not before: an interrupt on the way makes us start over
         for event in self._notes:
-            self._write(json.dumps(event.record()) + "\n")
+            self._write(json.dumps(dataclasses.asdict(event)) + "\n")
         for record in history:
             self.append(record)
 
@@ -300,7 +297,7 @@ class RunFolder:
         if self._metrics is None:
             self._notes.append(event)
         elif not self._metrics.closed:
-            self._write(json.dumps(event.record()) + "\n")
+            self._write(json.dumps(dataclasses.asdict(event)) + "\n")
 
     def _write(self, line: str) -> None:
         """Readable by others at once."""
@@ -387,7 +384,7 @@ class RunFolder:
         if not path.exists():
             return []
         with reading(path, "the metrics"):
-            lines = read_lines(path, "the metrics", largest=LARGEST_METRICS)
+            lines = read_lines(path, "the metrics")
             records = [record for record in map(parsed, lines) if not is_task(record)]
             for number, record in enumerate(records, start=1):
                 if not is_record(record, number):

@@ -23,14 +23,13 @@ from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..files import temporary_folder, write_atomically, writing
-from ..hardware import compute_threads
 from ..kinds import Classifier, load_estimator
 from ..model import GCN
 from ..training.callback import Say
 from ..training.sharded import all_figures, augmented, hard_classes, open_part
 from ..training.sharded_scores import Predictions, predictions, score
 from ..training.worker_process import tell
+from ..utils import compute_threads, temporary_folder, write_atomically, writing
 from .sharded_run import RESULT, run_task
 
 #: Written last into a folder of predictions.

@@ -23,10 +23,7 @@ from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import Estimator, parameters
-from ..files import temporary_folder
-from ..hardware import usable_cores
 from ..kinds import Classifier
-from ..tasks import run_tasks, task
 from ..training import checkpoint
 from ..training.callback import OnEpoch, Say, told
 from ..training.checkpoint import Checkpointing
@@ -34,6 +31,7 @@ from ..training.mesh_choice import choose_mesh
 from ..training.records import Record
 from ..training.sharded import ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
+from ..utils import run_tasks, task, temporary_folder, usable_cores
 from .folder import DIGEST, RunFolder
 from .scoring import summarize
 from .tensorboard import require_tensorboard

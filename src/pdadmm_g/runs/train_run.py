@@ -21,7 +21,6 @@ from ..errors import InputError, is_lack_of_memory
 from ..estimator import Estimator, warm_start
 from ..kinds import estimator_for
 from ..status import Status
-from ..tasks import run_tasks, task
 from ..training import checkpoint
 from ..training.callback import OnEpoch, Say
 from ..training.checkpoint import Checkpointing
@@ -29,6 +28,7 @@ from ..training.fit import check_shards, take_part
 from ..training.prepare import split_rows
 from ..training.records import Record
 from ..training.warm_start import WarmStart
+from ..utils import run_tasks, task
 from .folder import DIGEST, RunFolder
 from .scoring import figures, summarize
 from .tensorboard import require_tensorboard

@@ -18,31 +18,18 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..config import ModelConfig, RunConfig, settings_where
-from ..decoding import (
-    Check,
-    Count,
-    CountFromZero,
-    Items,
-    Mapping,
-    Number,
-    Positive,
-    Text,
-    decoded,
-    numbers,
-    parsed,
-    reading,
-)
 from ..engine.team import Team
 from ..errors import InputError
-from ..files import read_text, writing
+from ..utils import Count, Positive, Size, decoded, read_text, reading, writing
 from .records import Record, as_line, is_record
 
 if TYPE_CHECKING:
@@ -55,50 +42,47 @@ META, HISTORY, LESSON = "meta.json", "history.jsonl", "lesson.safetensors"
 ROW_BY_ROW = ("z", "r", "p", "q", "u")
 #: Settings that may be left to the data.
 CHOSEN = settings_where(ModelConfig, by_data=True)
-Chosen = Annotated[Mapping, Check(lambda value: value.keys() == set(CHOSEN), f"does not name {', '.join(CHOSEN)}")]
 REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageState:
+class StageState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stage is after an epoch: what its rules go by, beside the layers of the workers."""
 
     stage: Count
     epoch: Count
     depth: Count
     #: Of nodes without labels that teach; 0 before the first one and where none do.
-    round: CountFromZero
+    round: Size
     #: Training nodes, validation nodes, features and classes.
-    sizes: Annotated[Sequence[int], numbers(4)]
+    sizes: tuple[Size, Size, Size, Size]
     #: What was left to the data and chosen once stays chosen.
-    chosen: Chosen
-    worker_epochs: CountFromZero
-    best_score: Annotated[Sequence[float], numbers(2)]
-    best_epoch: CountFromZero
+    chosen: dict[str, Any]
+    worker_epochs: Size
+    best_score: tuple[float, float]
+    best_epoch: Size
     scale: Positive
-    rate: Number
+    rate: float
     #: Into how many files, with a part of the rows each, every layer is written.
     shards: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class Description(StageState):
+class Description(StageState, frozen=True, kw_only=True):
     """The content of meta.json: the state of a stage, and the run that it belongs to."""
 
     total_epochs: Count
     history_bytes: Count
     #: Those of the run, as far as it has a configuration.
-    settings: Mapping
+    settings: dict[str, Any]
     #: Digest of the data.
-    data: Text
+    data: str
     #: What was chosen by the data and why, a sentence each.
-    reasons: Items
+    reasons: list[str]
 
     def write(self, folder: Path) -> None:
         """Make the checkpoint in ``folder`` a valid one."""
         temporary = folder / (META + ".tmp")
-        temporary.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+        temporary.write_text(json.dumps(msgspec.structs.asdict(self)), encoding="utf-8")
         _fsync(temporary)
         temporary.replace(folder / META)
         _fsync(folder)
@@ -107,7 +91,7 @@ class Description(StageState):
     def read(cls, folder: Path) -> Description:
         """That of a checkpoint, or an :class:`InputError`."""
         with reading(folder / META, "the checkpoint", f"; {REMEDY}"):
-            return decoded(cls, _as_written_now(parsed(read_text(folder / META, "the checkpoint"))))
+            return decoded(cls, _as_written_now(json.loads(read_text(folder / META, "the checkpoint"))))
 
 
 def _as_written_now(value: Any) -> Any:
@@ -152,10 +136,10 @@ class Checkpoint:
 
     def check_sizes(self, sizes: Sequence[int], depth: int) -> None:
         """Raise unless it is of a network of that depth, and of data of these sizes."""
-        if tuple(self.meta.sizes) != tuple(sizes) or self.meta.depth != depth:
+        if self.meta.sizes != tuple(sizes) or self.meta.depth != depth:
             names = "nodes, validation nodes, features and classes"
             raise InputError(
-                f"{self.folder}: was written for {self.meta.sizes} {names}, the data have {list(sizes)}; {REMEDY}"
+                f"{self.folder}: was written for {list(self.meta.sizes)} {names}, the data have {list(sizes)}; {REMEDY}"
             )
 
     def lesson(self, like: Tensor) -> dict[str, Tensor]:
@@ -258,7 +242,7 @@ def _read_history(path: Path, meta: Description) -> list[Record]:
             lines = file.read(meta.history_bytes).splitlines()
     except OSError as error:
         raise ValueError(error.strerror) from None
-    history = [parsed(line) for line in lines]
+    history = [json.loads(line) for line in lines]
     if len(history) != meta.total_epochs:
         raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta.total_epochs}")
     for number, record in enumerate(history, start=1):
@@ -297,7 +281,7 @@ def clear(folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> None:
-    """Write a safetensors file, or raise as :func:`~pdadmm_g.files.writing` does and leave none."""
+    """Write a safetensors file, or raise as :func:`~pdadmm_g.utils.writing` does and leave none."""
     with writing(path, remedy):
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
@@ -459,8 +443,8 @@ class Checkpointing:
         with writing(path, STILL_THERE):
             self._save_history(history)
             Description(
-                **vars(state), total_epochs=len(history), history_bytes=self._bytes, settings=self.settings,
-                data=self.data, reasons=list(self.reasons),
+                **msgspec.structs.asdict(state), total_epochs=len(history), history_bytes=self._bytes,
+                settings=self.settings, data=self.data, reasons=list(self.reasons),
             ).write(path)  # fmt: skip
             _fsync(self.folder)
         for other in self.folder.glob("epoch-*"):

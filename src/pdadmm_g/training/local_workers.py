@@ -21,9 +21,9 @@ from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..files import temporary_folder
 from ..model import GAMLP
 from ..status import Status
+from ..utils import temporary_folder
 from .callback import OnEpoch, told
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem

@@ -13,7 +13,7 @@ import torch
 from ..config import ModelConfig
 from ..engine.mesh import Job, Machine, Mesh, choose, expected
 from ..engine.team import Team
-from ..hardware import usable_cores
+from ..utils import usable_cores
 from .growth import widths
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,25 +14,21 @@ from ..config import ModelConfig, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
 from ..data.feature_names import are_names
-from ..decoding import Check, Count, Flag, Items, Mapping, decoded
 from ..errors import InputError
 from ..model import GAMLP, GCN
 from ..status import Status
-
-Names = Annotated[list[str] | None, Check(lambda value: value is None or isinstance(value, list), "are no names")]
-StatusName = Annotated[str, Check(lambda value: value in list(Status.__members__), "is missing or unknown")]
+from ..utils import Count, decoded
 
 
-@dataclass(frozen=True)
-class About:
+class About(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file says beside the network."""
 
-    settings: Mapping
-    graph: Flag
+    settings: dict[str, Any]
+    graph: bool
     n_features_in: Count
-    feature_names: Names
-    classes: Items
-    status: StatusName
+    feature_names: list[str] | None = None
+    classes: list[Any]
+    status: str
 
 
 class TrainedModel(NamedTuple):
@@ -58,16 +54,18 @@ def save_model(path: str | Path, trained: TrainedModel) -> None:
     if callable(config.scoring):
         del settings["scoring"]  # a function has no place in a file, and has done its work
     names = None if trained.feature_names is None else trained.feature_names.tolist()
-    about = About(settings, augment is not None, trained.features, names, trained.classes.tolist(), trained.status.name)
-    trained.model.save(path, vars(about), augment.learned() if augment else None)
+    about = About(
+        settings=settings, graph=augment is not None, n_features_in=trained.features, feature_names=names,
+        classes=trained.classes.tolist(), status=trained.status.name,
+    )  # fmt: skip
+    trained.model.save(path, msgspec.structs.asdict(about), augment.learned() if augment else None)
 
 
 def load_model(path: str | Path) -> TrainedModel:
     """Read the file, which somebody else may have written."""
     model, extra, tensors = GAMLP.load(path)
     try:
-        # Files from before columns were known by their names have none.
-        return _checked(model, decoded(About, {"feature_names": None} | extra), tensors)
+        return _checked(model, decoded(About, extra), tensors)
     except KeyError as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from ..config import ModelConfig
-from ..tasks import Event
+from ..utils import Event
 from .gradient import stages_of
 from .rounds import epochs_of
 
@@ -19,7 +19,7 @@ from .rounds import epochs_of
 class Progress:
     """Shows what a run is doing: its tasks, and in training its epochs as they end.
 
-    Use as a context manager; pass :meth:`update` as ``on_epoch``, and :meth:`task` to :class:`~pdadmm_g.tasks.Tasks`.
+    Use as a context manager; pass :meth:`update` as ``on_epoch``, and :meth:`task` to :class:`~pdadmm_g.utils.Tasks`.
     """
 
     #: Plain lines per stage.

@@ -5,67 +5,53 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ..admm.diagnostics import Moves, Shares
-from ..decoding import Check, Count, decoded, is_count, is_number
 from ..status import Status
+from ..utils import Count, Size, decoded
 
 #: One dict per epoch, with the keys of metrics.jsonl.
 Record = dict[str, Any]
 
 
 def is_task(record: Any) -> bool:
-    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.tasks.Event`), and not of an epoch?"""
+    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.utils.Event`), and not of an epoch?"""
     return isinstance(record, dict) and "task" in record
 
 
 #: What is known of an epoch in which the network was evaluated.
 SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-Figure = Annotated[float, Check(lambda value: is_number(value) and abs(value) < 1e18, "is missing or no figure")]
 
 
-@dataclass(frozen=True)
-class WorkerFigures:
+class WorkerFigures(msgspec.Struct, frozen=True):
     """What a worker did in one epoch."""
 
-    compute_seconds: Figure
-    wait_seconds: Figure
-    pack_seconds: Figure
-    bytes_p: Figure
-    bytes_q: Figure
+    compute_seconds: float
+    wait_seconds: float
+    pack_seconds: float
+    bytes_p: float
+    bytes_q: float
 
 
-WORKER_FIGURES = tuple(WorkerFigures.__dataclass_fields__)
+WORKER_FIGURES = WorkerFigures.__struct_fields__
 
 
-def _are_workers(value: Any) -> bool:
-    """Is it a list of what workers did? A ValueError where one of them lacks a figure."""
-    return isinstance(value, list) and all(decoded(WorkerFigures, worker) for worker in value)
-
-
-Workers = Annotated[list[Any], Check(_are_workers, "is missing")]
-
-
-#: None where the network was not evaluated, or the score is not defined.
-Score = Annotated[float | None, Check(lambda value: value is None or is_number(value), "is no figure")]
-Round = Annotated[int | None, Check(lambda value: value is None or is_count(value, 0, 10**9), "is not a round")]
-
-
-@dataclass(frozen=True)
-class _Written:
+class _Written(msgspec.Struct, frozen=True):
     """What of a record is read again."""
 
     epoch: Count
     stage: Count
-    val_loss: Score
-    val_accuracy: Score
-    seconds: Figure
-    bytes_sent: Figure
-    workers: Workers
-    val_score: Score = None
-    round: Round = None
+    #: None where the network was not evaluated, or the score is not defined.
+    val_loss: float | None
+    val_accuracy: float | None
+    seconds: float
+    bytes_sent: float
+    workers: list[WorkerFigures]
+    val_score: float | None = None
+    round: Size | None = None
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.
@@ -190,7 +176,6 @@ def as_line(record: Record) -> str:
 def is_record(record: Any, epoch: int) -> bool:
     """Is it the record of that epoch, as far as anything of ours reads it again?"""
     try:
-        json.dumps(record, allow_nan=False)
         return decoded(_Written, record).epoch == epoch
-    except (TypeError, ValueError):  # a TypeError: one of the scores is missing
+    except ValueError:
         return False

@@ -29,7 +29,7 @@ from ..engine.agreement import agreed, same
 from ..engine.gathering import gatherer
 from ..engine.team import Line, Team
 from ..errors import InputError
-from ..hardware import compute_threads
+from ..utils import compute_threads
 from .callback import OnEpoch, Say
 from .checkpoint import Checkpointing
 from .member import counts_of, spread_evenly

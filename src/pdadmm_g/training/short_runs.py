@@ -10,8 +10,7 @@ import torch
 
 from ..config import ModelConfig
 from ..data.propagation import quiet
-from ..hardware import usable_cores
-from ..tasks import task
+from ..utils import task, usable_cores
 
 Found = TypeVar("Found")
 

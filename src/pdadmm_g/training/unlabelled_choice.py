@@ -21,9 +21,8 @@ from ..data.examples import Examples
 from ..data.graph import Graph
 from ..data.linear_models import linear_score
 from ..errors import InputError
-from ..hardware import compute_threads
 from ..metrics import scoring_name, shown
-from ..tasks import task
+from ..utils import compute_threads, task
 from .records import judged
 from .rounds import FIRST_EPOCHS
 from .short_runs import short_runs
