@@ -84,7 +84,7 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
         config, _ = train_run.started(config)
-    team = join(config.device, config.timeout, watch=True, shards=config.shards) if torchrun.is_member() else None
+    team = join(config.device, config.timeout, watch=True, shards=config.shards or 1) if torchrun.is_member() else None
     try:
         summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
     except InputError as error:

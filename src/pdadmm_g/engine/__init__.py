@@ -13,7 +13,6 @@ A worker:
 
 Several:
 ``plan``        which worker has which layers
-``mesh``        how many workers and shards should end first, by a model of the cost
 ``team``        the processes that train together
 ``row_sums``    sums over the rows of all shards
 ``agreement``   what one process finds wrong, all know

@@ -33,12 +33,11 @@ OnNote = Callable[[int, dict[str, Any]], object]
 Notes = deque[tuple[int, dict[str, Any]]]
 
 
-def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) -> WatchedTeam:
+def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> WatchedTeam:
     """Become a member of the team that the environment describes.
 
     RANK and WORLD_SIZE are in it, and where the team meets: a folder of :func:`run_workers`, or MASTER_ADDR and
-    MASTER_PORT of torchrun. Where the number of shards is still to be chosen, the team measures what it can do and is
-    one chain at first.
+    MASTER_PORT of torchrun.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store, board, board_of_heart = _in_folder(size) if TEAM in os.environ else _by_address(rank)
@@ -49,11 +48,9 @@ def join(device: str, timeout: float, *, watch: bool, shards: int | None = 1) ->
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
-    team = WatchedTeam(board, heart, shards or 1)
+    team = WatchedTeam(board, heart, shards)
     # Connections form at first use: form them all now, while everyone is here.
     team.barrier()
-    if shards is None:
-        team.measure()
     return team
 
 

@@ -7,7 +7,6 @@ rows the same layers and different rows. :class:`Line` is a line of one process,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -111,8 +110,6 @@ class Team(Line):
 
         #: By which p goes from neighbour to neighbour; q goes by that of all processes.
         self.leftward: dist.ProcessGroup | None = None
-        #: Bytes that a process sends in a second, and seconds that a sum of a few numbers takes.
-        self.bandwidth, self.latency = 1e9, 2e-4
 
     def arrange(self, shards: int) -> None:
         """Form chains, one for each part of the rows."""
@@ -247,20 +244,6 @@ class DistributedTeam(ProcessLine, Team):
 
     def barrier(self) -> None:
         _guard(lambda: dist.all_reduce(torch.zeros(1)), self._other)
-
-    def measure(self) -> None:
-        """Find out how fast sums are while all processes take part."""
-        times = {}
-        for size in (1, 1 << 18):
-            seconds = []
-            for _ in range(4):
-                start = time.perf_counter()
-                self.sum(torch.zeros(size))
-                seconds.append(time.perf_counter() - start)
-            times[size] = min(seconds)
-        self.latency = times[1]
-        sent = 2 * 4 * (1 << 18) * (self.size - 1) / self.size
-        self.bandwidth = sent / max(times[1 << 18] - times[1], 1e-9)
 
 
 def by_way_of_the_host(x: Tensor) -> bool:

@@ -1,20 +1,18 @@
-"""How many workers and shards, where that was left open: by the size of the problem and what the processes can do."""
+"""How many workers and shards, where that was left open: by the number of processes and the size of the training."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import os
-import time
-from pathlib import Path
-
-import torch
 
 from ..config import ModelConfig
-from ..engine.mesh import Job, Machine, Mesh, choose, expected
+from ..engine.plan import layer_costs
 from ..engine.team import Team
+from ..errors import InputError
 from ..utils import usable_cores
 from .growth import widths
+
+#: Multiply-adds of a training that is worth processes of its own, which take seconds to start: a minute of one core.
+WORTH_PROCESSES = 2e12
 
 
 def choose_mesh(
@@ -22,71 +20,35 @@ def choose_mesh(
 ) -> tuple[ModelConfig, tuple[str, ...]]:
     """``config`` with numbers of workers and shards for rows of that ``shape``, and a sentence if they were chosen.
 
-    On a ``team`` the processes are there already, and the mesh has all of them.
+    A chain first, as long as there are layers for it: its weights have the bits of one process, and its messages are
+    the shortest. On a ``team`` the processes are there already, and those that the chain has no layers for share the
+    rows. Otherwise there are as many as there are cores for, and one for a training of less than a minute.
     """
     if config.workers != "auto":
         return config, ()
     rows, features = shape
     if config.unlabelled:
         rows = config.copies * (rows + config.unlabelled)
-    elif rows < features:
-        features = rows  # the network is trained in coordinates of the rows
-    stages = config.stages or (config.layers,)
-    job = Job(
-        rows,
-        widths(features, config.hidden, classes, config.layers),
-        config.solver,
-        _bits(config),
-        config.epochs * (config.rounds + 1 if config.unlabelled else len(stages)),
-    )
-    machine = this_machine(config.threads)
-    if team is not None:
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", team.size))
-        machine = dataclasses.replace(
-            machine, bandwidth=team.bandwidth, latency=team.latency, processes=min(local, team.size)
-        )
-    mesh = choose(job, machine, processes=None if team is None else team.size, shards=config.shards)
-    alone = expected(job, machine, 1, 1)
-    chosen = dataclasses.replace(config, workers=mesh.workers, shards=mesh.shards)
-    return chosen, (_sentence(mesh, alone),)
-
-
-def _bits(config: ModelConfig) -> float:
-    """Of an entry of p and q on the wire, on average."""
-    bits = config.bits or 8
-    return {"none": 32, "p": (bits + 32) / 2, "pq": bits}[config.quantize]
-
-
-def _sentence(mesh: Mesh, alone: Mesh) -> str:
-    if mesh.processes == 1:
-        return f"one process, in which an epoch should take {alone.seconds:.2g} s: more would not end sooner"
-    shape = f"{mesh.workers} worker{'s' * (mesh.workers > 1)} x {mesh.shards} shard{'s' * (mesh.shards > 1)}"
-    return (
-        f"{shape}: an epoch should take {mesh.seconds:.2g} s, and {alone.seconds:.2g} s in one process; "
-        f"each sends {mesh.sent / 1e6:.2g} MB an epoch"
-    )
-
-
-def this_machine(threads: int) -> Machine:
-    """Of processes with so many threads each on this machine."""
-    return Machine(_speed(), memory=_free_memory(), processes=max(1, usable_cores() // threads))
-
-
-def _speed() -> float:
-    """Multiply-adds in a second of a product like those of an epoch, with the threads of this process."""
-    size = 512
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        torch.mm(a, b)
-        times.append(time.perf_counter() - start)
-    return float(size**3 / min(times))
-
-
-def _free_memory() -> float:
-    """Bytes; infinite where the system does not tell."""
-    path = Path("/proc/meminfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    free = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return float(free[0]) * 1024 if free else math.inf
+    if team is None:
+        shards, processes = config.shards or 1, usable_cores() // config.threads
+        epochs = config.epochs * (config.rounds + 1 if config.unlabelled else len(config.stages or (config.layers,)))
+        costs = layer_costs(rows, widths(min(rows, features), config.hidden, classes, config.layers), config.solver)
+        is_worth = epochs * sum(costs) > WORTH_PROCESSES
+        workers = max(1, min(processes // shards, config.layers)) if is_worth else 1
+    else:
+        chains = [
+            length
+            for length in range(1, config.layers + 1)
+            if team.size % length == 0 and team.size // length <= rows and config.shards in (None, team.size // length)
+        ]
+        if not chains:
+            raise InputError(
+                f"{team.size} processes cannot be dealt to {config.layers} layers and {rows} rows: "
+                "say how many with --workers and --shards, or start fewer"
+            )
+        workers, shards = max(chains), team.size // max(chains)
+    chosen = dataclasses.replace(config, workers=workers, shards=shards)
+    if workers * shards == 1:
+        return chosen, ("one process: more should take no less time",)
+    mesh = f"{workers} worker{'s' * (workers > 1)} x {shards} shard{'s' * (shards > 1)}"
+    return chosen, (f"{mesh}, which should take less time than one process",)
