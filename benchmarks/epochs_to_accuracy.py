@@ -117,7 +117,7 @@ def augmented(
             data.test_mask &= ~data.train_mask
         return data
 
-    problem = problem_of(dataset, data_root, ModelConfig.from_settings(FEATURES).resolved(), split, with_more)
+    problem = problem_of(dataset, data_root, ModelConfig(**FEATURES).resolved(), split, with_more)
     assert problem.validation is not None
     assert problem.test is not None
     X, y, V, y_validation = *problem.training[:2], *problem.validation[:2]

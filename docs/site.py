@@ -78,12 +78,12 @@ def results_table(name: str, page: Page) -> str:
 
 def settings_table() -> str:
     """One row for every field of the configuration, as ``pdadmm-g train --help`` has it."""
-    from pdadmm_g.config import RunConfig
+    from pdadmm_g.config import KINDS, RunConfig, words
 
-    rows = ["| setting | default | |", "|---|---|---|"]
+    rows = ["| setting | default | what it may be | |", "|---|---|---|---|"]
     for field in dataclasses.fields(RunConfig):
         help_text = field.metadata["help"].replace("|", "\\|")
-        rows.append(f"| `{field.name}` | `{field.default}` | {help_text} |")
+        rows.append(f"| `{field.name}` | `{field.default}` | {words(KINDS[field.name])} | {help_text} |")
     return "\n".join(rows)
 
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pdadmm_g.config import convert
 from pdadmm_g.errors import InputError
-from pdadmm_g.setting_values import coerce
 
 from . import EXPERIMENTS, Request, run_experiment
 
@@ -68,9 +68,9 @@ def _request(name: str, words: Sequence[str], options: argparse.Namespace) -> Re
     request = Request(
         folder=options.out / (f"{name}-quick" if options.quick else name),
         data_root=options.data_root,
-        datasets=coerce("datasets", options.datasets, tuple[str, ...] | None),
-        seeds=coerce("seeds", options.seeds, tuple[int, ...] | None),
-        rows=coerce("rows", options.rows, tuple[int, ...] | None),
+        datasets=convert("datasets", options.datasets, tuple[str, ...] | None),
+        seeds=convert("seeds", options.seeds, tuple[int, ...] | None),
+        rows=convert("rows", options.rows, tuple[int, ...] | None),
         command=command_line("experiments", [name if word == "all" else word for word in words]),
         workers=options.workers,
         hidden=options.hidden,

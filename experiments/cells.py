@@ -204,7 +204,7 @@ def run_once(
     split: Split | None = None,
 ) -> Row:
     """Train once; accuracies of the weights that training hands over, and how it ended."""
-    config = ModelConfig.from_settings(settings | {"device": device}).resolved()
+    config = ModelConfig(**settings | {"device": device}).resolved()
     problem = problem_of(dataset, data_root, config, seed, split).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config

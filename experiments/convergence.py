@@ -33,7 +33,7 @@ def run(
         for method, extra in METHODS.items():
             row = results.find(dataset=dataset, method=method)
             if row is None:
-                config = ModelConfig.from_settings(SETTINGS | extra | settings).resolved()
+                config = ModelConfig(**SETTINGS | extra | settings).resolved()
                 row = results.put({"dataset": dataset, "method": method, **_curves(dataset, data_root, config)})
             yield row
 

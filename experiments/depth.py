@@ -58,7 +58,7 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     settings = SETTINGS | METHODS[method] | {"layers": depth}
     if method != "pdADMM-G, grown":
         settings["stages"] = (depth,)
-    config = ModelConfig.from_settings(settings).resolved()
+    config = ModelConfig(**settings).resolved()
     if not config.by_gradient:
         config = dataclasses.replace(config, unlabelled=0)  # the question is depth: all methods get the same rows
     problem = problem_of(dataset, data_root, config, seed)

@@ -65,12 +65,10 @@ def problem(size: Size) -> Examples:
 def admm_config(team: Team, size: Size, depth: int, epochs: int, **settings: Any) -> ModelConfig:
     """So many epochs of the whole network at once, whatever comes of it, evaluated at the end alone."""
     usual = {"solver": "linearized", "eval_every": epochs, "patience": None, "tolerance": 0.0}
-    return ModelConfig.from_settings(
-        {
+    return ModelConfig(**{
             "layers": depth, "stages": (depth,), "hidden": size["hidden"], "epochs": epochs,
             "workers": team.chain.size, "shards": team.rows.size, **usual, **settings,
-        }
-    )  # fmt: skip
+        })  # fmt: skip
 
 
 def products(layers: Sequence[tuple[Tensor, Tensor, Tensor, bool]]) -> Callable[[], None]:

@@ -204,7 +204,7 @@ def test_graph_model_refuses_a_matrix(tiny_graph: Data) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"rho": -1.0}, "rho must be positive"), ({"device": "abacus"}, "device 'abacus' is not available")],
+    [({"rho": -1.0}, "rho must be a number, above 0"), ({"device": "abacus"}, "device 'abacus' is not available")],
 )
 def test_bad_settings_are_named(tiny_graph: Data, settings: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -238,9 +238,9 @@ def test_arrays_are_lists_of_numbers(tiny_graph: Data) -> None:
     clf = small(layers=3, stages=np.array([2, 3]), quantize="p", levels=np.linspace(-1, 5, 8)).fit(tiny_graph)
     assert clf.config_.stages == (2, 3)
     assert clf.config_.levels == tuple(np.linspace(-1, 5, 8))
-    with pytest.raises(InputError, match="method must be one of pdadmm-g, gd, .*, got array"):
+    with pytest.raises(InputError, match="method must be one of pdadmm-g, gd, .*, got"):
         small(method=np.array(["gd", "adam"])).fit(tiny_graph)
-    with pytest.raises(InputError, match="levels must be a comma-separated list, got "):
+    with pytest.raises(InputError, match="levels must be a comma-separated list"):
         small(quantize="p", levels=np.float64(3.0)).fit(tiny_graph)
 
 
@@ -311,7 +311,7 @@ def test_parameters_are_kept_as_given_and_checked_when_fitting() -> None:
     X, y = load_iris(return_X_y=True)
     assert len(clf.fit(X, y).model_.linears) == 4
     assert clf.get_params()["stages"] == [2, 4]
-    with pytest.raises(InputError, match=r"layers must be at least 2, got 1"):
+    with pytest.raises(InputError, match="layers must be .* at least 2 .*, got 1"):
         clf.set_params(layers=1, stages=None).fit(X, y)
     with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
         clf.set_params(depth=3)

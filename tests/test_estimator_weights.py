@@ -384,11 +384,11 @@ def test_other_tables_of_labels_are_refused_as_before(rows, soft: np.ndarray, ti
 @pytest.mark.parametrize(
     ("class_weight", "message"),
     [
-        ("heavy", "class_weight must be 'balanced' or map classes to weights, got heavy"),
-        ([1, 2], "class_weight must be 'balanced' or map classes to weights"),
-        ({0: -1}, "class_weight of class 0 must not be negative, got -1"),
-        ({0: np.nan}, "class_weight of class 0 must be finite"),
-        ({0: "much"}, "class_weight of class 0 must be a number, got 'much'"),
+        ("heavy", "class_weight must be a mapping .* or 'balanced' .*, got heavy"),
+        ([1, 2], "class_weight must be a mapping"),
+        ({0: -1}, "class_weight of class 0 must be .*, got -1"),
+        ({0: np.nan}, "class_weight of class 0 must be"),
+        ({0: "much"}, "class_weight of class 0 must be a number.*, got much"),
         ({0: 1, "0": 2}, "class_weight names class 0 twice"),
         ({7: 1}, "class_weight names class 7, which no training row has; there are 0, 1, 2"),
     ],

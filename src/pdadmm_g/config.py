@@ -1,38 +1,32 @@
-"""A run as validated, frozen records <-> YAML.
+"""The settings of a run: what each is called, may be and does, what follows from others, and their YAML.
 
-Pure data: imports nothing heavy, so that ``pdadmm-g --help`` is instant and every
-other module may read it. Each field carries its own line of help, which the command line shows.
+Imports nothing heavy, so that ``pdadmm-g --help`` is instant and every other module may read it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
+import math
+import numbers
 import os
+import reprlib
 import struct
+import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 import yaml
+from msgspec import Meta
 
 from .errors import InputError
-from .setting_values import (
-    COUNT,
-    COUNT_OR_AUTO,
-    FROM_ZERO,
-    NOT_NEGATIVE,
-    PATH,
-    POSITIVE,
-    SHARE,
-    Rule,
-    coerce,
-    read_yaml,
-    require,
-)
-from .utils import find_graph
+from .utils import find_graph, read_text
 
 Config = TypeVar("Config", bound="ModelConfig")
 
@@ -135,10 +129,16 @@ Scoring = (
 )  # fmt: skip
 
 TargetKind = Literal["auto", "classification", "multilabel", "regression"]
+Count = Annotated[int, Meta(ge=1, le=10**6)]
+FromZero = Annotated[int, Meta(ge=0, le=10**6)]
+Positive = Annotated[float, Meta(gt=0, le=1e15)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e15)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z", description="text without a null byte")]
 
 #: The groups in which settings are shown, in that order.
 RUN, GRAPH, NETWORK = "Data and run folder", "What the graph adds to the features", "Network"
-UNLABELLED = "Nodes without labels"
+UNLABELLED = "Learning from unlabelled nodes"
 TRAINING, QUANTIZATION, MACHINE = "Training", "Quantization (pdADMM-G-Q)", "Workers and devices"
 GROUPS = (RUN, GRAPH, NETWORK, TRAINING, UNLABELLED, QUANTIZATION, MACHINE)
 
@@ -148,24 +148,22 @@ def option(
     help: str,
     group: str = "",
     *,
-    rules: tuple[Rule, ...] = (),
     decides: Literal["model", "bits", "nothing"] = "model",
     by_data: bool = False,
     method: Literal["any", "pdadmm-g", "gradient"] = "any",
 ) -> Any:
-    """A field with all that there is to know of a setting.
+    """A field with all that there is to know of a setting; its bounds are part of its type.
 
     Args:
         default: The value where none is given.
         help: Its line of documentation.
         group: Where it is shown, one of :data:`GROUPS`; empty for other places.
-        rules: What every value but None must satisfy by itself.
         decides: What another value may change: the trained model, the last bits of its weights, or nothing of it. A
             model file has the settings of the first kind, and a resumed run may have others of the last.
         by_data: May it be left to the data? What was chosen once stays chosen.
         method: The methods that it has an effect with.
     """
-    about = {"help": help, "group": group, "rules": rules, "decides": decides, "by_data": by_data, "method": method}
+    about = {"help": help, "group": group, "decides": decides, "by_data": by_data, "method": method}
     return field(default=default, metadata=about)
 
 
@@ -183,196 +181,189 @@ def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields if all(item.metadata[key] == value for key, value in known.items()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Everything that shapes the trained model, whatever the data set."""
+# fmt: off
+@dataclass(kw_only=True, eq=False, repr=False)
+class Settings:
+    """What shapes the trained model. The parameters of the estimators, as given, and of :class:`ModelConfig`."""
 
     method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"] = option(
         "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer (gd, adadelta, adagrad, adam), a "
         "linear model on the second power of the graph (sgc) or the average of 16 (s2gc), 2 layers with dropout "
         "(sign), 2 graph convolutions (gcn), 2 layers on random copies of the features that should agree "
         "(grand)", TRAINING,
-    )  # fmt: skip
-    target: TargetKind = option(  # noqa: RUF009 (a text does not change)
-        "auto", "what is learned: one class a node, several labels a node (0/1 in a column each), or numbers; auto "
-        "takes several labels where there are several columns of 0 and 1, else classes", TRAINING, by_data=True,
-    )  # fmt: skip
+    )
     augment: Literal["auto", "none", "hops", "apart", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, the same without self-loops "
         "(apart), their average, the power A^K alone, nothing, or whichever suits a linear model best on the "
         "validation nodes", GRAPH, by_data=True,
-    )  # fmt: skip
-    hops: int | None = option(
+    )
+    hops: Count | None = option(
         None, "number K of operators [default: 4 for hops, 3 for apart, 16 for average, 2 for power; 8 for grand]",
-        GRAPH, rules=COUNT, by_data=True,
-    )  # fmt: skip
-    teleport: float | None = option(
-        None, "share of the node's own features in the averaged operator [default: 0.05; 1/(K+1) for grand; where "
-        "nodes without labels teach, what suits best]", GRAPH, rules=SHARE, by_data=True,
-    )  # fmt: skip
+        GRAPH, by_data=True,
+    )
+    teleport: Share | None = option(
+        None, "share of the node's own features in the averaged operator [default: 0.05; 1/(K+1) for grand; what "
+        "suits best where unlabelled nodes are learned from]", GRAPH, by_data=True,
+    )
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
     normalize: Literal["auto", "none", "unit", "centered"] = option(
         "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
         "whichever of the last two suits a linear model best on the validation nodes", GRAPH, by_data=True,
-    )  # fmt: skip
-    components: int | None = option(
+    )
+    components: Count | None = option(
         None, "principal directions of the features that are augmented "
-        "[default: all features; 256 directions where nodes without labels teach, or where augment is auto and the "
-        "features have more than 20 million entries]", GRAPH, rules=COUNT, by_data=True,
-    )  # fmt: skip
+        "[default: all features; 256 directions where unlabelled nodes are learned from, or where augment is auto and "
+        "the features have more than 20 million entries]", GRAPH, by_data=True,
+    )
     directed: Literal["auto", "symmetric", "out", "in", "both"] = option(
         "auto", "which way features go along edges: both ways alike (symmetric), to a node from those that it points "
         "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have "
         "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
         by_data=True,
-    )  # fmt: skip
-    layers: int = option(
-        10, "most layers, at least 2; fewer where more gain nothing on validation", NETWORK,
-        rules=(
-            ("must be at least 2", lambda value: value >= 2), ("must be at most 10000", lambda value: value <= 10**4),
-        ),
-    )  # fmt: skip
-    hidden: int = option(100, "neurons per hidden layer", NETWORK, rules=COUNT)
+    )
+    layers: Annotated[int, Meta(ge=2, le=10**4)] = option(
+        10, "maximum depth, at least 2; growth stops early if a deeper network does not improve validation", NETWORK,
+    )
+    hidden: Count = option(100, "neurons per hidden layer", NETWORK)
     stages: tuple[int, ...] | None = option(
         None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]",
         NETWORK,
-    )  # fmt: skip
+    )
     growth: Literal["gain", "all"] | None = option(
         None, "go on to a deeper stage only where the one before gained half a point on validation, or through all "
         "[default: all where stages are given or patience is none, else gain]", NETWORK,
-    )  # fmt: skip
+    )
     activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = option("relu", "activation f", NETWORK)
     risk: Literal["auto", "cross-entropy", "logistic", "squared-error"] = option(
         "auto", "risk R of the last layer [default: cross-entropy for classes, logistic for several labels a node, "
         "squared-error for numbers]", NETWORK,
-    )  # fmt: skip
+    )
     solver: Literal["linearized", "exact"] = option(
-        "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation", TRAINING
+        "exact", "p- and W-steps: the paper's linearized ones, or exact minimisation", TRAINING,
     )
-    rho: float = option(
-        5.0, "penalty on p = q; above 4.1 nu the objective provably never rises", TRAINING, rules=POSITIVE
-    )
-    nu: float = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING, rules=POSITIVE)
-    weight_decay: float | None = option(
+    rho: Positive = option(5.0, "penalty on p = q; above 4.1 nu the objective provably never rises", TRAINING)
+    nu: Positive = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING)
+    weight_decay: NotNegative | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
         "[default: what suits the first stage best on the validation nodes; 0.07 for gcn and grand, 0 for other "
         "methods]",
-        TRAINING, rules=NOT_NEGATIVE, by_data=True,
-    )  # fmt: skip
-    class_weight: Mapping[str, float] | Literal["balanced"] | None = option(
+        TRAINING, by_data=True,
+    )
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = option(
         None, "what the rows of each class weigh: balanced, so that all classes count alike, or in Python and YAML a "
         "mapping from class to weight, 1 for those not named [default: 1 for all]", TRAINING,
-    )  # fmt: skip
-    learning_rate: float | None = option(
+    )
+    learning_rate: Positive | None = option(
         None, "step of the other methods [default: 0.1 for gd, 0.001 for adadelta, adagrad, adam, 0.01 for the rest]",
-        TRAINING, rules=POSITIVE, method="gradient",
-    )  # fmt: skip
+        TRAINING, method="gradient",
+    )
     quantize: Literal["none", "p", "pq"] = option(
-        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION, method="pdadmm-g"
+        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION, method="pdadmm-g",
     )
-    bits: int | None = option(
+    bits: Annotated[int, Meta(ge=1, le=16)] | None = option(
         None, "calibrate 2^bits levels to the activations of each boundary [default: 8]", QUANTIZATION,
-        rules=(("must be between 1 and 16", lambda value: 1 <= value <= 16),),
-    )  # fmt: skip
-    levels: tuple[float, ...] | Literal["paper"] | None = option(
-        None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20", QUANTIZATION
     )
-    epochs: int = option(300, "most epochs of each stage", TRAINING, rules=COUNT)
-    patience: int | Literal["auto"] | None = option(
+    levels: tuple[Annotated[float, Meta(ge=-1e15, le=1e15)], ...] | Literal["paper"] | None = option(
+        None, "explicit levels instead of bits: increasing numbers, or 'paper' for -1,0,1,...,20", QUANTIZATION,
+    )
+    epochs: Count = option(300, "most epochs of each stage", TRAINING)
+    patience: Count | Literal["auto"] | None = option(
         "auto", "end a stage after so many epochs without a better validation score and restore the best weights; "
         "'none' trains all epochs and keeps the last weights [default: 50, 100 for other methods]", TRAINING,
-        rules=COUNT_OR_AUTO,
-    )  # fmt: skip
-    scoring: Scoring = option(  # noqa: RUF009 (a function does not change)
+    )
+    scoring: Scoring = option(
         "auto", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
         "Python also a scorer(estimator, X, y) as scikit-learn has them [default: accuracy for classes, f1_micro for "
         "several labels a node, r2 for numbers]", TRAINING,
-    )  # fmt: skip
+    )
     calibrate: bool = option(
         False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
         "same classes, better probabilities", TRAINING,
-    )  # fmt: skip
-    validation: float = option(
+    )
+    validation: Share = option(
         0.2, "share of the labelled nodes of each class, at least one node and 500 at the most in all, that is set "
         "aside to validate where the graph does not say which do; 0 for none, and no choice by the data", TRAINING,
-        rules=SHARE,
-    )  # fmt: skip
+    )
     refit: bool = option(
         False, "train again in the end, on the validation nodes too, with what was chosen and for as many epochs",
         TRAINING,
-    )  # fmt: skip
-    split: int | None = option(
+    )
+    split: FromZero | None = option(
         None, "which of several splits to take, where masks have a column for each [default: the first, 0]", TRAINING,
-        rules=FROM_ZERO,
-    )  # fmt: skip
-    tolerance: float = option(
-        1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING, rules=NOT_NEGATIVE
     )
-    eval_every: int = option(1, "measure training and validation accuracy every so many epochs", TRAINING, rules=COUNT)
-    unlabelled: int | None = option(
-        None, "most nodes without labels that teach in a round; 0 for none "
-        "[default: 1000 where they help on the validation nodes; 0 on a sharded folder]", UNLABELLED, rules=FROM_ZERO,
+    tolerance: NotNegative = option(
+        1e-6, "converged when both residuals are this small relative to q; 0 never stops", TRAINING,
+    )
+    eval_every: Count = option(1, "measure training and validation accuracy every so many epochs", TRAINING)
+    unlabelled: FromZero | None = option(
+        None, "most unlabelled nodes to learn from in a round; 0 for none "
+        "[default: 1000 where they help on the validation nodes; 0 on a sharded folder]", UNLABELLED,
         by_data=True, method="pdadmm-g",
-    )  # fmt: skip
-    rounds: int = option(
-        12, "renewals of what nodes without labels should become", UNLABELLED, rules=COUNT, method="pdadmm-g"
     )
-    copies: int = option(2, "random copies of the features in a round", UNLABELLED, rules=COUNT, method="pdadmm-g")
-    drop: float = option(
-        0.5, "probability with which a copy leaves out the features of a node", UNLABELLED, rules=SHARE,
-        method="pdadmm-g",
-    )  # fmt: skip
-    drop_entries: float | None = option(
+    rounds: Count = option(12, "renewals of the targets of unlabelled nodes", UNLABELLED, method="pdadmm-g")
+    copies: Count = option(2, "random copies of the features in a round", UNLABELLED, method="pdadmm-g")
+    drop: Share = option(
+        0.5, "probability with which a copy leaves out the features of a node", UNLABELLED, method="pdadmm-g",
+    )
+    drop_entries: Share | None = option(
         None, "probability with which it leaves out each single feature of a node, where nearly all features are zero "
-        "[default: what suits best]", UNLABELLED, rules=SHARE, by_data=True, method="pdadmm-g",
-    )  # fmt: skip
-    sharpness: float | None = option(
+        "[default: what suits best]", UNLABELLED, by_data=True, method="pdadmm-g",
+    )
+    sharpness: Positive | None = option(
         None, "exponent that makes the mean prediction of the copies a target [default: what suits best]", UNLABELLED,
-        rules=POSITIVE, by_data=True, method="pdadmm-g",
-    )  # fmt: skip
-    trust: float = option(
-        10.0, "weight of all nodes without labels together, those with labels being one", UNLABELLED,
-        rules=NOT_NEGATIVE, method="pdadmm-g",
-    )  # fmt: skip
-    workers: int | Literal["auto"] | None = option(
+        by_data=True, method="pdadmm-g",
+    )
+    trust: NotNegative = option(
+        10.0, "weight of all unlabelled nodes together, the labelled ones being one", UNLABELLED, method="pdadmm-g",
+    )
+    workers: Count | Literal["auto"] | None = option(
         None, "processes that share the layers, any number to the same weights; 'auto' for what should end first here, "
-        "of these and of shards [default: 1, or auto where shards are given]", MACHINE, rules=COUNT_OR_AUTO,
+        "of these and of shards [default: 1, or auto where shards are given]", MACHINE,
         decides="nothing", method="pdadmm-g",
-    )  # fmt: skip
-    shards: int | None = option(
+    )
+    shards: Count | None = option(
         None, "parts of the training rows, each with workers of its own; the trained weights differ by rounding "
-        "[default: 1, or what suits best with --workers auto]", MACHINE, rules=COUNT, decides="bits",
-        method="pdadmm-g",
-    )  # fmt: skip
-    threads: int = option(
+        "[default: 1, or what suits best with --workers auto]", MACHINE, decides="bits", method="pdadmm-g",
+    )
+    threads: Count = option(
         1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
-        rules=COUNT, decides="bits",
-    )  # fmt: skip
+        decides="bits",
+    )
     plan: tuple[int, ...] | None = option(
         None, "layers of each worker at full depth, e.g. 3,3,4 [default: dealt to balance the work]", MACHINE,
         decides="nothing",
-    )  # fmt: skip
-    timeout: float = option(
-        60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, rules=POSITIVE,
-        decides="nothing",
-    )  # fmt: skip
+    )
+    timeout: Positive = option(
+        60.0, "seconds after which a worker that does not answer counts as lost", MACHINE, decides="nothing",
+    )
     device: str = option(
-        "cpu", "torch device: cpu, cuda, cuda:1, ..., or auto for a GPU where there is one", MACHINE, decides="bits"
+        "cpu", "torch device: cpu, cuda, cuda:1, ..., or auto for a GPU where there is one", MACHINE, decides="bits",
     )
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
         "sums and the state stay in single precision, all but the residual r with bf16 and the linearized solver",
         MACHINE, method="pdadmm-g",
-    )  # fmt: skip
+    )
+# fmt: on
+
+
+@dataclass(kw_only=True)
+class ModelConfig(Settings):
+    """The settings of a training, converted to their types and checked. Not to be changed: ``dataclasses.replace``."""
+
+    target: TargetKind = option(
+        "auto",
+        "what is learned: one class a node, several labels a node (0/1 in a column each), or numbers; auto takes "
+        "several labels where there are several columns of 0 and 1, else classes",
+        TRAINING,
+        by_data=True,
+    )
 
     def __post_init__(self) -> None:
-        for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            for rule, holds in item.metadata["rules"] if value is not None else ():
-                require(holds(value), item.name, rule, value)
+        for name, value in vars(self).items():
+            setattr(self, name, convert(name, value, KINDS[name]))
         if self.stages is not None:
-            rising = all(a < b for a, b in pairwise(self.stages))
-            require(bool(self.stages) and rising, "stages", "must be increasing", self.stages)
+            require(self.stages != () and _rises(self.stages), "stages", "must be increasing", self.stages)
             require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
             require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
         if self.plan is not None:
@@ -383,10 +374,8 @@ class ModelConfig:
         require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         if isinstance(self.levels, tuple):
             require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
-            require(max(map(abs, self.levels)) <= 1e15, "levels", "must be at most 1e15", self.levels)
             single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
-            rising = all(a < b for a, b in pairwise(single))
-            require(rising, "levels", "must be sorted and distinct in single precision", self.levels)
+            require(_rises(single), "levels", "must be sorted and distinct in single precision", self.levels)
         alone = {self.workers, self.shards} <= {None, 1} and len(self.plan or (0,)) == 1
         rule = "must be a name, not a function, where several processes train"
         require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
@@ -447,14 +436,13 @@ class ModelConfig:
         """Does a step of its training see random copies of the features instead of them?"""
         return METHODS[self.method].copies > 0
 
-    @classmethod
-    def from_settings(cls: type[Config], settings: dict[str, Any]) -> Config:
-        """From values as they come out of YAML, JSON or the command line."""
-        kinds = typing.get_type_hints(cls)
-        return cls(**{name: coerce(name, value, kinds[name]) for name, value in settings.items()})
+    def resolved(self: Config, target: TargetKind = "auto") -> Config:
+        """The same with every default that follows from other settings filled in; what the data decides stays open.
 
-    def resolved(self: Config) -> Config:
-        """The same with every default that depends on another field filled in; what depends on the data stays."""
+        Args:
+            target: The kind of target, once it is known, where the settings leave it open.
+        """
+        target = target if self.target == "auto" else self.target
         growth = (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
         bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
         usual = METHODS[self.method]
@@ -472,67 +460,53 @@ class ModelConfig:
             "normalize": usual.normalize if self.normalize == "auto" else self.normalize,
             "hops": hops,
             "teleport": teleport if self.teleport is None else self.teleport,
+            "target": target,
             "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
             "learning_rate": self.learning_rate or usual.learning_rate,
         }
-        if self.target != "auto":
-            known = TARGETS[self.target]
+        if target != "auto":
+            known = TARGETS[target]
             settings["risk"] = known.risks[0] if self.risk == "auto" else self.risk
             settings["scoring"] = known.scorings[0] if self.scoring == "auto" else self.scoring
+        if target not in ("auto", "classification") and not self.by_gradient and self.unlabelled is None:
+            settings["unlabelled"] = 0
         if not self.by_gradient:
             planned = len(self.plan) if self.plan else 1
             settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
             settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
         return dataclasses.replace(self, **settings)
 
-    def settled(self: Config, target: TargetKind | None = None) -> Config:
-        """Resolved for targets of a kind that is known: the one named, or asked for, or else classes.
 
-        Nodes without labels teach only where these are classes.
-        """
-        target = target or (self.target if self.target != "auto" else "classification")
-        settings: dict[str, Any] = {"target": target}
-        if target != "classification" and not self.by_gradient and self.unlabelled is None:
-            settings["unlabelled"] = 0
-        return dataclasses.replace(self, **settings).resolved()
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RunConfig(ModelConfig):
     """A whole run: the model's configuration, its data and where the results go."""
 
-    dataset: str = option(
-        "digits",
-        "name of a benchmark (see 'pdadmm-g datasets'), an .npz, .pt or .graphml file, a table of nodes (.csv, .tsv, "
-        ".parquet), or a folder of shards",
-        RUN,
-        rules=PATH,
+    # fmt: off
+    dataset: Text = option(
+        "digits", "name of a benchmark (see 'pdadmm-g datasets'), an .npz, .pt or .graphml file, a table of nodes "
+        "(.csv, .tsv, .parquet), or a folder of shards", RUN,
     )
-    edges: str | None = option(
-        None, "table of edges (.csv, .tsv, .parquet) that goes with a table of nodes", RUN, rules=PATH
-    )
+    edges: Text | None = option(None, "table of edges (.csv, .tsv, .parquet) that goes with a table of nodes", RUN)
     labels: tuple[str, ...] | None = option(
-        None, "columns of a table of nodes that are learned, e.g. price or topic_a,topic_b [default: label]", RUN
+        None, "columns of a table of nodes that are learned, e.g. price or topic_a,topic_b [default: label]", RUN,
     )
-    data_root: str | None = option(
-        None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, rules=PATH, decides="nothing"
+    data_root: Text | None = option(
+        None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, decides="nothing",
     )
-    seed: int = option(
-        0, "seed of the initial weights", RUN,
-        rules=(("must be between 0 and 2^62", lambda value: 0 <= value < 2**62),),
-    )  # fmt: skip
-    init: str | None = option(
+    seed: Annotated[int, Meta(ge=0, lt=2**62)] = option(0, "seed of the initial weights", RUN)
+    init: Text | None = option(
         None, "run folder or model file whose network training starts from, with its features and what else is left to "
-        "the data [default: random weights]", RUN, rules=PATH,
-    )  # fmt: skip
-    out: str | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, rules=PATH, decides="nothing")
-    checkpoint_every: int | None = option(
+        "the data [default: random weights]", RUN,
+    )
+    out: Text | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, decides="nothing")
+    checkpoint_every: Count | None = option(
         None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
         method="pdadmm-g",
-    )  # fmt: skip
-    tensorboard: bool = option(
-        False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard", decides="nothing"
     )
+    tensorboard: bool = option(
+        False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard", decides="nothing",
+    )
+    # fmt: on
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -542,12 +516,10 @@ class RunConfig(ModelConfig):
         require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
         once = self.labels is None or len({*self.labels}) == len(self.labels)
         require(once, "labels", "names a column twice", self.labels)
-        every = self.checkpoint_every
-        if every is not None:
-            rule = f"must be a multiple of eval_every = {self.eval_every}"
-            require(every >= 1 and every % self.eval_every == 0, "checkpoint_every", rule, every)
+        rule = f"must be a multiple of eval_every = {self.eval_every}"
+        require((self.checkpoint_every or 0) % self.eval_every == 0, "checkpoint_every", rule, self.checkpoint_every)
 
-    def resolved(self) -> RunConfig:
+    def resolved(self, target: TargetKind = "auto") -> RunConfig:
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its files again from wherever it is evaluated. (Path.is_file raises where a name is too long.)
@@ -557,9 +529,8 @@ class RunConfig(ModelConfig):
             for name in (self.dataset, self.edges)
         )
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
-        return dataclasses.replace(
-            super().resolved(), dataset=dataset or "", edges=edges, data_root=root, init=init, out=out
-        )
+        paths: dict[str, Any] = {"dataset": dataset, "edges": edges, "data_root": root, "init": init, "out": out}
+        return dataclasses.replace(super().resolved(target), **paths)
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""
@@ -569,11 +540,12 @@ class RunConfig(ModelConfig):
     def load(cls, path: str | Path | None, overrides: dict[str, Any] | None = None) -> RunConfig:
         """Read a YAML file of settings (none if ``path`` is None), then apply ``overrides`` on top."""
         settings = {} if path is None else read_yaml(Path(path))
-        types_by_name = typing.get_type_hints(cls)
         for name in settings:
-            if name not in types_by_name:
-                raise InputError(f"{path}: unknown setting '{name}'{_suggestion(name, types_by_name)}")
-        return cls.from_settings(settings | (overrides or {}))
+            if name not in KINDS:
+                close = difflib.get_close_matches(name, KINDS, n=1)
+                hint = f"; did you mean '{close[0]}'?" if close else ""
+                raise InputError(f"{path}: unknown setting '{name}'{hint}")
+        return cls(**settings | (overrides or {}))
 
     def to_yaml(self) -> str:
         """Every setting, in the order of definition."""
@@ -584,8 +556,134 @@ class RunConfig(ModelConfig):
         return yaml.safe_dump(settings, sort_keys=False)
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    import difflib
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings of a file as they stand there, names with underscores."""
+    text = read_text(path, "the configuration")
+    try:
+        settings = yaml.load(text, _PlainLoader)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(settings or {}, dict):
+        raise InputError(f"{path}: expected 'setting: value' lines")
+    result: dict[str, Any] = {}
+    for name, value in (settings or {}).items():
+        key = str(name).replace("-", "_")
+        if key in result:
+            raise InputError(f"{path}: setting '{key}' is there twice")
+        result[key] = value
+    return result
 
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+
+class _PlainLoader(yaml.SafeLoader):
+    """No aliases, which make a file of some hundred bytes one of billions of values; no key twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            problem = f"'*{event.anchor}' stands for another value: write it out"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+#: The type of every setting, bounds included.
+KINDS = typing.get_type_hints(RunConfig, include_extras=True)
+
+
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """The types of which a value may have one."""
+    union = typing.get_origin(kind) in (types.UnionType, typing.Union)
+    return typing.get_args(kind) if union else (kind,)
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """A value as people write it, in YAML, on the command line or in Python, as one of the type ``kind``."""
+    written = alternatives(kind)
+    origins = [typing.get_origin(option) for option in written]
+    if Mapping in origins and isinstance(value, Mapping):
+        return _class_weights(name, value)
+    if Callable in origins and callable(value):
+        return value
+    if hasattr(value, "tolist"):  # of NumPy or torch
+        value = value.tolist()
+    forms = [value]
+    if isinstance(value, str):
+        if type(None) in written and value.lower() == "none":
+            return None
+        forms.append(value.split(","))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError):  # thousands of digits
+            forms.append(str(value))
+    elif isinstance(value, list):
+        forms.append([str(item) for item in value])
+    plain: Any = [option for option in written if typing.get_origin(option) not in (Mapping, Callable)]
+    for form in forms:
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
+    raise InputError(f"{name} must be {words(kind)}, got {_shown(value)}")
+
+
+def words(kind: Any) -> str:
+    """What a value of this type is."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        meta = arguments[1]
+        signs = {"at least": meta.ge, "above": meta.gt, "at most": meta.le, "below": meta.lt}
+        bounds = " and ".join(
+            f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
+            for sign, bound in signs.items()
+            if bound is not None
+        )
+        return meta.description or f"{words(arguments[0])}, {bounds}"
+    if origin is Literal:
+        return f"one of {', '.join(arguments)}" if len(arguments) > 1 else f"'{arguments[0]}'"
+    if origin is tuple:
+        return f"a comma-separated list, each {words(arguments[0])}"
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join("'none'" if option is type(None) else words(option) for option in arguments)
+    known = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    return known.get(kind) or {Mapping: "a mapping from class to weight", Callable: "a function"}[origin]
+
+
+def label_name(label: Any) -> str:
+    """A label as text, by which settings name it, as JSON and YAML keep that. Equal labels have one name: 1 and 1.0."""
+    label = label.item() if hasattr(label, "item") else label
+    number = float(label) if isinstance(label, numbers.Real) else math.nan
+    return str(int(label)) if number.is_integer() else str(label)
+
+
+def _class_weights(name: str, value: Mapping[Any, Any]) -> dict[str, float]:
+    """Weights by the names of the labels, in the order of these."""
+    result: dict[str, float] = {}
+    for label, weight in value.items():
+        try:
+            key = label_name(label)
+        except (RuntimeError, TypeError, ValueError, OverflowError):  # tensors; numbers of thousands of digits
+            raise InputError(f"{name} must map labels to weights, got the label {_shown(label)}") from None
+        require(key not in result, name, f"names class {key} twice", value)
+        result[key] = convert(f"{name} of class {key}", weight, NotNegative)
+    return dict(sorted(result.items()))
+
+
+def _rises(values: typing.Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
+
+
+def _shown(value: Any) -> str:
+    """A short text of a value that may be long, deep or without end."""
+    try:
+        return value[:60] if isinstance(value, str) else reprlib.repr(value)
+    except ValueError:  # Python refuses to write out numbers of thousands of digits
+        return "a number of thousands of digits"
+
+
+def require(holds: bool, name: str, rule: str, value: Any) -> None:
+    """Raise an :class:`InputError` that names the setting, the rule and the value, unless the rule holds."""
+    if not holds:
+        raise InputError(f"{name} {rule}, got {_shown(value)}")

@@ -12,14 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .config import ModelConfig, Scoring, TargetKind
+from .config import ModelConfig, Settings, TargetKind, label_name, option
 from .data.adapters import as_graph, edges_apart, is_graph
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
@@ -42,7 +42,6 @@ from .data.targets import asked, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
 from .model import GAMLP, GCN, finite
-from .setting_values import label_name
 from .status import Status
 from .training.calibration import calibrate, check_calibration
 from .training.callback import Listener, OnEpoch
@@ -62,7 +61,17 @@ AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
 RowTargets = tuple[Any, NDArray[Any] | Tensor, TargetKind, NDArray[Any] | None]
 
 
-class Estimator(ABC):
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class Parameters(Settings):
+    """The parameters of an estimator: the settings of the model, and what only Python has."""
+
+    verbose: bool | None = option(None, "show what is being done, on standard error [default: in a notebook]")
+    random_state: int | np.random.RandomState | None = option(  # noqa: RUF009 (a field)
+        None, "seed of the initial weights, or a source of seeds [default: another one each time]"
+    )
+
+
+class Estimator(Parameters, ABC):
     """What classifiers and regressors share: parameters, training, the network's outputs, files."""
 
     #: The kinds of target that it learns.
@@ -82,109 +91,6 @@ class Estimator(ABC):
     choices_: tuple[str, ...]
     times_: dict[str, float]
     seed_: int | None
-
-    def __init__(
-        self,
-        *,
-        method: Literal[
-            "pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"
-        ] = "pdadmm-g",
-        augment: Literal["auto", "none", "hops", "apart", "average", "power"] = "auto",
-        hops: int | None = None,
-        teleport: float | None = None,
-        row_normalize: bool = True,
-        normalize: Literal["auto", "none", "unit", "centered"] = "auto",
-        components: int | None = None,
-        directed: Literal["auto", "symmetric", "out", "in", "both"] = "auto",
-        layers: int = 10,
-        hidden: int = 100,
-        stages: tuple[int, ...] | None = None,
-        growth: Literal["gain", "all"] | None = None,
-        activation: Literal["relu", "leaky-relu", "tanh", "sigmoid", "identity"] = "relu",
-        risk: Literal["auto", "cross-entropy", "logistic", "squared-error"] = "auto",
-        solver: Literal["linearized", "exact"] = "exact",
-        rho: float = 5.0,
-        nu: float = 1.0,
-        weight_decay: float | None = None,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        learning_rate: float | None = None,
-        quantize: Literal["none", "p", "pq"] = "none",
-        bits: int | None = None,
-        levels: tuple[float, ...] | Literal["paper"] | None = None,
-        epochs: int = 300,
-        patience: int | Literal["auto"] | None = "auto",
-        scoring: Scoring = "auto",
-        calibrate: bool = False,
-        validation: float = 0.2,
-        refit: bool = False,
-        split: int | None = None,
-        tolerance: float = 1e-6,
-        eval_every: int = 1,
-        unlabelled: int | None = None,
-        rounds: int = 12,
-        copies: int = 2,
-        drop: float = 0.5,
-        drop_entries: float | None = None,
-        sharpness: float | None = None,
-        trust: float = 10.0,
-        workers: int | Literal["auto"] | None = None,
-        shards: int | None = None,
-        threads: int = 1,
-        plan: tuple[int, ...] | None = None,
-        timeout: float = 60.0,
-        device: str = "cpu",
-        precision: Literal["fp32", "tf32", "bf16"] = "fp32",
-        verbose: bool | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.method = method
-        self.augment = augment
-        self.hops = hops
-        self.teleport = teleport
-        self.row_normalize = row_normalize
-        self.normalize = normalize
-        self.components = components
-        self.directed = directed
-        self.layers = layers
-        self.hidden = hidden
-        self.stages = stages
-        self.growth = growth
-        self.activation = activation
-        self.risk = risk
-        self.solver = solver
-        self.rho = rho
-        self.nu = nu
-        self.weight_decay = weight_decay
-        self.class_weight = class_weight
-        self.learning_rate = learning_rate
-        self.quantize = quantize
-        self.bits = bits
-        self.levels = levels
-        self.epochs = epochs
-        self.patience = patience
-        self.scoring = scoring
-        self.calibrate = calibrate
-        self.validation = validation
-        self.refit = refit
-        self.split = split
-        self.tolerance = tolerance
-        self.eval_every = eval_every
-        self.unlabelled = unlabelled
-        self.rounds = rounds
-        self.copies = copies
-        self.drop = drop
-        self.drop_entries = drop_entries
-        self.sharpness = sharpness
-        self.trust = trust
-        self.workers = workers
-        self.shards = shards
-        self.threads = threads
-        self.plan = plan
-        self.timeout = timeout
-        self.device = device
-        self.precision = precision
-        self.verbose = verbose
-        self.random_state = random_state
 
     def fit(
         self: AnyEstimator,
@@ -390,7 +296,7 @@ class Estimator(ABC):
             self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
         self.model_, self.augmentation_, self.outputs_ = found.model, found.augmentation, found.classes
         self._set_features(found.features, found.feature_names)
-        self.status_, self.config_ = found.status, self._config().settled(found.config.target)
+        self.status_, self.config_ = found.status, self._config().resolved(found.config.target)
         self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
@@ -419,7 +325,7 @@ class Estimator(ABC):
         settings = {name: getattr(self, name) for name in names}
         if len(self._targets) == 1:
             settings["target"] = self._targets[0]
-        return ModelConfig.from_settings(settings).resolved()
+        return ModelConfig(**settings).resolved()
 
     def _fitted_target(self) -> TargetKind:
         self._check_fitted()
@@ -456,7 +362,7 @@ class Estimator(ABC):
             self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
         features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
-        config = config.settled(target)
+        config = config.resolved(target)
         problem = prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
         return problem if names is None else dataclasses.replace(problem, classes=names)
 

@@ -22,7 +22,7 @@ from .data.checks import check_graph, check_kind, probabilities_of
 from .data.graph import Graph
 from .data.targets import checked_columns, columns_of
 from .errors import InputError
-from .estimator import Estimator, RowTargets, parameters
+from .estimator import Estimator, Parameters, RowTargets, parameters
 from .model import decisions, outputs
 from .training.model_file import load_model
 
@@ -235,9 +235,7 @@ def load_estimator(path: str | Path) -> Classifier | Regressor:
 
 def with_parameters(docstring: str) -> str:
     """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
-    texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig) if item.name != "target"}
-    texts["verbose"] = "show what is being done, on standard error [default: in a notebook]"
-    texts["random_state"] = "seed of the initial weights, or a source of seeds [default: another one each time]"
+    texts = {item.name: described(item) for item in dataclasses.fields(Parameters)}
     lines = [
         textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for name, text in texts.items()

@@ -101,7 +101,7 @@ def test_the_linear_model_is_what_it_says(target: str) -> None:
 def test_features_are_chosen_by_it(target: str) -> None:
     data = check_graph(as_graph(ring(target), target=target))
     training, validation = (data[mask].nonzero().view(-1) for mask in ("train_mask", "val_mask"))
-    choice = choose_augmentation(data, training, validation, ModelConfig().settled(target))
+    choice = choose_augmentation(data, training, validation, ModelConfig().resolved(target))
     # Targets are smooth along the ring: neighbours help.
     assert choice.config.augment in ("average", "hops")
     assert "of a linear model" in choice.reasons[0]

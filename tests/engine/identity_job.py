@@ -70,7 +70,7 @@ for name, settings in json.loads((folder / "cases.json").read_text()).items():
         result = train(
             training_rows(name) if first else None,
             Examples(data["X_val"], data["y_val"]) if first else None,
-            4, ModelConfig.from_settings(settings), seed=0, team=team,
+            4, ModelConfig(**settings), seed=0, team=team,
             checkpointing=Checkpointing(folder / name / str(active), {}, every=8),
         )  # fmt: skip
         check_duals()

@@ -61,7 +61,7 @@ def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "") 
     checkpoints = Checkpointing(
         folder / case / (resume or name), {}, 10, latest(folder / case / resume) if resume else None
     )
-    config = ModelConfig.from_settings(settings | {"workers": team.chain.size, "shards": shards})
+    config = ModelConfig(**settings | {"workers": team.chain.size, "shards": shards})
     result = train(*rows, 4, config, seed=0, team=team, checkpointing=checkpoints)
     if result is not None:
         weights = torch.cat([parameter.detach().double().flatten() for parameter in result.model.parameters()])

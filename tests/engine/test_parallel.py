@@ -98,7 +98,7 @@ def _run_in_parallel(folder: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", CASES)
 def test_every_variable_is_the_same_bit_for_bit(parallel_runs, tmp_path: Path, case: str) -> None:
-    config = ModelConfig.from_settings(CASES[case])
+    config = ModelConfig(**CASES[case])
     rows = WEIGHTED if case.endswith("-weighted") else TRAINING
     serial = train(rows, VALIDATION, 4, config, seed=0, checkpointing=Checkpointing(tmp_path, {}, every=8))
     folder, histories = parallel_runs

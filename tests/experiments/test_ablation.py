@@ -76,7 +76,7 @@ def test_variants_are_what_they_are_called(
 
 
 def test_labelled_nodes_only_before_does_not_decide_what_comes_after(graph_file: Path) -> None:
-    config = cells.ModelConfig.from_settings(SETTINGS).resolved()
-    alone = cells.ModelConfig.from_settings(SETTINGS | {"unlabelled": 0}).resolved()
+    config = cells.ModelConfig(**SETTINGS).resolved()
+    alone = cells.ModelConfig(**SETTINGS | {"unlabelled": 0}).resolved()
     assert cells.problem_of(str(graph_file), None, alone, 0).reasons == ()
     assert cells.problem_of(str(graph_file), None, config, 0).reasons != ()

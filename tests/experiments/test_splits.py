@@ -51,7 +51,7 @@ def test_nodes_without_label_are_in_no_mask() -> None:
 def test_a_problem_has_the_nodes_of_its_split(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was asked for before, of another split, or of none."""
     monkeypatch.setattr(splits, "VALIDATION", 4)
-    config = cells.ModelConfig.from_settings(FAST).resolved()
+    config = cells.ModelConfig(**FAST).resolved()
     data = cells.load_dataset(graph_file)
     assert not torch.equal(splits.random_split(data, 0).val_mask, splits.random_split(data, 1).val_mask)
     for number in (0, 1, None, 0):

@@ -138,8 +138,8 @@ def weights(rng: random.Random, _: Path) -> None:
     by_class = {
         rng.choice(names): rng.choice((1, 0, 2.5, 1e-300, 1e15, any_value(rng))) for _ in range(rng.randrange(3))
     }
-    class_weight = rng.choice((None, "balanced", by_class, any_value(rng)))
-    config = ModelConfig.from_settings({"class_weight": class_weight})
+    class_weight: Any = rng.choice((None, "balanced", by_class, any_value(rng)))
+    config = ModelConfig(class_weight=class_weight)
     found = weighed(torch.eye(2).double()[y] * 0.5 + 0.25 if soft else y, classes, config.class_weight, given)
     known = torch.ones(1) if found.weights is None else found.weights
     if not bool(known.isfinite().all()) or not bool((known > 0).all()) or not len(found.y):

@@ -19,7 +19,7 @@ from .mutations import any_value, mutate_bytes, odd_file
 def settings(rng: random.Random, folder: Path) -> None:
     """Settings as values."""
     chosen = {rng.choice(setting_names()): any_value(rng) for _ in range(rng.randrange(1, 4))}
-    round_trip(RunConfig.from_settings(chosen), folder)
+    round_trip(RunConfig(**chosen), folder)
 
 
 def yaml_file(rng: random.Random, folder: Path) -> None:

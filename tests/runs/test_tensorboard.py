@@ -27,8 +27,8 @@ def test_tensorboard(tmp_path: Path, graph_file: Path) -> None:
 
     out = {"out": str(tmp_path / "logged")}
     with pytest.raises(RuntimeError):
-        train_run(RunConfig.from_settings(vars(base) | out), on_epoch=break_off)
-    train_run(RunConfig.from_settings(vars(base) | out | {"tensorboard": True}), resume=True)
+        train_run(RunConfig(**vars(base) | out), on_epoch=break_off)
+    train_run(RunConfig(**vars(base) | out | {"tensorboard": True}), resume=True)
     plain, logged = (tmp_path / name / "model.safetensors" for name in ("plain", "logged"))
     assert plain.read_bytes() == logged.read_bytes()
     assert not (tmp_path / "plain/tensorboard").exists()

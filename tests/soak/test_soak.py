@@ -32,7 +32,7 @@ def test_draws_are_reproducible_and_valid() -> None:
     assert cases == [draw(seed) for seed in range(200)]
     for case in cases:
         settings = {name.replace("-", "_"): value for name, value in case.settings.items()}
-        config = RunConfig.from_settings(settings | {"workers": case.workers, "shards": case.shards})
+        config = RunConfig(**settings | {"workers": case.workers, "shards": case.shards})
         assert config.workers <= config.layers
         assert all(fault.workers * fault.shards > 1 or "parent" in fault.kind for fault in case.faults)
         assert all(fault.victim < fault.workers * fault.shards for fault in case.faults)

@@ -73,5 +73,5 @@ def test_processes_that_make_no_mesh_are_refused(processes: int, settings: dict)
     ],
 )
 def test_what_is_left_open(settings: dict, mesh: tuple) -> None:
-    config = ModelConfig.from_settings(settings).resolved()
+    config = ModelConfig(**settings).resolved()
     assert (config.workers, config.shards) == mesh

@@ -136,7 +136,7 @@ def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) ->
     from ..runs.folder import RunFolder
 
     where = {name: value for name, value in overrides.items() if name in ("out", "dataset", "data_root", "seed")}
-    out = RunConfig.from_settings(where).resolved().out
+    out = RunConfig(**where).resolved().out
     assert out is not None
     before = RunFolder(out).run_to_resume()
     if before is None:
@@ -149,7 +149,7 @@ def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) ->
         known |= dict.fromkeys(("workers", "shards", "plan"))
     elif overrides.keys() & {"workers", "plan"}:
         known |= dict.fromkeys(("workers", "plan"))  # which must fit each other
-    return RunConfig.from_settings(known | overrides | {"out": out})
+    return RunConfig(**known | overrides | {"out": out})
 
 
 def _mesh_of(processes: int, given: RunConfig) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def choose_augmentation(
     if "auto" not in (config.augment, config.normalize) and not further:
         return Choice(config)
     labels, target = data.y if has_columns(data) else hard_labels(data), target_of(data)
-    scoring = config.settled(target).scoring
+    scoring = config.resolved(target).scoring
     if validation is None or len(labels[training].unique()) == 1:
         augment = "average" if config.augment == "auto" else config.augment
         normalize = "centered" if config.normalize == "auto" else config.normalize

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
+from ..config import ModelConfig, label_name
 from ..errors import InputError
-from ..setting_values import label_name
 from .checks import MASKS, class_name, hard_labels, labelled
 from .graph import Graph
 from .targets import has_columns, strata, target_of

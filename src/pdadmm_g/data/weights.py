@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..config import label_name
 from ..errors import InputError
-from ..setting_values import label_name
 from .checks import LARGEST, as_tensor
 
 

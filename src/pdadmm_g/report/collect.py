@@ -9,10 +9,9 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..config import METHODS, TARGETS, RunConfig
+from ..config import METHODS, TARGETS, RunConfig, read_yaml
 from ..decoding import Check, decoded, is_count, is_number, parsed, reading
 from ..errors import InputError
-from ..setting_values import read_yaml
 from ..status import Status
 from ..training.records import WORKER_FIGURES, Record, is_task, judged
 from ..training.rounds import GAIN
@@ -243,7 +242,7 @@ def _changed(config: dict[str, Any]) -> list[str]:
     """The settings that are not at their default, nor at what it comes to with the method and depth of the run."""
     fields = RunConfig.__dataclass_fields__
     try:
-        given = RunConfig.from_settings({key: config[key] for key in DECISIVE if key in config})
+        given = RunConfig(**{key: config[key] for key in DECISIVE if key in config})
         usual = {key: value for key, value in vars(given.resolved()).items() if key not in DECISIVE}
     except InputError:
         usual = {}

@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
     warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
     job = json.loads((folder / JOB).read_text())
-    config = RunConfig.from_settings(job["config"])
+    config = RunConfig(**job["config"])
     team = join(config.device, config.timeout, watch=False, shards=config.shards or 1)
     try:
         task = TASKS[job["task"]]
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
 
 
 def _train(folder: Path, job: dict[str, Any], team: Team) -> dict[str, Any] | None:
-    config = RunConfig.from_settings(job["config"])
+    config = RunConfig(**job["config"])
 
     def on_trained(found: ShardedResult) -> None:
         classifier_of(found, config).save(folder / MODEL)

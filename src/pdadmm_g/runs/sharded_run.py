@@ -203,7 +203,7 @@ def _fit(
 def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> Estimator:
     """The estimator that the processes have left in a file, with what they tell of it."""
     classifier = Classifier.load(model)
-    classifier.config_ = ModelConfig.from_settings(result["config"]).resolved()
+    classifier.config_ = ModelConfig(**result["config"]).resolved()
     vars(classifier).update(parameters(classifier.config_))
     training = TrainingResult(
         classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]

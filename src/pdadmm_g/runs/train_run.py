@@ -150,7 +150,7 @@ def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Grap
     data = _load(config)
     if config.labels is not None and data.y is None:
         raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
-    trained, *_ = split_rows(data, config.settled(target_of(data)), seed=config.seed, culprit=config.dataset)
+    trained, *_ = split_rows(data, config.resolved(target_of(data)), seed=config.seed, culprit=config.dataset)
     check_training(trained, culprit=config.dataset)
     if config.needs_graph or config.sees_copies:
         require_edge_table(data, config.dataset)

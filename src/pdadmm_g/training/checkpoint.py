@@ -207,7 +207,7 @@ def check_same_run(run: Path, before: RunConfig, config: RunConfig) -> None:
 def _run_of(folder: Path, meta: Description) -> RunConfig:
     """The configuration of the run that a checkpoint is of."""
     try:
-        return RunConfig.from_settings(meta.settings)
+        return RunConfig(**meta.settings)
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: its settings are of another version: {error}") from None
 
@@ -387,7 +387,7 @@ class Checkpointing:
         """``config`` with what the data have chosen for the run that goes on."""
         if self.resume is None:
             return config
-        return ModelConfig.from_settings(dataclasses.asdict(config) | self.resume.meta.chosen).resolved()
+        return ModelConfig(**dataclasses.asdict(config) | self.resume.meta.chosen).resolved()
 
     def explained(self, reasons: Sequence[str]) -> tuple[str, ...]:
         """Why the run is as it is: what its checkpoint says, then those ``reasons`` that are new. Kept for the next."""

@@ -31,7 +31,7 @@ def train_gcn(
     As Kipf & Welling (2017) do: two layers, dropout on the input of each, Adam, and weight decay on the first layer
     only. The loss is that of :func:`~pdadmm_g.training.gradient.train_by_gradient`.
     """
-    config = config.settled()
+    config = config.resolved("classification")
     (depth,) = stages_of(config)
     torch.manual_seed(seed)
     model = GCN(widths(graph.X.shape[1], config.hidden, num_classes, depth), config.activation).to(graph.X.device)

@@ -49,7 +49,7 @@ def train_by_gradient(
     al., 2020), all with Adam. The loss is the mean over the nodes, plus half the weight decay, also per node, times the
     squared weights.
     """
-    config = config.settled()
+    config = config.resolved("classification")
     stages = stages_of(config) if start is None else stages_of(config)[-1:]
     torch.manual_seed(seed)
     shape = widths(training.X.shape[1], config.hidden, num_classes, stages[0])

@@ -45,7 +45,7 @@ def train_grand(
     R being that of :func:`~pdadmm_g.training.gradient.train_by_gradient` on the rows that train, and the second sum
     over all n nodes; no gradient goes through their mean. Clean features decide when to stop and what to keep.
     """
-    config = config.settled()
+    config = config.resolved("classification")
     (depth,) = stages_of(config)
     torch.manual_seed(seed)
     model = GAMLP(widths(training.X.shape[1], config.hidden, num_classes, depth), config.activation).to(training.X)

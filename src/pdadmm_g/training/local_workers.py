@@ -51,7 +51,7 @@ class Job:
     @property
     def config(self) -> ModelConfig:
         """The settings as a configuration."""
-        return ModelConfig.from_settings(self.settings)
+        return ModelConfig(**self.settings)
 
     def write(self, folder: Path, problem: Problem) -> None:
         """Leave the job and the rows of its problem in ``folder``."""

@@ -75,7 +75,8 @@ def load_model(path: str | Path) -> TrainedModel:
 def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> TrainedModel:
     """What is described, if its parts fit each other."""
     # Files from before edges had directions do not say that they had none, nor older ones that they are of classes.
-    config = ModelConfig.from_settings({"directed": "symmetric", "target": "classification"} | about.settings)
+    before: dict[str, Any] = {"directed": "symmetric", "target": "classification"}
+    config = ModelConfig(**before | about.settings)
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         raise ValueError("its weights are not in single precision")
     classes = np.asarray(about.classes)

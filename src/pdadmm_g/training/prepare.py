@@ -54,7 +54,7 @@ def prepare_graph(
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is.
     """
-    config = config.settled(target_of(data))
+    config = config.resolved(target_of(data))
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
     _check_edges(data, config)
@@ -207,7 +207,7 @@ def prepare_rows(
 
     Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
     """
-    config = config.settled()
+    config = config.resolved("classification")
     if config.needs_graph or config.sees_copies:
         raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
     number = len(features)

@@ -122,7 +122,7 @@ def fit_sharded(
     It is told ``on_trained`` what there is before that is scored.
     """
     team, say = team or Team(), say or (lambda _: None)
-    config = (checkpointing.decided(config.resolved()) if checkpointing else config).settled()
+    config = (checkpointing.decided(config.resolved()) if checkpointing else config).resolved("classification")
     whole, part = open_part(dataset, team)
     config, reasons = agreed(team, lambda: with_defaults(config, whole))
     reasons = checkpointing.explained(reasons) if checkpointing else reasons

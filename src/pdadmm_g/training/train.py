@@ -86,7 +86,7 @@ def train(
     None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own. The first
     stage starts from the network ``start`` that the first worker has, deepened if need be, or else from random weights.
     """
-    config = config.settled() if training is not None else config.resolved()
+    config = config.resolved("classification") if training is not None else config.resolved()
     team = team or Team()
     if team.rank == 0:
         _warn_condition(config)
@@ -153,7 +153,8 @@ def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
     length = int(team.broadcast(torch.tensor([len(own)]), 0))
     text = list(own) if team.rank == 0 else [0] * length
     chosen = json.loads(bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
-    return dataclasses.replace(config, **chosen | {"weight_decay": chosen["weight_decay"] or 0.0}).settled()
+    chosen |= {"weight_decay": chosen["weight_decay"] or 0.0}
+    return dataclasses.replace(config, **chosen).resolved("classification")
 
 
 def _handed_out(member: Member, start: GAMLP | None) -> tuple[list[Weights], Plan] | None:

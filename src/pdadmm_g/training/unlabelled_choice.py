@@ -63,7 +63,7 @@ def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int
     """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where they teach."""
     if config.by_gradient:
         return Choice(config)
-    config = config.settled()
+    config = config.resolved("classification")
     without = dataclasses.replace(config, unlabelled=0)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
         return Choice(without)
