@@ -126,7 +126,7 @@ def test_a_graph_that_loses_a_class_to_its_weights_is_refused(tiny_graph: Data) 
 @pytest.mark.parametrize("soft_labels", [False, True])
 def test_choices_by_the_data_take_weights(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch, soft_labels: bool) -> None:
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
+    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     if soft_labels:
         tiny_graph.y = torch.tensor([[0.8, 0.2], [0.3, 0.7]])[tiny_graph.y]
     clf = GAMLPClassifier(layers=2, hidden=8, epochs=20, random_state=0)

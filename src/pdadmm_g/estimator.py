@@ -44,14 +44,13 @@ from .errors import InputError
 from .model import GAMLP, GCN, finite
 from .status import Status
 from .training.calibration import calibrate, check_calibration
-from .training.callback import Listener, OnEpoch
 from .training.checkpoint import Checkpointing
 from .training.fit import fit, kept
 from .training.model_file import TrainedModel, load_model, save_model
 from .training.prepare import prepare_graph, prepare_rows
 from .training.problem import Problem
 from .training.progress import Progress, in_notebook
-from .training.records import Record
+from .training.records import Callback, OnEpoch, Record
 from .training.refit import refit
 from .training.warm_start import WarmStart
 from .utils import Tasks, checked_device, run_tasks, task
@@ -174,7 +173,7 @@ class Estimator(Parameters, ABC):
                 start.check(problem)
             problem = problem.decided(seed, team)
             reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
-            listener = Listener(on_epoch)
+            listener = Callback(on_epoch)
             model = None if start is None else start.model
             with task("training"):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)

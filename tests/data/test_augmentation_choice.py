@@ -14,7 +14,7 @@ from pdadmm_g.data.augmentation_choice import choose_augmentation
 @pytest.fixture(autouse=True)
 def two_weight_decays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the grid, for speed."""
-    monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
+    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
 
 
 def planted(*, homophilous: bool, nodes: int = 240, seed: int = 0) -> Data:

@@ -57,17 +57,17 @@ def test_variants_are_what_they_are_called(
     graph_file: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch, variant: str, unlabelled: int, rows: int | None
 ) -> None:
     """Also after another variant. Of 20 nodes 6 have labels: two copies of these, or one copy of all."""
-    from pdadmm_g.training import round_rows
+    from pdadmm_g.training import rounds
 
     taught = []
-    examples = round_rows.examples_of
+    examples = rounds.examples_of
 
     def watched(*arguments):
         result = examples(*arguments)
         taught.append(len(result.X))
         return result
 
-    monkeypatch.setattr(round_rows, "examples_of", watched)
+    monkeypatch.setattr(rounds, "examples_of", watched)
     cells.run_once(str(graph_file), SETTINGS | ablation.VARIANTS[ablation.LABELLED], 0, None)
     assert taught == []
     row = cells.run_once(str(graph_file), SETTINGS | ablation.VARIANTS[variant], 0, None)

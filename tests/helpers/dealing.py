@@ -11,8 +11,8 @@ from pdadmm_g.engine.plan import Plan, deal, layer_costs
 def dealing_to(active: Callable[[], int]) -> Callable[..., Plan]:
     """In place of ``deal_layers``: to the first ``active()`` workers as usual, to the others none."""
 
-    def deal_to_active(sizes: Any, shape: list[int], config: Any, workers: int) -> Plan:
-        counts = deal(layer_costs(sizes.nodes, shape, config.solver), active()).counts
+    def deal_to_active(nodes: int, shape: list[int], config: Any, workers: int) -> Plan:
+        counts = deal(layer_costs(nodes, shape, config.solver), active()).counts
         return Plan((*counts, *[0] * (workers - active())))
 
     return deal_to_active

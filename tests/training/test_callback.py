@@ -14,7 +14,7 @@ from helpers.blobs import VALIDATION, fit
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError, Status
 from pdadmm_g.engine.launch import _pass_on
-from pdadmm_g.training.callback import told
+from pdadmm_g.training.records import take_in
 from pdadmm_g.training.stage import Stage
 
 SMALL: dict[str, Any] = {
@@ -153,7 +153,7 @@ def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeyp
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pdadmm_g.training.weight_decay.train", interrupt)
+    monkeypatch.setattr("pdadmm_g.training.choose.train", interrupt)
     clf = small(weight_decay=None)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(tiny_graph)
@@ -169,7 +169,7 @@ def test_an_interrupt_loses_nothing_that_workers_tell(late: bool) -> None:
         strikes = note["epoch"]["epoch"] == 2 and interrupts
         if strikes and not late:
             raise interrupts.pop()
-        answer = told(note["epoch"], history, heard.append)
+        answer = take_in(note["epoch"], history, heard.append)
         if strikes:
             raise interrupts.pop()
         return answer

@@ -56,7 +56,7 @@ def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
     # What is best matters in other tests: here two candidates are enough.
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
     monkeypatch.setattr("pdadmm_g.data.linear_models.RIDGES", (1e-2,))
-    monkeypatch.setattr("pdadmm_g.training.weight_decay.WEIGHT_DECAYS", (0.1, 1.0))
+    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
     problem = prepare_graph(tiny_graph, undecided, seed=0)
     assert "auto" not in (problem.config.augment, problem.config.normalize)

@@ -11,8 +11,9 @@ import torch
 from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.targets import Targets
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.team import Team
-from pdadmm_g.training.round_rows import DealtRows, Drawn, SpreadRows, Taught, examples_of, sharpened
+from pdadmm_g.training.rounds import DealtRows, Drawn, SpreadRows, examples_of, sharpened
 
 
 def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
@@ -39,7 +40,7 @@ def test_a_power_that_leaves_nothing_of_small_numbers_still_gives_targets(power:
 
 #: Eight nodes of three classes, of which 2 and 6 have labels and 0, 3, 4 and 7 are asked, in three copies.
 ASKED, MEAN = torch.tensor([0, 3, 4, 7]), torch.tensor([[0.6, 0.3, 0.1], [0.0, 0.0, 1.0], [0.1, 0.8, 0.1], [1, 0, 0]])
-LESSON = {"mean": MEAN, "known": torch.tensor([[0, 0], [3, 2], [4, 1], [7, 0]])}
+SAVED = {"mean": MEAN, "known": torch.tensor([[0, 0], [3, 2], [4, 1], [7, 0]])}
 
 
 def spread(line: Any, parts: int) -> tuple[SpreadRows, Drawn]:
@@ -61,43 +62,43 @@ def spread(line: Any, parts: int) -> tuple[SpreadRows, Drawn]:
     return SpreadRows(team, config, copies, 0), Drawn(None, X, others)  # type: ignore[arg-type]
 
 
-def rows_of(taught: list[Taught]) -> list[list[float]]:
-    found = []
-    for each in taught:
-        assert each.training is not None
-        found += each.training.X.tolist()
-    return found
+Found = tuple[Examples | None, dict[str, torch.Tensor] | None]
+
+
+def rows_of(found: list[Found]) -> list[list[float]]:
+    return [row for training, _ in found if training is not None for row in training.X.tolist()]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_spread_rows_are_in_the_order_of_nodes_for_any_number_of_parts(parts: int) -> None:
-    def work(line: ThreadLine) -> Taught:
+    def work(line: ThreadLine) -> tuple[Found, float | None]:
         rows, drawn = spread(line, parts)
         rows.known[drawn.others[0]] = 0  # type: ignore[index]
-        return rows.taught(drawn, MEAN.split(4 // parts)[line.rank])
+        mean, changed = rows.compared(drawn, MEAN.split(4 // parts)[line.rank])
+        return rows.examples(drawn, mean), changed
 
-    taught = on_threads(parts, work)
-    assert rows_of(taught) == [[node, copy] for node in (0, 2, 3, 4, 6, 7) for copy in range(3)]
+    found = on_threads(parts, work)
+    assert rows_of([each for each, _ in found]) == [[node, copy] for node in (0, 2, 3, 4, 6, 7) for copy in range(3)]
     # Node 0 was of class 0 and is; on two parts node 4 was too and is of class 1.
-    assert [each.changed for each in taught] == [(parts - 1) / parts] * parts
-    assert [each.tensors is None for each in taught] == [False, True][:parts]
-    for name, tensor in LESSON.items():
-        assert torch.equal(taught[0].tensors[name], tensor)
+    assert [changed for _, changed in found] == [(parts - 1) / parts] * parts
+    assert [tensors is None for (_, tensors), _ in found] == [False, True][:parts]
+    for name, tensor in SAVED.items():
+        assert torch.equal(found[0][0][1][name], tensor)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_spread_rows_are_resumed_by_any_number_of_parts(parts: int) -> None:
-    saved: Any = SimpleNamespace(lesson=lambda like: LESSON)
+    saved: Any = SimpleNamespace(pseudo_labels=lambda like: SAVED)
 
-    def work(line: ThreadLine) -> tuple[Taught, list[int]]:
+    def work(line: ThreadLine) -> tuple[Found, list[int]]:
         rows, drawn = spread(line, parts)
-        return rows.resumed(drawn, saved, torch.empty(0)), rows.known.tolist()
+        return rows.examples(drawn, rows.restored(drawn, saved, torch.empty(0))), rows.known.tolist()
 
     found = on_threads(parts, work)
-    assert rows_of([taught for taught, _ in found]) == [[n, copy] for n in (0, 2, 3, 4, 6, 7) for copy in range(3)]
+    assert rows_of([each for each, _ in found]) == [[n, copy] for n in (0, 2, 3, 4, 6, 7) for copy in range(3)]
     assert [number for _, known in found for number in known] == [0, -1, -1, 2, 1, -1, -1, 0]
-    for name, tensor in LESSON.items():
-        assert torch.equal(found[0][0].tensors[name], tensor)
+    for name, tensor in SAVED.items():
+        assert torch.equal(found[0][0][1][name], tensor)
 
 
 def test_dealt_rows_know_the_classes_of_those_that_were_asked() -> None:
@@ -106,18 +107,19 @@ def test_dealt_rows_know_the_classes_of_those_that_were_asked() -> None:
     config = ModelConfig(sharpness=2.0, trust=1.0, copies=3, device="cpu")
     rows = DealtRows(Team(), config, copies, Targets(torch.ones(2, dtype=torch.int64)), 0)
     places, X = torch.tensor([5, 0, 2, 3]), torch.zeros(3, 6, 2)
-    first = rows.taught(Drawn(torch.zeros(12, 2), X, places), MEAN[[3, 0, 1, 2]])
-    assert first.changed is None
-    assert first.tensors is not None
-    assert first.tensors["known"].tolist() == [0, -1, 2, 1, -1, 0]
-    again = rows.taught(Drawn(torch.zeros(6, 2), X[:, :4], torch.tensor([2, 1])), MEAN[:2])
-    assert again.changed == 1.0  # the third was of class 2 and is of class 0; the second was not known
-    assert again.tensors is not None
-    assert again.tensors["known"].tolist() == [0, 2, 0, 1, -1, 0]
+    assert rows.compared(Drawn(torch.zeros(12, 2), X, places), MEAN[[3, 0, 1, 2]])[1] is None
+    assert rows.known.tolist() == [0, -1, 2, 1, -1, 0]
+    drawn = Drawn(torch.zeros(6, 2), X[:, :4], torch.tensor([2, 1]))
+    mean, changed = rows.compared(drawn, MEAN[:2])
+    assert changed == 1.0  # the third was of class 2 and is of class 0; the second was not known
+    _, tensors = rows.examples(drawn, mean)
+    assert tensors is not None
+    assert tensors["known"].tolist() == [0, 2, 0, 1, -1, 0]
 
 
 def test_a_process_without_nodes_has_no_rows() -> None:
-    rows = SpreadRows(Team(), ModelConfig(), None, 0)
+    rows, nothing = SpreadRows(Team(), ModelConfig(), None, 0), torch.empty(0)
     assert rows.draw(1) == Drawn()
-    assert rows.taught(Drawn(), torch.empty(0)) == (None, None, None)
-    assert rows.resumed(Drawn(), SimpleNamespace(), torch.empty(0)) == (None, None, None)  # type: ignore[arg-type]
+    assert rows.compared(Drawn(), nothing) == (nothing, None)
+    assert rows.restored(Drawn(), SimpleNamespace(), nothing) is nothing  # type: ignore[arg-type]
+    assert rows.examples(Drawn(), nothing) == (None, None)

@@ -55,7 +55,6 @@ def test_rounds_end_where_validation_got_no_better_for_as_long_as_patience() -> 
     assert is_over(Step(1, 2, 3), history, config(patience=10))
     assert not is_over(Step(1, 2, 3), history, config(patience=11))
     assert not is_over(Step(1, 2, 3), history, config(patience=None))
-    assert not is_over(Step(1, 2, 3), history, config(patience=10, unlabelled=0))
     # Lower loss at the same accuracy is better too.
     assert not is_over(Step(1, 2, 3), [*history, record(16, 0.8, loss=0.9)], config(patience=10))
 

@@ -6,16 +6,16 @@ import torch
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.training import unlabelled_choice
+from pdadmm_g.training import choose
+from pdadmm_g.training.choose import DECAYS_PER_LABEL, KEPT, OPERATORS, SHARPNESSES
 from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.unlabelled_choice import KEPT, OPERATORS, SHARPNESSES, WEIGHT_DECAYS
 
 SMALL = {"layers": 2, "hidden": 8, "epochs": 5}
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch) -> None:
-    monkeypatch.setattr(unlabelled_choice, "ROUNDS", 1)
+    monkeypatch.setattr(choose, "ROUNDS", 1)
 
 
 def prepared(data, **settings):
@@ -24,14 +24,14 @@ def prepared(data, **settings):
 
 def scored(monkeypatch, *, alone: float, taught: float | None = None) -> list[ModelConfig]:
     """Short runs end with these accuracies, where given, alone and taught; the settings of each."""
-    entry, ran = unlabelled_choice.Race._entry, []
+    entry, ran = choose.Race._entry, []
 
     def run(race, config):
         ran.append(config)
         found = entry(race, config)._replace(alone=alone)
         return found if taught is None else found._replace(score=(taught, 0.0))
 
-    monkeypatch.setattr(unlabelled_choice.Race, "_entry", run)
+    monkeypatch.setattr(choose.Race, "_entry", run)
     return ran
 
 
@@ -45,7 +45,7 @@ def scored(monkeypatch, *, alone: float, taught: float | None = None) -> list[Mo
     ids=["heterophily", "plenty of labels", "hop blocks"],
 )
 def test_where_they_cannot_help_nodes_without_labels_are_not_asked(data, settings, why, monkeypatch) -> None:
-    monkeypatch.setattr(unlabelled_choice.Race, "run", lambda *_, **__: pytest.fail("a race was run"))
+    monkeypatch.setattr(choose.Race, "run", lambda *_, **__: pytest.fail("a race was run"))
     problem = prepared(data, **settings)
     assert problem.config.unlabelled == 0
     assert problem.copies is None
@@ -67,16 +67,16 @@ def test_the_race_fills_in_all_that_is_open_and_says_why(monkeypatch) -> None:
     ran = scored(monkeypatch, alone=0.0)
     problem = prepared(communities(200, noise=4.0, labels=2))
     config = problem.config
-    assert config.unlabelled == unlabelled_choice.UNLABELLED
+    assert config.unlabelled == choose.UNLABELLED
     assert problem.copies is not None
     assert (config.hops, config.teleport) in OPERATORS
     assert config.normalize in ("unit", "centered")
-    assert config.weight_decay in [pytest.approx(each * 6) for each in WEIGHT_DECAYS]
+    assert config.weight_decay in [pytest.approx(each * 6) for each in DECAYS_PER_LABEL]
     assert config.sharpness in SHARPNESSES
     assert config.drop_entries == 0.0  # hardly any of the features is zero
     # The features that suit a linear model best with both decays, and the best of these with other exponents.
     assert len({(each.hops, each.teleport, each.normalize) for each in ran}) == KEPT
-    assert len(ran) == len(WEIGHT_DECAYS) * KEPT + len(SHARPNESSES) - 1
+    assert len(ran) == len(DECAYS_PER_LABEL) * KEPT + len(SHARPNESSES) - 1
     assert problem.reasons[0].startswith("nodes without labels teach: validation 0.")
     assert f"average of {config.hops} hops" in problem.reasons[1]
 
@@ -85,26 +85,24 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
     scored(monkeypatch, alone=0.0)
     data = communities(200, noise=4.0, labels=2, features=40)
     data.x *= torch.rand(data.x.shape, generator=torch.Generator().manual_seed(1)) < 0.08
-    monkeypatch.setattr(unlabelled_choice, "_score", lambda entry: (entry.config.drop_entries, *entry.score))
+    monkeypatch.setattr(choose, "_score", lambda entry: (entry.config.drop_entries, *entry.score))
     problem = prepared(data)
     assert problem.config.drop_entries == 0.6
     assert problem.copies.copies.drop_entries == 0.6
     assert "single features dropped with probability 0.6" in problem.reasons[2]
-    monkeypatch.setattr(unlabelled_choice, "_score", lambda entry: (-entry.config.drop_entries, *entry.score))
+    monkeypatch.setattr(choose, "_score", lambda entry: (-entry.config.drop_entries, *entry.score))
     assert prepared(data, unlabelled=20).config.drop_entries == 0.0
 
 
 def test_runs_at_the_same_time_are_as_they_are_alone(monkeypatch) -> None:
-    runs, races = unlabelled_choice.short_runs, []
+    runs, races = choose.short_runs, []
     for cores in ({0}, {0, 1, 2}):
         races.append([])
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
-        monkeypatch.setattr(
-            unlabelled_choice, "short_runs", lambda *given: (found := runs(*given), races[-1].extend(found))[0]
-        )
+        monkeypatch.setattr(choose, "short_runs", lambda *given: (found := runs(*given), races[-1].extend(found))[0])
         prepared(communities(200, noise=4.0, labels=2))
     assert races[0] == races[1]
-    assert len(races[0]) == len(WEIGHT_DECAYS) * KEPT + len(SHARPNESSES) - 1
+    assert len(races[0]) == len(DECAYS_PER_LABEL) * KEPT + len(SHARPNESSES) - 1
 
 
 def test_what_is_given_stays() -> None:
@@ -115,7 +113,7 @@ def test_what_is_given_stays() -> None:
 
 
 def test_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
-    monkeypatch.setattr(unlabelled_choice.Race, "_entry", lambda *_: pytest.fail("a short run"))
+    monkeypatch.setattr(choose.Race, "_entry", lambda *_: pytest.fail("a short run"))
     given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
     assert prepared(communities(), **given).config.unlabelled == 10
 

@@ -25,7 +25,7 @@ from ..engine.team import Team
 from ..errors import InputError
 from ..kinds import Classifier, load_estimator
 from ..model import GCN
-from ..training.callback import Say
+from ..training.records import Say
 from ..training.sharded import all_figures, augmented, hard_classes, open_part
 from ..training.sharded_scores import Predictions, predictions, score
 from ..training.worker_process import tell

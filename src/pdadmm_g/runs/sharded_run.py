@@ -25,10 +25,9 @@ from ..errors import InputError
 from ..estimator import Estimator, parameters
 from ..kinds import Classifier
 from ..training import checkpoint
-from ..training.callback import OnEpoch, Say, told
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
-from ..training.records import Record
+from ..training.records import OnEpoch, Record, Say, take_in
 from ..training.sharded import ShardedResult, fit_sharded, with_defaults
 from ..training.train import TrainingResult
 from ..utils import run_tasks, task, temporary_folder, usable_cores
@@ -116,7 +115,7 @@ def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointi
     data = ShardFolder(config.dataset)
     data.check_parts(config.shards or 1)
     with_defaults(config, data.whole)
-    return Checkpointing.of_digest(folder.checkpoints, config, saved, data.whole.digest)
+    return Checkpointing.of_run(folder.checkpoints, config, saved, data.whole.digest)
 
 
 def _settled(config: RunConfig, folder: RunFolder, say: Say | None, team: Team | None) -> dict[str, Any]:
@@ -260,7 +259,7 @@ def run_task(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            return told(note["epoch"], [] if history is None else history, on_epoch)
+            return take_in(note["epoch"], [] if history is None else history, on_epoch)
         if "progress" in note:
             if say is not None:
                 say(note["progress"])

@@ -22,11 +22,10 @@ from ..estimator import Estimator, warm_start
 from ..kinds import estimator_for
 from ..status import Status
 from ..training import checkpoint
-from ..training.callback import OnEpoch, Say
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import split_rows
-from ..training.records import Record
+from ..training.records import OnEpoch, Record, Say
 from ..training.warm_start import WarmStart
 from ..utils import run_tasks, task
 from .folder import DIGEST, RunFolder
@@ -157,7 +156,8 @@ def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Grap
     elif config.augment != "none":
         require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
     check_shards(config, int(trained.train_mask.sum()))
-    checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, data)
+    needed = saved is not None or config.checkpoint_every is not None
+    checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, digest(data) if needed else "")
     if config.tensorboard:
         require_tensorboard()
     return data, checkpointing

@@ -5,17 +5,16 @@ from __future__ import annotations
 from ..config import ModelConfig
 from ..engine.team import Team
 from ..errors import InputError
+from ..utils import compute_threads
 from ..metrics import shown
 from ..model import GAMLP
-from ..utils import compute_threads
-from .callback import OnEpoch
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
 from .gradient import stages_of, train_by_gradient
 from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
-from .records import judged
+from .records import OnEpoch, judged
 from .train import TrainingResult, train
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples, WholeGraph
 from ..model import GCN
-from .callback import OnEpoch
 from .gradient import Learner, mean_risk, stages_of, train_at_once
 from .growth import widths
+from .records import OnEpoch
 from .train import TrainingResult
 
 

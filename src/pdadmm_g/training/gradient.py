@@ -17,10 +17,9 @@ from ..data.examples import Examples
 from ..engine.plan import Plan
 from ..model import GAMLP
 from ..status import Status
-from .callback import OnEpoch
 from .growth import widths
-from .judging import accuracy, needs_score, validation_score
-from .records import Record, gradient_record, judged
+from .records import OnEpoch, Record, gradient_record, judged
+from .stage import accuracy, validation_score
 from .train import TrainingResult
 
 
@@ -209,6 +208,6 @@ def _evaluate(learner: Learner, training: Examples, validation: Examples | None,
             logits, y = predict(examples.X), examples.targets
             result[f"{name}_loss"] = float(mean_risk(config.risk, logits, y))
             result[f"{name}_accuracy"] = accuracy(logits, y, config.target)
-            if name == "val" and needs_score(config):
+            if name == "val" and config.scoring != "accuracy":
                 result["val_score"] = validation_score(logits, y.t, config)
     return result

@@ -9,9 +9,9 @@ from ..config import METHODS, ModelConfig
 from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..model import GAMLP
-from .callback import OnEpoch
 from .gradient import Learner, mean_risk, stages_of, train_at_once
 from .growth import widths
+from .records import OnEpoch
 from .train import TrainingResult
 
 #: Below one, the copies are drawn towards the class that they already lean to.

@@ -21,12 +21,12 @@ from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
+from ..utils import temporary_folder
 from ..model import GAMLP
 from ..status import Status
-from ..utils import temporary_folder
-from .callback import OnEpoch, told
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
+from .records import OnEpoch, take_in
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
@@ -109,7 +109,7 @@ def train_in_workers(
 
     def on_note(_: int, note: dict[str, Any]) -> object:
         if "epoch" in note:
-            return told(note["epoch"], history, on_epoch)
+            return take_in(note["epoch"], history, on_epoch)
         if "error" in note:
             raise InputError(note["error"])
         if "lost" in note:

@@ -1,4 +1,4 @@
-"""One worker of a run: what it has in every stage, and what the first worker tells the others of the data."""
+"""One worker of a run: its part of the data, what it knows of the rest, and how rows are spread over processes."""
 
 from __future__ import annotations
 
@@ -14,49 +14,20 @@ from ..admm.rows import Rows
 from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples, part_of
-from ..engine.plan import Plan
 from ..engine.row_sums import RowSums
 from ..engine.team import Line, Team
 from .checkpoint import Checkpointing
 
 
-class Sizes(NamedTuple):
-    """What every worker must know of the data that only the first ones have."""
-
-    nodes: int
-    validation_nodes: int
-    features: int
-    classes: int
-
-
-class Outline(NamedTuple):
-    """The data as they look from afar."""
-
-    #: Those of all rows together, and of the rows of this worker.
-    sizes: Sizes
-    part: Sizes
-    #: The number of the first of its training rows among all of them.
-    first: int
-    #: An empty tensor of the type and on the device that everything is computed with.
-    like: Tensor
-    #: Are the targets of the training rows probabilities, or numbers, and not classes?
-    soft: bool
-    #: The training rows, with their weights.
-    rows: Rows
-    #: How many rows here the training scores are of, which are others than those that train where nodes without labels
-    #: teach; None where they are the same.
-    scored: int | None
-
-
-class Lesson(NamedTuple):
-    """One renewal of what nodes without labels should become."""
+class Round(NamedTuple):
+    """One renewal of the pseudo-labels."""
 
     #: Counted over the whole run; before the first one, labelled nodes train alone.
-    round: int
+    number: int
     #: Share of the nodes on whose class all copies agree, and of those whose class is another than when last asked.
     agreement: float | None = None
     changed: float | None = None
-    #: The mean over the copies, and the last known class of every node; the first worker has them.
+    #: What a checkpoint must hold to go on in it; the first worker has it.
     tensors: dict[str, Tensor] | None = None
 
 
@@ -66,38 +37,90 @@ class Member:
 
     team: Team
     config: ModelConfig
-    outline: Outline
+    checkpointing: Checkpointing | None
     training: Examples | None
     validation: Examples | None
-    checkpointing: Checkpointing | None
-    #: Rows with labels that the training scores are of; None where those that train are.
-    scored: Examples | None = None
-    #: What every record says of the round that it is of, and what a checkpoint must hold to go on in it.
-    lesson: Lesson | None = None
+    #: Rows that the training scores are of; None where those that train.
+    scored: Examples | None
+    round: Round | None
+    #: Training rows of all shards and of this one, and the number of the first of these among all.
+    all_nodes: int
+    nodes: int
+    first: int
+    #: Validation rows of this shard; has any shard some?
+    validation_nodes: int
+    validates: bool
+    #: Rows of this shard that the training scores are of, where they are others than those that train.
+    scored_nodes: int | None
+    features: int
+    classes: int
+    #: Are the targets of the training rows probabilities, or numbers, and not classes?
+    soft: bool
+    #: The training rows, with their weights.
+    rows: Rows
+    #: An empty tensor of the type and on the device that everything is computed with.
+    like: Tensor
 
-    def share_targets(self, plan: Plan) -> tuple[Targets | None, Targets | None]:
-        """The targets of training and validation go from the first worker to the last, and to nobody else."""
-        sizes, part, _, _, soft, rows, _ = self.outline
-        shape = (part.nodes, sizes.classes) if soft else (part.nodes,)
-        t = self._pass_on(None if self.training is None else self.training.y, shape, plan.last)
-        weights = None if rows.weights is None else rows.weights[:, 0]
+    @classmethod
+    def of(
+        cls,
+        team: Team,
+        config: ModelConfig,
+        training: Examples | None,
+        validation: Examples | None,
+        classes: int,
+        checkpointing: Checkpointing | None = None,
+        scored: Examples | None = None,
+        round: Round | None = None,
+    ) -> Member:
+        """What the first worker of a chain has, with what all others need to know of it, on each of them."""
+        numbers, line = torch.zeros(8, dtype=torch.int64), team.rows
+        if training is not None:
+            double, soft = training.X.dtype == torch.float64, training.y.is_floating_point()
+            others = [0 if validation is None else len(validation.y), -1 if scored is None else len(scored.y)]
+            kinds = [double, soft, training.weights is not None]
+            numbers = torch.tensor([*training.X.shape, *others, classes, *kinds])
+        numbers = team.chain.broadcast(numbers, 0)
+        nodes, features, validation_nodes, scored_nodes, classes, double, soft, weighted = numbers.tolist()
+        counts = line.concat(torch.tensor([[nodes, validation_nodes]]), [1] * line.size)
+        all_nodes, all_validation = counts.sum(0).tolist()
+        classes = int(line.largest(torch.tensor(classes)))  # where rows are dealt, the first worker alone knows
+        kind = torch.float64 if double else torch.float32
+        like = torch.empty(0, dtype=kind, device=config.device) if training is None else training.X.new_empty(0)
+        number, weights = float(all_nodes), None
+        if weighted:
+            own = None if training is None else training.weights
+            weights = team.chain.broadcast(like.new_empty(nodes) if own is None else own, 0)
+            number = float(line.sum(weights.double().sum()))
+            weights = weights[:, None]
+        return cls(
+            team, config, checkpointing, training, validation, scored, round, all_nodes=all_nodes, nodes=nodes,
+            first=int(counts[: line.rank, 0].sum()), validation_nodes=validation_nodes, validates=all_validation > 0,
+            scored_nodes=None if scored_nodes < 0 else scored_nodes, features=features, classes=classes,
+            soft=bool(soft), rows=Rows(number, weights, RowSums(line) if line.size > 1 else None), like=like,
+        )  # fmt: skip
+
+    def targets(self, last: int) -> tuple[Targets | None, Targets | None, Targets | None]:
+        """Send the targets to the last worker of the chain; None on all others.
+
+        They are of the training rows, of the validation rows, and of those that the training scores are of.
+        """
+        weights = None if self.rows.weights is None else self.rows.weights[:, 0]
+        t = self._sent(None if self.training is None else self.training.y, self.nodes, last, columns=self.soft)
         training = None if t is None else Targets(t, weights)
-        if not sizes.validation_nodes:
-            return training, None
-        columns = self.config.target != "classification"
-        shape = (part.validation_nodes, sizes.classes) if columns else (part.validation_nodes,)
-        t = self._pass_on(None if self.validation is None else self.validation.y, shape, plan.last)
-        return training, None if t is None else Targets(t)
+        validation, scored = None, training
+        if self.validates:
+            columns = self.config.target != "classification"
+            given = None if self.validation is None else self.validation.y
+            t = self._sent(given, self.validation_nodes, last, columns=columns)
+            validation = None if t is None else Targets(t)
+        if self.scored_nodes is not None:
+            labels = None if self.scored is None else self.scored.targets.labels
+            t = self._sent(labels, self.scored_nodes, last, columns=False)
+            scored = None if t is None else Targets(t)
+        return training, validation, scored
 
-    def share_scored_targets(self, plan: Plan) -> Targets | None:
-        """Likewise those that the training scores are of, as classes; None on a worker that does not need them."""
-        if self.outline.scored is None:
-            return None
-        labels = None if self.scored is None else self.scored.targets.labels
-        t = self._pass_on(labels, (self.outline.scored,), plan.last)
-        return None if t is None else Targets(t)
-
-    def _pass_on(self, t: Tensor | None, shape: tuple[int, ...], last: int) -> Tensor | None:
+    def _sent(self, t: Tensor | None, number: int, last: int, *, columns: bool) -> Tensor | None:
         chain = self.team.chain
         if chain.rank != last:
             if t is not None:
@@ -105,51 +128,8 @@ class Member:
             return None
         if t is not None:
             return t
-        like = self.outline.like
-        return chain.receive(like.new_empty(shape, dtype=like.dtype if len(shape) > 1 else torch.int64), 0)
-
-
-def share_outline(
-    team: Team,
-    training: Examples | None,
-    validation: Examples | None,
-    num_classes: int,
-    device: str,
-    scored: Examples | None = None,
-) -> Outline:
-    """What the first worker of a chain sees of its data, on every worker of it, and what they are all together."""
-    numbers = torch.zeros(8, dtype=torch.int64)
-    if training is not None:
-        nodes, features = training.X.shape
-        double, soft = training.X.dtype == torch.float64, training.y.is_floating_point()
-        assert validation is None or validation.weights is None
-        validation_nodes, weighted = len(validation.y) if validation else 0, training.weights is not None
-        seen = -1 if scored is None else len(scored.y)
-        numbers = torch.tensor([nodes, validation_nodes, features, num_classes, double, soft, weighted, seen])
-    *sizes, double, soft, weighted, seen = team.chain.broadcast(numbers, 0).tolist()
-    part = Sizes(*sizes)
-    counts = torch.tensor([[part.nodes, part.validation_nodes]])
-    everywhere = team.rows.concat(counts, [1] * team.rows.size)
-    nodes, validation_nodes = everywhere.sum(0).tolist()
-    part = part._replace(classes=int(team.rows.largest(torch.tensor(part.classes))))  # the first worker alone knows
-    kind = torch.float64 if double else torch.float32
-    like = torch.empty(0, dtype=kind, device=torch.device(device)) if training is None else training.X.new_empty(0)
-    number, weights = float(nodes), None
-    if weighted:
-        own = None if training is None else training.weights
-        weights = team.chain.broadcast(like.new_empty(part.nodes) if own is None else own, 0)
-        number = float(team.rows.sum(weights.double().sum()))
-        weights = weights[:, None]
-    rows = Rows(number, weights, RowSums(team.rows) if team.rows.size > 1 else None)
-    return Outline(
-        part._replace(nodes=nodes, validation_nodes=validation_nodes),
-        part,
-        int(everywhere[: team.rows.rank, 0].sum()),
-        like,
-        bool(soft),
-        rows,
-        None if seen < 0 else seen,
-    )
+        shape, kind = ((number, self.classes), self.like.dtype) if columns else ((number,), torch.int64)
+        return chain.receive(self.like.new_empty(shape, dtype=kind), 0)
 
 
 def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None:
@@ -160,27 +140,19 @@ def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None
     line = team.rows
     if line.size == 1 or team.chain.rank > 0:
         return examples
-    header = torch.zeros(6, dtype=torch.int64)
+    header = torch.zeros(5, dtype=torch.int64)
     if examples is not None:
         soft = examples.y.shape[1] if examples.y.is_floating_point() else 0
         double, weighted = examples.X.dtype == torch.float64, examples.weights is not None
-        header = torch.tensor([1, *examples.X.shape, double, soft, weighted])
-    present, number, features, double, soft, weighted = line.broadcast(header, 0).tolist()
+        header = torch.tensor([1, examples.X.shape[1], double, soft, weighted])
+    present, features, double, soft, weighted = line.broadcast(header, 0).tolist()
     if not present:
         return None
-    mine = part_of(number, line.rank, line.size)
-    if examples is not None:
-        for place in range(1, line.size):
-            part = part_of(number, place, line.size)
-            for rows in examples:
-                if rows is not None:
-                    line.send(rows[part.start : part.stop], place)
-        return Examples(*(None if rows is None else rows[mine.start : mine.stop].clone() for rows in examples))  # type: ignore[arg-type]
-    kind = torch.float64 if double else torch.float32
-    empty = functools.partial(torch.empty, dtype=kind, device=torch.device(device))
-    y = empty(len(mine), soft) if soft else torch.empty(len(mine), dtype=torch.int64, device=torch.device(device))
-    X, y = line.receive(empty(len(mine), features), 0), line.receive(y, 0)
-    return Examples(X, y, line.receive(empty(len(mine)), 0) if weighted else None)
+    if examples is None:
+        empty = functools.partial(torch.empty, dtype=torch.float64 if double else torch.float32, device=device)
+        y = empty(0, soft) if soft else empty(0, dtype=torch.int64)
+        examples = Examples(empty(0, features), y, empty(0) if weighted else None)
+    return spread_evenly(examples, line)
 
 
 def counts_of(line: Line, number: int) -> list[int]:
@@ -197,11 +169,10 @@ def spread_evenly(examples: Examples, line: Line) -> Examples | None:
     total, before = sum(counts), np.cumsum([0, *counts]).tolist()
     if total == 0:
         return None
-    mine = part_of(total, line.rank, line.size)
-    own = Examples(*(None if x is None else x.new_empty(len(mine), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
+    parts = [part_of(total, place, line.size) for place in range(line.size)]
+    own = Examples(*(None if x is None else x.new_empty(len(parts[line.rank]), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
     for source in range(line.size):
-        for target in range(line.size):  # in the same order for all, so that nobody waits in a circle
-            part = part_of(total, target, line.size)
+        for target, part in enumerate(parts):  # in the same order for all, so that nobody waits in a circle
             first, last = max(part.start, before[source]), min(part.stop, before[source + 1])
             if first >= last or line.rank not in (source, target):
                 continue

@@ -13,11 +13,11 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..data.examples import Examples, WholeGraph
 from ..engine.team import Team
-from ..model import GAMLP, GCN
 from ..utils import compute_threads
+from ..model import GAMLP, GCN
+from .choose import choose_weight_decay
 from .mesh_choice import choose_mesh
 from .standardization import Units
-from .weight_decay import choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
     from ..data.augmentation import GraphAugment

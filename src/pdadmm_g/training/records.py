@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+import numpy as np
+from msgspec import Struct
 
 from ..admm.diagnostics import Moves, Shares
 from ..status import Status
@@ -15,19 +16,16 @@ from ..utils import Count, Size, decoded
 
 #: One dict per epoch, with the keys of metrics.jsonl.
 Record = dict[str, Any]
-
-
-def is_task(record: Any) -> bool:
-    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.utils.Event`), and not of an epoch?"""
-    return isinstance(record, dict) and "task" in record
-
-
+#: Called with the record of each epoch as it ends; True asks to end training with the best model so far.
+OnEpoch = Callable[[Record], object]
+#: Called with a line on what is being done.
+Say = Callable[[str], None]
 #: What is known of an epoch in which the network was evaluated.
 SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
 
 
-class WorkerFigures(msgspec.Struct, frozen=True):
-    """What a worker did in one epoch."""
+class WorkerFigures(Struct, frozen=True):
+    """What a worker did in one epoch, as far as it is read again."""
 
     compute_seconds: float
     wait_seconds: float
@@ -39,7 +37,7 @@ class WorkerFigures(msgspec.Struct, frozen=True):
 WORKER_FIGURES = WorkerFigures.__struct_fields__
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _Written(Struct, frozen=True):
     """What of a record is read again."""
 
     epoch: Count
@@ -52,6 +50,19 @@ class _Written(msgspec.Struct, frozen=True):
     workers: list[WorkerFigures]
     val_score: float | None = None
     round: Size | None = None
+
+
+def is_task(record: Any) -> bool:
+    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.utils.Event`), and not of an epoch?"""
+    return isinstance(record, dict) and "task" in record
+
+
+def is_record(record: Any, epoch: int) -> bool:
+    """Is it the record of that epoch, as far as anything of ours reads it again?"""
+    try:
+        return decoded(_Written, record).epoch == epoch
+    except ValueError:
+        return False
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.
@@ -173,9 +184,31 @@ def as_line(record: Record) -> str:
     return json.dumps(plain(record), allow_nan=False) + "\n"
 
 
-def is_record(record: Any, epoch: int) -> bool:
-    """Is it the record of that epoch, as far as anything of ours reads it again?"""
-    try:
-        return decoded(_Written, record).epoch == epoch
-    except ValueError:
-        return False
+def take_in(record: Record, history: list[Record], on_epoch: OnEpoch | None) -> object:
+    """Append what a worker process reports of an epoch; what it reports again after an interrupt is known already."""
+    if record["epoch"] <= len(history):
+        return None
+    history.append(record)
+    return None if on_epoch is None else on_epoch(record)
+
+
+class Callback:
+    """A user's callback whose exception is deferred: it asks to end training, and is raised once the model is kept."""
+
+    def __init__(self, on_epoch: OnEpoch | None) -> None:
+        self.on_epoch = on_epoch
+        self.error: Exception | None = None
+
+    def __call__(self, record: Record) -> bool:
+        if self.on_epoch is not None and self.error is None:
+            try:
+                answer = self.on_epoch(record)
+                return isinstance(answer, (bool, np.bool_)) and bool(answer)
+            except Exception as error:
+                self.error = error
+        return self.error is not None
+
+    def raise_error(self) -> None:
+        """Raise what came back, if anything did."""
+        if self.error is not None:
+            raise self.error

@@ -1,6 +1,6 @@
-r"""Rounds in which nodes without labels teach: what they should become is what the network says of random copies.
+r"""Learning from unlabelled nodes, in rounds: pseudo-labels are what the network says of random augmentations.
 
-In each round, for a sample of nodes without labels and :math:`S` copies of the features (:class:`.Copies`),
+In each round, for a sample of unlabelled nodes and :math:`S` copies of the features (:class:`.Copies`),
 
 .. math:: t_i \propto \Big( \tfrac1S \sum_s \mathrm{softmax}\, f(x_i^{(s)}) \Big)^{\gamma}
 
@@ -13,19 +13,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
 from ..admm.state import Weights
+from ..admm.targets import Targets
 from ..config import ModelConfig
+from ..data.copies import NodeCopies
+from ..data.examples import Examples
 from ..engine.plan import Plan
+from ..engine.team import Line, Team
 from .checkpoint import Checkpoint
-from .member import Lesson, Member, share_outline
+from .member import Member, Round, counts_of, dealt, spread_evenly
 from .records import Record, judged
-from .round_rows import RoundRows, Taught
+
+if TYPE_CHECKING:  # a worker process starts faster without graphs
+    from ..data.sharded_copies import ShardedCopies
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30
@@ -43,7 +50,7 @@ class Step(NamedTuple):
 
 
 def schedule(config: ModelConfig) -> list[Step]:
-    """The stages of growth in order, with the rounds of each where nodes without labels teach."""
+    """The stages of growth in order, with the rounds of each where unlabelled nodes are learned from."""
     assert config.stages is not None
     if not config.unlabelled:
         return [Step(number, depth) for number, depth in enumerate(config.stages, start=1)]
@@ -68,13 +75,13 @@ def is_over(step: Step, history: list[Record], config: ModelConfig) -> bool:
     assert config.patience != "auto"
     scored = [record for record in history if record["val_loss"] is not None]
     if config.growth == "gain" and step.stage > 1:
-        tried = [record["stage"] for record in scored]
-        if (not scored and config.unlabelled) or (tried and tried[-1] > 1 and margin(tried[-1], history, config)):
+        last = scored[-1]["stage"] if scored else 1
+        if (not scored and config.unlabelled) or (last > 1 and margin(last, history, config)):
             return True
-    if not config.unlabelled or step.round == 0:
+    if step.round == 0 or config.patience is None:
         return False
     own = [record for record in scored if record["stage"] == step.stage]
-    if config.patience is None or not any(record.get("round") for record in own):
+    if not any(record.get("round") for record in own):
         return False
     scores = [judged(record) or (-math.inf, -math.inf) for record in own]
     before = max((record["epoch"] for record in own if not record.get("round")), default=0)
@@ -92,46 +99,56 @@ def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
 
 
 class Rounds:
-    """What a member of the team knows of the rounds."""
+    """The rounds as a member of the team takes part in them."""
 
-    def __init__(self, member: Member, rows: RoundRows) -> None:
+    def __init__(self, member: Member, rows: DealtRows | SpreadRows) -> None:
         self.base = member
         self.rows = rows
 
     def member(self, step: Step, plan: Plan, weights: list[Weights]) -> Member:
-        """The member as it takes part in a round that starts from these weights of its layers."""
+        """The member in a round that starts from these weights of its layers."""
         if step.round == 0:
             return self._alone(step)
         drawn = self.rows.draw(step.round)
-        asked = () if drawn.asked is None else drawn.asked
-        number = int(self.base.team.chain.broadcast(torch.tensor([len(asked)]), 0))
-        mean, agreement = self._mean(self._logits(plan, weights, drawn.asked, number), plan)
-        taught = self.rows.taught(drawn, mean)
-        return self._taught(step, taught, agreement, taught.changed)
+        mean, agreement = self._mean(self._logits(plan, weights, drawn.asked), plan)
+        mean, changed = self.rows.compared(drawn, mean)
+        return self._learning(step, drawn, mean, agreement, changed)
 
     def resumed(self, step: Step, saved: Checkpoint) -> Member:
-        """The member as it was in the round of a checkpoint."""
+        """The member in the round of a checkpoint."""
         if step.round == 0:
             return self._alone(step)
-        taught = self.rows.resumed(self.rows.draw(step.round), saved, self.base.outline.like)
-        last = saved.history[-1]
-        return self._taught(step, taught, last["agreement"], last["changed"])
+        drawn, last = self.rows.draw(step.round), saved.history[-1]
+        mean = self.rows.restored(drawn, saved, self.base.like)
+        return self._learning(step, drawn, mean, last["agreement"], last["changed"])
 
     def _config(self, step: Step) -> ModelConfig:
         return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, epochs_of(step.round)))
 
     def _alone(self, step: Step) -> Member:
-        """The member before the first round, in which labelled nodes train alone."""
-        return dataclasses.replace(self.base, config=self._config(step), lesson=Lesson(0))
+        """Before the first round labelled nodes train alone."""
+        return dataclasses.replace(self.base, config=self._config(step), round=Round(0))
 
-    def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None, rows: int) -> Tensor | None:
+    def _learning(
+        self, step: Step, drawn: Drawn, mean: Tensor, agreement: float | None, changed: float | None
+    ) -> Member:
+        base = self.base
+        training, tensors = self.rows.examples(drawn, mean)
+        round = Round(step.round, agreement, changed, tensors)
+        return Member.of(
+            base.team, self._config(step), training, base.validation, base.classes, base.checkpointing, base.training,
+            round,
+        )  # fmt: skip
+
+    def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None) -> Tensor | None:
         """Logits of rows that the first worker has, on the last one: activations pass down the chain."""
         base, chain = self.base, self.base.team.chain
+        number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
         layers = plan.layers(chain.rank)
         if not layers:
             return None
         if x is None:
-            x = chain.receive(base.outline.like.new_empty(rows, base.config.hidden), chain.rank - 1)
+            x = chain.receive(base.like.new_empty(number, base.config.hidden), chain.rank - 1)
         for index, own in zip(layers, weights, strict=True):
             x = torch.addmm(own.b, x, own.W.T)
             if index < plan.depth - 1:
@@ -143,33 +160,189 @@ class Rounds:
 
     def _mean(self, logits: Tensor | None, plan: Plan) -> tuple[Tensor, float]:
         """The mean of the probabilities over the copies, on the chain's first worker, and on how many all agree."""
-        team, outline, copies = self.base.team, self.base.outline, self.base.config.copies
-        chain = team.chain
-        agreement = torch.zeros(2, dtype=torch.float64)  # nodes on whose class all copies agree, and nodes
-        mean = outline.like
+        base, chain, copies = self.base, self.base.team.chain, self.base.config.copies
+        counts = torch.zeros(2, dtype=torch.float64)  # nodes on whose class all copies agree, and nodes
+        mean = base.like
         if logits is not None:
-            each = torch.softmax(logits, dim=1).view(copies, len(logits) // copies, outline.sizes.classes)
-            mean = each.mean(0)
-            classes = each.argmax(2)
-            agreement[0] = float((classes == classes[0]).all(0).sum())
-            agreement[1] = mean.shape[0]
-        agreement = chain.broadcast(agreement, plan.last)
-        number = int(agreement[1])
-        agreement = team.rows.sum(agreement)
-        if plan.last != 0:
-            if chain.rank == plan.last:
-                chain.send(mean, 0)
-            elif chain.rank == 0:
-                mean = chain.receive(outline.like.new_empty(number, outline.sizes.classes), plan.last)
-        return mean, float(agreement[0] / agreement[1])
+            each = torch.softmax(logits, dim=1).view(copies, len(logits) // copies, base.classes)
+            mean, found = each.mean(0), each.argmax(2)
+            counts = counts.new_tensor([float((found == found[0]).all(0).sum()), len(mean)])
+        counts = chain.broadcast(counts, plan.last)
+        if plan.last != 0 and chain.rank == plan.last:
+            chain.send(mean, 0)
+        elif plan.last != 0 and chain.rank == 0:
+            mean = chain.receive(base.like.new_empty(int(counts[1]), base.classes), plan.last)
+        agreeing, nodes = base.team.rows.sum(counts).tolist()
+        return mean, agreeing / nodes
 
-    def _taught(self, step: Step, taught: Taught, agreement: float | None, changed: float | None) -> Member:
-        """The member with the rows of a round."""
-        base, config = self.base, self._config(step)
-        outline = share_outline(
-            base.team, taught.training, base.validation, base.outline.sizes.classes, config.device, base.training
-        )
-        lesson = Lesson(step.round, agreement, changed, taught.tensors)
-        return dataclasses.replace(
-            base, config=config, outline=outline, training=taught.training, scored=base.training, lesson=lesson
-        )
+
+class Drawn(NamedTuple):
+    """What a process has drawn for a round; nothing on one that has no nodes."""
+
+    #: The copies, one after the other, of the nodes that the own chain asks, on its first worker.
+    asked: Tensor | None = None
+    #: Copies of nodes with labels and then of others (copies, nodes, features), and who these are.
+    X: Tensor | None = None
+    others: Tensor | None = None
+
+
+class DealtRows:
+    """Rows of a graph that the first process of all has: the others get theirs from it.
+
+    All workers call its methods together, as those of :class:`SpreadRows`.
+    """
+
+    def __init__(
+        self, team: Team, config: ModelConfig, copies: NodeCopies | None, labelled: Targets | None, seed: int
+    ) -> None:
+        self.team, self.config, self.copies, self.labelled, self.seed = team, config, copies, labelled, seed
+        #: The last known class of every node of the pool, -1 where none is known.
+        self.known = torch.empty(0) if copies is None else torch.full_like(copies.others, -1)
+
+    def draw(self, round: int) -> Drawn:
+        """Copies of nodes for a round, always the same ones. Others are places in the pool."""
+        X = sample = nodes = None
+        if self.copies is not None:
+            assert self.config.unlabelled is not None
+            labelled, pool = self.copies.training, self.copies.others
+            order, noise = _seeds(self.seed, round)
+            sample = self.copies.sample(self.config.unlabelled, torch.Generator().manual_seed(order))
+            X = self.copies.copies.draw(torch.cat([labelled, pool[sample]]), self.config.copies, noise)
+            nodes = Examples(X[:, len(labelled) :].transpose(0, 1).flatten(1), sample)
+        nodes = dealt(self.team, nodes, self.config.device)
+        if nodes is None:
+            return Drawn()
+        number, columns = nodes.X.shape
+        asked = nodes.X.view(number, self.config.copies, columns // self.config.copies)
+        return Drawn(asked.transpose(0, 1).flatten(0, 1), X, sample)
+
+    def compared(self, drawn: Drawn, mean: Tensor) -> tuple[Tensor, float | None]:
+        """What the network says on average of all nodes that were asked, given what it says of those of the own chain.
+
+        And the share of those that were asked before whose class is another now.
+        """
+        if drawn.asked is not None:
+            mean = self.team.rows.concat(mean, counts_of(self.team.rows, len(mean)))
+        if drawn.others is None:
+            return mean, None
+        return mean, _share(_count_changes(self.known, drawn.others, mean))
+
+    def restored(self, drawn: Drawn, saved: Checkpoint, like: Tensor) -> Tensor:
+        """That of the round of a checkpoint."""
+        if self.copies is None:
+            return like
+        tensors = saved.pseudo_labels(like)
+        self.known = tensors["known"]
+        return tensors["mean"]
+
+    def examples(self, drawn: Drawn, mean: Tensor) -> tuple[Examples | None, dict[str, Tensor] | None]:
+        """The rows that the own chain trains on, on its first worker.
+
+        And what a checkpoint must hold to go on in the round, on the first worker of all.
+        """
+        training = tensors = None
+        if drawn.X is not None:
+            assert self.labelled is not None
+            training = examples_of(drawn.X, self.labelled, mean, self.config)
+            tensors = {"mean": mean, "known": self.known}
+        return dealt(self.team, training, self.config.device), tensors
+
+
+class SpreadRows:
+    """Rows of nodes that the first processes of all chains have, each its own, as of a folder of shards.
+
+    In the order of nodes, the copies of each one after the other, they are dealt evenly to the chains: the order is the
+    same for any number of these, so that a checkpoint is one for any other number.
+    """
+
+    def __init__(self, team: Team, config: ModelConfig, copies: ShardedCopies | None, seed: int) -> None:
+        self.team, self.config, self.copies, self.seed = team, config, copies, seed
+        #: The last known class of every own node, -1 where none is known.
+        self.known = torch.full((0 if copies is None else copies.sharded.part.count,), -1)
+
+    def draw(self, round: int) -> Drawn:
+        """Others are counted from the first own node."""
+        if self.copies is None:
+            return Drawn()
+        assert self.config.unlabelled is not None
+        order, noise = _seeds(self.seed, round)
+        training, sample = self.copies.training, self.copies.sample(self.config.unlabelled, order)
+        X = self.copies.draw(np.concatenate([training, sample]), self.config.copies, noise)
+        asked = X[:, len(training) :].flatten(0, 1).to(self.config.device)
+        return Drawn(asked, X, torch.from_numpy(sample))
+
+    def compared(self, drawn: Drawn, mean: Tensor) -> tuple[Tensor, float | None]:
+        """What the network says on average of the own nodes, and the share of all whose class changed."""
+        if drawn.others is None:
+            return mean, None
+        return mean.cpu(), _share(self.team.rows.sum(_count_changes(self.known, drawn.others, mean.cpu())))
+
+    def restored(self, drawn: Drawn, saved: Checkpoint, like: Tensor) -> Tensor:
+        """What the network said of the own nodes in the round of a checkpoint."""
+        if drawn.others is None or self.copies is None:
+            return like
+        line, part, tensors = self.team.rows, self.copies.sharded.part, saved.pseudo_labels(like.cpu())
+        node, known = (tensors["known"] - torch.tensor([part.first, 0])).unbind(1)
+        own = (node >= 0) & (node < part.count)
+        self.known[node[own]] = known[own]
+        return tensors["mean"].split(counts_of(line, len(drawn.others)))[line.rank]
+
+    def examples(self, drawn: Drawn, mean: Tensor) -> tuple[Examples | None, dict[str, Tensor] | None]:
+        """The rows that the own chain trains on, and what a checkpoint must hold."""
+        if drawn.X is None or drawn.others is None or self.copies is None:
+            return None, None
+        line, copies = self.team.rows, self.config.copies
+        examples = examples_of(drawn.X, self.copies.labelled, mean, self.config, line)
+        number = len(examples.y) // copies
+        nodes = torch.cat([torch.from_numpy(self.copies.training), drawn.others])[:number]
+        order = (nodes.argsort()[:, None] + number * torch.arange(copies)).flatten()
+        training = spread_evenly(Examples(*(rows[order] for rows in examples if rows is not None)), line)
+        assert training is not None
+        seen = (self.known >= 0).nonzero().view(-1)
+        pairs = torch.stack([self.copies.sharded.part.first + seen, self.known[seen]], 1)
+        tensors = {
+            name: line.concat(rows, counts_of(line, len(rows))) for name, rows in (("mean", mean), ("known", pairs))
+        }
+        return training.to(self.config.device), tensors if self.team.rank == 0 else None
+
+
+def _seeds(seed: int, round: int) -> tuple[int, int]:
+    """Those of the sample and of the copies of a round."""
+    order, noise = np.random.SeedSequence([seed, round]).generate_state(2, np.uint64).tolist()
+    return order, noise
+
+
+def _count_changes(known: Tensor, nodes: Tensor, mean: Tensor) -> Tensor:
+    """Of how many ``nodes`` a class was known, and of how many of these it is another now; notes what it is now."""
+    now, before = mean.argmax(1), known[nodes]
+    known[nodes] = now
+    return torch.tensor([int((before >= 0).sum()), int(((before >= 0) & (now != before)).sum())])
+
+
+def _share(counts: Tensor) -> float | None:
+    seen, changed = counts.tolist()
+    return changed / seen if seen else None
+
+
+def sharpened(mean: Tensor, power: float) -> Tensor:
+    """Each row to this power; one of which nothing is left in its precision, in relation to its largest entry."""
+    sharp = mean**power
+    return torch.where(sharp.sum(1, keepdim=True) > 0, sharp, (mean / mean.amax(1, keepdim=True)) ** power)
+
+
+def examples_of(X: Tensor, labelled: Targets, mean: Tensor, config: ModelConfig, line: Line | None = None) -> Examples:
+    """The rows of a round: each copy of the nodes with labels, then of those without if they weigh anything.
+
+    On a ``line`` of processes with nodes of their own the weights are of all of them together.
+    """
+    assert config.sharpness is not None
+    line, sharp = line or Line(), sharpened(mean, config.sharpness)
+    t = labelled.distribution(sharp.new_empty(len(labelled.t), sharp.shape[1]))
+    weights = sharp.new_ones(len(t)) if labelled.weights is None else labelled.weights
+    number = int(line.sum(torch.tensor(len(sharp))))
+    if config.trust and number:
+        others = line.sum(weights.sum()) * (config.trust / number)
+        weights = torch.cat([weights, others.expand(len(sharp))])
+        t = torch.cat([t, sharp / sharp.sum(1, keepdim=True)])
+    copies = len(X)
+    return Examples(X[:, : len(t)].flatten(0, 1), t.repeat(copies, 1), (weights / copies).repeat(copies))

@@ -30,13 +30,12 @@ from ..engine.gathering import gatherer
 from ..engine.team import Line, Team
 from ..errors import InputError
 from ..utils import compute_threads
-from .callback import OnEpoch, Say
 from .checkpoint import Checkpointing
+from .choose import DECAYS_PER_LABEL, MOST_ROWS, NORMALIZATIONS, OPERATORS, SHARPNESSES, UNLABELLED, choose_weight_decay
 from .member import counts_of, spread_evenly
+from .records import OnEpoch, Say
 from .sharded_scores import Scores, score
 from .train import TrainingResult, train
-from .unlabelled_choice import NORMALIZATIONS, OPERATORS, SHARPNESSES, UNLABELLED, WEIGHT_DECAYS
-from .weight_decay import MOST_ROWS, choose_weight_decay
 
 #: Masks that should not share nodes.
 PAIRS = ((0, 1), (0, 2), (1, 2))
@@ -323,7 +322,7 @@ def _with_weight_decay(
         return config
     number = float(line.sum(torch.tensor(training.targets.rows().number, dtype=torch.float64)))
     if config.unlabelled:
-        return dataclasses.replace(config, weight_decay=WEIGHT_DECAYS[0] * number)
+        return dataclasses.replace(config, weight_decay=DECAYS_PER_LABEL[0] * number)
     samples = [None if rows is None else _sample(rows, line) for rows in (training, validation)]
     assert samples[0] is not None
     if line.rank > 0:

@@ -19,6 +19,7 @@ from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
 from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
+from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..engine.codec import codec_for
 from ..engine.culprit import Culprit
@@ -27,14 +28,13 @@ from ..engine.plan import Plan
 from ..engine.replicas import check_replicas
 from ..engine.team import Stop, Traffic
 from ..engine.worker import Algorithm, Ends, Worker
+from ..metrics import score
+from ..model import outputs
 from ..status import Status
-from .callback import OnEpoch
-from .checkpoint import CHOSEN, Checkpoint, StageState
+from .checkpoint import CHOSEN, Checkpoint, StageState, layer_tensors, restore
 from .growth import widths
-from .judging import accuracy, needs_score, validation_score
-from .layer_tensors import layer_tensors, restore
 from .member import Member
-from .records import COLUMNS, SCORES, Record, WorkerRow, admm_record, converged, failure, judged
+from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, admm_record, converged, failure, judged
 
 
 class Best(NamedTuple):
@@ -57,39 +57,21 @@ class Stage:
     _best: Best
 
     def __init__(self, member: Member, number: int, plan: Plan) -> None:
-        config = member.config
-        assert config.patience != "auto"
+        self.member = member
         self.number = number
         self.plan = plan
         self.team = member.team
         self.chain = member.team.chain
-        self.sizes = member.outline.sizes
-        self.part = member.outline.part
-        self.first_row = member.outline.first
-        self.rows = member.outline.rows
-        self.config = config
-        self.like = member.outline.like
-        self.checkpointing = member.checkpointing
+        self.config = config = member.config
+        self.like = member.like
         self.layers = plan.layers(self.chain.rank)
         self.is_last = self.chain.rank == plan.last
-        self.training = member.training
-        self.scored = member.scored or member.training
-        self.scored_rows = self.part.nodes if member.outline.scored is None else member.outline.scored
-        self.lesson = member.lesson
-        self.validation = member.validation
         self.algorithm = Algorithm(
-            activation=ACTIVATIONS[config.activation],
-            risk=RISKS[config.risk],
-            solver=config.solver,
-            nu=config.nu,
-            rho=config.rho,
-            mu=config.weight_decay or 0.0,
-            precision=config.precision,
-        )
-        self.targets, self.validation_targets = member.share_targets(plan)
-        self.scored_targets = member.share_scored_targets(plan) or self.targets
-        self._patience = config.patience
-        self._selects = self.sizes.validation_nodes > 0 and config.patience is not None
+            activation=ACTIVATIONS[config.activation], risk=RISKS[config.risk], solver=config.solver, nu=config.nu,
+            rho=config.rho, mu=config.weight_decay or 0.0, precision=config.precision,
+        )  # fmt: skip
+        self.targets, self.validation_targets, self.scored_targets = member.targets(plan.last)
+        self._selects = member.validates and config.patience is not None
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
         self.message = ""
@@ -105,34 +87,30 @@ class Stage:
         stage = cls(member, number, plan)
         stage.worker = stage._fresh_worker(weights)
         stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
-        objective = stage._synchronize_epochs([stage._measure([])])[0]["objective"]
+        objective = stage._synchronized([stage._measured([])])[0]["objective"]
         stage._rate = math.inf  # nothing has moved yet, and that is not a term of the series
         # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
-        stage._scale = max(abs(objective), stage.rows.number * math.log(max(stage.sizes.classes, 2)))
+        stage._scale = max(abs(objective), member.rows.number * math.log(max(member.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
-        stage._select(0, stage._evaluate())
-        if margin:
-            highest, loss = stage._best.score
-            stage._best = stage._best._replace(score=(highest + margin, loss))
+        stage._select(0, stage._evaluated())
+        highest, loss = stage._best.score
+        stage._best = stage._best._replace(score=(highest + margin, loss))
         return stage
 
     @classmethod
     def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
         """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
-        stage = cls(member, number, plan)
-        meta, (_, _, features, classes) = saved.meta, stage.sizes
-        saved.check_sizes(stage.sizes, plan.depth)
-        shape = widths(features, stage.config.hidden, classes, plan.depth)
-        rows = range(stage.first_row, stage.first_row + stage.part.nodes)
-        layers, boundaries, best = restore(saved, stage.layers, shape, rows, quantization(stage.config), stage.like)
+        stage, meta = cls(member, number, plan), saved.meta
+        shape = widths(member.features, member.config.hidden, member.classes, plan.depth)
+        rows = range(member.first, member.first + member.nodes)
+        layers, boundaries, best = restore(saved, stage.layers, shape, rows, quantization(member.config), member.like)
         stage.worker = stage._worker(layers, boundaries)
         stage.worker.epochs = meta.worker_epochs
-        stage._best = Best((meta.best_score[0], meta.best_score[1]), meta.best_epoch, best)
-        stage._scale, stage._rate = meta.scale, meta.rate
+        highest, loss = (-math.inf if value is None else value for value in meta.best_score)
+        stage._best = Best((highest, loss), meta.best_epoch, best)
+        stage._scale, stage._rate = meta.scale, math.inf if meta.rate is None else meta.rate
         stage._first_epoch = meta.epoch + 1
         return stage
-
-    # The life of a stage
 
     def run(self, history: list[Record], on_epoch: OnEpoch | None) -> Status:
         """Train until a rule ends the stage. Appends one record per epoch to ``history``."""
@@ -140,16 +118,23 @@ class Stage:
         try:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
                 self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
-                pending.append(self._epoch(epoch))
+                start = time.perf_counter()
+                moves = self.worker.epoch()
+                if self.like.is_cuda:
+                    torch.cuda.synchronize(self.like.device)
+                pending.append(self._measured(moves, time.perf_counter() - start))
+                if self._culprit is None and not bool(pending[-1].isfinite().all()):
+                    found = self.worker.culprit(moves)
+                    self._culprit = None if found is None else (epoch, found)
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
-                records = self._synchronize_epochs(pending)
+                records = self._synchronized(pending)
                 pending = []
-                records[-1] |= self._evaluate()
+                records[-1] |= self._evaluated()
                 status = self._conclude(epoch, records, history, on_epoch)
                 if status is not None:
                     return status
-                self._maybe_checkpoint(epoch, history)
+                self._write_checkpoint(epoch, history)
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         return Status.MAX_EPOCHS
@@ -157,7 +142,7 @@ class Stage:
     def close(self) -> None:
         """Take in and get out what is still on its way: the transport must not outlive its buffers."""
         self.worker.settle()
-        for link in self._links().values():
+        for link in (self.worker.left, self.worker.right):
             if link is not None:
                 link.finish()
 
@@ -165,107 +150,53 @@ class Stage:
         """This worker's layers at the best validation epoch; without validation or patience, after the last sound."""
         return self._best.weights
 
-    def _conclude(
-        self, epoch: int, records: list[Record], history: list[Record], on_epoch: OnEpoch | None
-    ) -> Status | None:
-        """Take the records of the epochs up to ``epoch`` into the history: up to one that failed, or else judge them.
-
-        Weights and scores are those after the last epoch, and so are all rules but failures.
-        """
-        status, asked = None, Stop.NOBODY
-        for number, record in enumerate(records, start=epoch - len(records) + 1):
-            shares = record.pop("shares")
-            history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
-            if self.lesson is not None:
-                round, agreement, changed, _ = self.lesson
-                history[-1] |= {"round": round, "agreement": agreement, "changed": changed}
-            status = failure(record, self._scale)
-            if status is not None:
-                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
-            elif number == epoch:
-                status = self._judge(epoch, record)
-            if on_epoch is not None and on_epoch(history[-1]) is True:
-                asked = Stop.CALLBACK
-            if status is not None:
-                break
-        asked = max(asked, self.team.stop_requested())
-        anywhere = self.team.rows.largest(self.chain.concat(torch.tensor([int(asked)]), [1] * self.chain.size))
-        stop = Stop(int(anywhere.max()))
-        if stop is Stop.NOBODY or (status is not None and status.is_failure):
-            return status
-        return Status.INTERRUPTED if stop is Stop.INTERRUPT else Status.STOPPED
-
     # Setting up
 
     def _fresh_worker(self, weights: list[Weights]) -> Worker:
         """The worker at rest: its state from a forward pass that travels down the chain once."""
-        f, quantized = self.algorithm.activation, quantization(self.config)
+        member, f, quantized = self.member, self.algorithm.activation, quantization(self.config)
         if not self.layers:
             return self._worker([], [None])
         before = None
-        p = self.training.X if self.training is not None else None
+        p = None if member.training is None else member.training.X
         if self.layers[0] > 0:
             # u is kept: z is elsewhere
-            before = quantized.boundary(self._receive_activations(self.part.nodes), rows=self.rows)
+            before = quantized.boundary(self._receive_activations(member.nodes), rows=member.rows)
             p = before.p
         assert p is not None
-        layers, after = forward_state(weights, p, f, quantized, last=self.is_last, rows=self.rows)
+        layers, after = forward_state(weights, p, f, quantized, last=self.is_last, rows=member.rows)
         if not self.is_last:
             self.chain.send(f(layers[-1].z), self.chain.rank + 1)
         if self.number == 1:
-            outputs = [f(layer.z) for layer in layers]
-            _warn_coarse_levels(
-                outputs, after, self.rows, first_layer=self.layers[0] + 1, speaks=self.team.rows.rank == 0
-            )
+            outputs, first = [f(layer.z) for layer in layers], self.layers[0] + 1
+            _warn_coarse_levels(outputs, after, member.rows, first_layer=first, speaks=self.team.rows.rank == 0)
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
         """Connect the layers to the neighbours."""
-        first, last = boundaries[0], boundaries[-1]
-        left = right = None
-        if first is not None:
-            q_codec = codec_for(first.q.shape, self.like, first.q_levels)
-            left = Link(
-                self.chain.global_rank(self.chain.rank - 1),
-                codec_for(first.p.shape, self.like, first.p_levels),
-                q_codec,
-                (self.team.leftward, None),
-            )
-        if last is not None:
-            q_codec = codec_for(last.q.shape, self.like, last.q_levels)
-            right = Link(
-                self.chain.global_rank(self.chain.rank + 1),
-                q_codec,
-                codec_for(last.p.shape, self.like, last.p_levels),
-                (None, self.team.leftward),
-            )
-        X = self.training.X if self.training is not None else None
-        ends = Ends(self.rows, X, self.targets)
-        return Worker(layers, boundaries, self.algorithm, ends, left=left, right=right)
+        chain, member = self.chain, self.member
+        links: list[Link | None] = []
+        for boundary, step in ((boundaries[0], -1), (boundaries[-1], 1)):
+            if boundary is None:
+                links.append(None)
+                continue
+            p = codec_for(boundary.p.shape, self.like, boundary.p_levels)
+            q = codec_for(boundary.q.shape, self.like, boundary.q_levels)
+            out, into, groups = (p, q, (self.team.leftward, None)) if step < 0 else (q, p, (None, self.team.leftward))
+            links.append(Link(chain.global_rank(chain.rank + step), out, into, groups))
+        ends = Ends(member.rows, None if member.training is None else member.training.X, self.targets)
+        return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
 
     def _receive_activations(self, rows: int) -> Tensor:
         return self.chain.receive(self.like.new_empty(rows, self.config.hidden), self.chain.rank - 1)
 
-    # One epoch and its measurements
+    # What is measured
 
-    def _epoch(self, number: int) -> Tensor:
-        """One epoch, and what this worker measured of it."""
-        start = time.perf_counter()
-        moves = self.worker.epoch()
-        if self.like.is_cuda:
-            torch.cuda.synchronize(self.like.device)
-        measured = self._measure(moves, time.perf_counter() - start)
-        if self._culprit is None and not bool(measured.isfinite().all()):
-            found = self.worker.culprit(moves)
-            self._culprit = None if found is None else (number, found)
-        return measured
-
-    def _measure(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
+    def _measured(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
         """One row of numbers for the worker, then one for each of its layers, all of the same width."""
-        traffic = [link.take_traffic() if link else Traffic() for link in self._links().values()]
-        traffic.append(self.team.rows.take_traffic())
-        waited = sum(part.wait_seconds for part in traffic)
-        packed = sum(part.pack_seconds for part in traffic)
+        links = (self.worker.left, self.worker.right, self.team.rows)
+        traffic = [Traffic() if link is None else link.take_traffic() for link in links]
+        waited, packed = (sum(getattr(part, f"{kind}_seconds") for part in traffic) for kind in ("wait", "pack"))
         risk = float(self.worker.risk()) if self.is_last else 0.0
         # To the left, to the right, and for sums; and all values that went left or right.
         sent = torch.tensor([part.bytes_sent for part in traffic] + [sum(part.values_sent for part in traffic)])
@@ -282,80 +213,67 @@ class Stage:
             rows.extend(torch.stack(measured).double().cpu())
         return torch.stack(rows)
 
-    def _links(self) -> dict[str, Link | None]:
-        return {"left": self.worker.left, "right": self.worker.right}
-
-    def _synchronize_epochs(self, measured: list[Tensor]) -> list[Record]:
+    def _synchronized(self, measured: list[Tensor]) -> list[Record]:
         """Put the measurements of all workers together: one record per epoch, the same on every worker."""
-        counts = [1 + count for count in self.plan.counts]
+        counts, algorithm = [1 + count for count in self.plan.counts], self.algorithm
         everything = self.chain.concat(torch.stack(measured, dim=1), counts)
         records = []
         for epoch in range(len(measured)):
             parts = everything[:, epoch].split(counts)
-            workers = [part[0].tolist() for part in parts]
+            workers = [WorkerRow(*part[0, : len(WorkerRow._fields)].tolist()) for part in parts]
             layers = torch.cat([part[1:] for part in parts]).tolist()
-            records.append(self._record(workers, layers))
+            moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
+            shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
+            nu, rho = algorithm.nu, algorithm.rho
+            self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=algorithm.activation.lipschitz))
+            record = admm_record(workers, self.plan.counts, moves, shares, nu=nu, rho=rho, c_k=self._rate)
+            records.append(record | {"shares": [float(share.objective) for share in shares]})
         return records
 
-    def _record(self, workers: list[list[float]], layers: list[list[float]]) -> Record:
-        nu, rho, lipschitz = self.algorithm.nu, self.algorithm.rho, self.algorithm.activation.lipschitz
-        moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
-        shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
-        self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
-        rows = [WorkerRow(*row[: len(WorkerRow._fields)]) for row in workers]
-        record = admm_record(rows, self.plan.counts, moves, shares, nu=nu, rho=rho, c_k=self._rate)
-        return record | {"shares": [float(share.objective) for share in shares]}
-
-    def _evaluate(self) -> Record:
+    def _evaluated(self) -> Record:
         """Loss and accuracy of the network, as it would predict, on the training and validation nodes.
 
         Activations pass down the chain; the last worker tells everyone the result.
         """
+        member, config, logits = self.member, self.config, []
         self.worker.settle()  # they go the way of q, of which only the size is waited for
         sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
-        outputs = []
         if self.layers:
-            if self.training is not None:
-                parts = [examples.X for examples in (self.scored, self.validation) if examples is not None]
-                outputs = [self.worker.forward(x) for x in parts]
+            if member.training is not None:
+                parts = [(member.scored or member.training).X]
+                parts += [] if member.validation is None else [member.validation.X]
             else:
-                sizes = [self.scored_rows, *[self.part.validation_nodes] * (self.sizes.validation_nodes > 0)]
-                outputs = [self.worker.forward(self._receive_activations(size)) for size in sizes]
-            if self.is_last:
-                targets = (self.scored_targets, self.validation_targets)
-                for place, (logits, y) in enumerate(zip(outputs, targets, strict=False)):
-                    assert y is not None
-                    number = y.rows().number
-                    loss = float(self.algorithm.risk(logits, y))
-                    share = accuracy(logits, y, self.config.target)
-                    sums[place] = sums.new_tensor([loss, math.nan if share is None else share * number, number])
-            else:
-                for x in outputs:
+                sizes = [member.nodes if member.scored_nodes is None else member.scored_nodes]
+                sizes += [member.validation_nodes] * member.validates
+                parts = [self._receive_activations(size) for size in sizes]
+            logits = [self.worker.forward(x) for x in parts]
+            if not self.is_last:
+                for x in logits:
                     self.chain.send(x, self.chain.rank + 1)
+                logits = []
+        for place, (own, y) in enumerate(zip(logits, (self.scored_targets, self.validation_targets), strict=False)):
+            assert y is not None
+            number, right = y.rows().number, accuracy(own, y, config.target)
+            hits = math.nan if right is None else right * number
+            sums[place] = sums.new_tensor([float(self.algorithm.risk(own, y)), hits, number])
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
-        numbers = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
-        known = len(SCORES) if self.sizes.validation_nodes else 2
-        record: Record = {
-            name: value if place < known and not self._is_undefined(name) else None
-            for place, (name, value) in enumerate(zip(SCORES, numbers, strict=True))
-        }
-        if needs_score(self.config) and self.sizes.validation_nodes:
-            record["val_score"] = self._score(outputs[1] if self.is_last else None)
+        record: Record = dict(zip(SCORES, (sums[:, :2] / sums[:, 2:]).flatten().tolist(), strict=True))
+        if not member.validates:
+            record |= dict.fromkeys(SCORES[2:])
+        if config.target == "regression":  # numbers are not right or wrong
+            record |= dict.fromkeys(SCORES[1::2])
+        if config.scoring != "accuracy" and member.validates:
+            record["val_score"] = self._score(logits[1] if logits else None)
         return record
-
-    def _is_undefined(self, name: str) -> bool:
-        """Numbers are not right or wrong."""
-        return self.config.target == "regression" and name.endswith("_accuracy")
 
     def _score(self, logits: Tensor | None) -> float | None:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
         if logits is not None:
             assert self.validation_targets is not None
-            line, y = self.team.rows, self.validation_targets.t
-            counts = line.concat(torch.tensor([[len(y)]]), [1] * line.size).view(-1).tolist()
-            logits, y = line.concat(logits, counts), line.concat(y, counts)
-            value = validation_score(logits, y, self.config)
+            line, t = self.team.rows, self.validation_targets.t
+            counts = line.concat(torch.tensor([[len(t)]]), [1] * line.size).view(-1).tolist()
+            value = validation_score(line.concat(logits, counts), line.concat(t, counts), self.config)
             found[0] = math.nan if value is None else value
             found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
@@ -363,15 +281,53 @@ class Stage:
 
     # Rules
 
-    def _judge(self, epoch: int, record: Record) -> Status | None:
-        """The status that ends the stage now, or None. ``record`` is of an epoch that did not fail."""
-        self._select(epoch, record)
-        if converged(record, self.config.tolerance):
-            return Status.CONVERGED
-        patience, evaluated = self._patience, record["val_loss"] is not None
-        if self._selects and patience is not None and evaluated and epoch - self._best.epoch >= patience:
-            return Status.EARLY_STOPPED
-        return None
+    def _conclude(
+        self, epoch: int, records: list[Record], history: list[Record], on_epoch: OnEpoch | None
+    ) -> Status | None:
+        """Take the records of the epochs up to ``epoch`` into the history: up to one that failed, or else judge them.
+
+        Weights and scores are those after the last epoch, and so are all rules but failures.
+        """
+        status, asked, round = None, Stop.NOBODY, self.member.round
+        for number, record in enumerate(records, start=epoch - len(records) + 1):
+            shares = record.pop("shares")
+            history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
+            if round is not None:
+                history[-1] |= {"round": round.number, "agreement": round.agreement, "changed": round.changed}
+            status = failure(record, self._scale)
+            if status is not None:
+                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
+            elif number == epoch:
+                self._select(epoch, record)
+                if converged(record, self.config.tolerance):
+                    status = Status.CONVERGED
+                elif self._selects and record["val_loss"] is not None and self._is_out_of_patience(epoch):
+                    status = Status.EARLY_STOPPED
+            if on_epoch is not None and on_epoch(history[-1]) is True:
+                asked = Stop.CALLBACK
+            if status is not None:
+                break
+        asked = max(asked, self.team.stop_requested())
+        anywhere = self.team.rows.largest(self.chain.concat(torch.tensor([int(asked)]), [1] * self.chain.size))
+        stop = Stop(int(anywhere.max()))
+        if stop is Stop.NOBODY or (status is not None and status.is_failure):
+            return status
+        return Status.INTERRUPTED if stop is Stop.INTERRUPT else Status.STOPPED
+
+    def _is_out_of_patience(self, epoch: int) -> bool:
+        patience = self.config.patience
+        assert isinstance(patience, int)
+        return epoch - self._best.epoch >= patience
+
+    def _select(self, epoch: int, record: Record) -> None:
+        """Keep the weights if they are the best on validation so far: higher score, then lower loss.
+
+        Without validation, or without patience, the newest are the best.
+        """
+        if not self._selects:
+            self._best = Best((0.0, 0.0), epoch, self.worker.weights())
+        elif (own := judged(record)) is not None and own > self._best.score:
+            self._best = Best(own, epoch, self.worker.weights())
 
     def _blame(self, status: Status, shares: list[float]) -> str:
         """The layer with the largest share of an objective that exploded; the layer and variable that broke.
@@ -393,21 +349,10 @@ class Stage:
         found = Culprit(*map(int, numbers))
         return f"layer {found.layer + 1}, variable {found.variable}"
 
-    def _select(self, epoch: int, record: Record) -> None:
-        """Keep the weights if they are the best on validation so far: higher score, then lower loss.
-
-        Without validation, or without patience, the newest are the best.
-        """
-        if not self._selects:
-            self._best = Best((0.0, 0.0), epoch, self.worker.weights())
-        elif (own := judged(record)) is not None and own > self._best.score:
-            self._best = Best(own, epoch, self.worker.weights())
-
-    # Checkpoints
-
-    def _maybe_checkpoint(self, epoch: int, history: list[Record]) -> None:
+    def _write_checkpoint(self, epoch: int, history: list[Record]) -> None:
         """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
-        if self.checkpointing is None or not self.checkpointing.due(len(history)):
+        checkpointing, round = self.member.checkpointing, self.member.round
+        if checkpointing is None or not checkpointing.due(len(history)):
             return
         check_replicas(self.team, self.plan, self.worker.layers, len(history))
         self.worker.settle()
@@ -417,28 +362,33 @@ class Stage:
             for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
         )
         state = StageState(
-            stage=self.number,
-            epoch=epoch,
-            depth=self.plan.depth,
-            round=0 if self.lesson is None else self.lesson.round,
-            sizes=self.sizes,
-            chosen={name: getattr(self.config, name) for name in CHOSEN},
-            worker_epochs=self.worker.epochs,
-            best_score=self._best.score,
-            best_epoch=self._best.epoch,
-            scale=self._scale,
-            rate=self._rate,
+            stage=self.number, epoch=epoch, depth=self.plan.depth, round=0 if round is None else round.number,
+            chosen={name: getattr(self.config, name) for name in CHOSEN}, worker_epochs=self.worker.epochs,
+            best_score=self._best.score, best_epoch=self._best.epoch, scale=self._scale, rate=self._rate,
             shards=self.team.rows.size,
-        )
-        lesson = None if self.lesson is None else self.lesson.tensors
-        self.checkpointing.write(self.team, layers, state, history, lesson)
+        )  # fmt: skip
+        checkpointing.write(self.team, layers, state, history, None if round is None else round.tensors)
 
 
 def quantization(config: ModelConfig) -> Quantization:
     """What ``config`` says about quantization."""
     levels = PAPER_LEVELS if config.levels == "paper" else config.levels
-    p, q = config.quantize != "none", config.quantize == "pq"
-    return Quantization(p=p, q=q, bits=config.bits or 8, levels=levels)
+    return Quantization(config.quantize != "none", config.quantize == "pq", config.bits or 8, levels)
+
+
+def accuracy(logits: Tensor, y: Targets, target: str) -> float | None:
+    """The share of rows that are predicted right, of several labels all of them; None for numbers."""
+    if target == "regression":
+        return None
+    return y.subset_accuracy(logits) if target == "multilabel" else y.accuracy(logits)
+
+
+def validation_score(logits: Tensor, t: Tensor, config: ModelConfig) -> float | None:
+    """What ``scoring`` makes of rows that validate: ``t`` are class numbers, or a row of labels or numbers each.
+
+    Numbers are in standard deviations of the training rows, so that all columns count alike.
+    """
+    return score(config.scoring, t.cpu(), outputs(logits.double(), config.target).cpu(), config.target)
 
 
 def _warn_coarse_levels(

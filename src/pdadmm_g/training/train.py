@@ -25,13 +25,11 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
-from .callback import OnEpoch
 from .checkpoint import CHOSEN, Checkpointing
 from .growth import anchor, initial_layer, redeal, widths
-from .member import Member, Sizes, dealt, share_outline
-from .records import Record
-from .round_rows import DealtRows, RoundRows, SpreadRows
-from .rounds import Rounds, is_over, margin, schedule
+from .member import Member, dealt
+from .records import OnEpoch, Record
+from .rounds import DealtRows, Rounds, SpreadRows, is_over, margin, schedule
 from .stage import Stage
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -100,14 +98,13 @@ def train(
         if not config.unlabelled and start is None:
             labelled, validation, basis = in_row_space(labelled, validation)
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
-    outline = share_outline(team, training, validation, num_classes, config.device)
-    member = Member(team, config, outline, training, validation, checkpointing)
+    member = Member.of(team, config, training, validation, num_classes, checkpointing)
     rounds = Rounds(member, _round_rows(member, copies, labelled, seed, spread=spread)) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     grown = _grow(member, rounds, seed, basis, history, on_epoch, _handed_out(member, start))
-    shape = widths(outline.sizes.features, config.hidden, outline.sizes.classes, grown.plan.depth)
+    shape = widths(member.features, config.hidden, member.classes, grown.plan.depth)
     everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
-    weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=outline.like)
+    weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=member.like)
     if (team.chain if spread else team).rank != 0:
         return None
     parameters = [(w.W, w.b) for w in weights if not (_drops_idle(config) and _is_idle(w))]
@@ -124,7 +121,7 @@ def _drops_idle(config: ModelConfig) -> bool:
 
 def _round_rows(
     member: Member, copies: NodeCopies | ShardedCopies | None, labelled: Examples | None, seed: int, *, spread: bool
-) -> RoundRows:
+) -> DealtRows | SpreadRows:
     """Where the rows of rounds come from: the first worker of each chain, or that of all, who has all ``labelled``."""
     if spread:
         assert not isinstance(copies, NodeCopies)
@@ -159,13 +156,13 @@ def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
 
 def _handed_out(member: Member, start: GAMLP | None) -> tuple[list[Weights], Plan] | None:
     """The network to start from, all of it on the first worker of every chain; None if there is none."""
-    team, sizes, like = member.team, member.outline.sizes, member.outline.like
+    team, like = member.team, member.like
     depth = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
     if not depth:
         return None
     plan = Plan((depth, *[0] * (team.chain.size - 1)))
     weights = []
-    shape = widths(sizes.features, member.config.hidden, sizes.classes, depth)
+    shape = widths(member.features, member.config.hidden, member.classes, depth)
     for index in plan.layers(team.chain.rank):
         W, b = like.new_empty(shape[index + 1], shape[index]), like.new_empty(shape[index + 1])
         if start is not None:
@@ -186,7 +183,7 @@ def _grow(
     start: tuple[list[Weights], Plan] | None,
 ) -> _Grown:
     """Go through the stages and their rounds, from the first one or from that of the checkpoint."""
-    config, sizes, like, chain = member.config, member.outline.sizes, member.outline.like, member.team.chain
+    config, like, chain = member.config, member.like, member.team.chain
     checkpointing = member.checkpointing
     saved = checkpointing.begin(first=member.team.rank == 0) if checkpointing else None
     status, message = Status.MAX_EPOCHS, ""
@@ -197,8 +194,8 @@ def _grow(
     for step in schedule(config)[saved.place_in(schedule(config)) if saved else 0 :]:
         if plan is not None and is_over(step, history, config):
             continue
-        shape = widths(sizes.features, config.hidden, sizes.classes, step.depth)
-        before, new = plan, deal_layers(sizes, shape, config, chain.size)
+        shape = widths(member.features, config.hidden, member.classes, step.depth)
+        before, new = plan, deal_layers(member.all_nodes, shape, config, chain.size)
         try:
             if before is not None:
                 # Together: an interrupt finds weights and the plan that they are dealt by.
@@ -246,12 +243,12 @@ def in_row_space(
     return training._replace(X=R.T.contiguous()), validation, basis
 
 
-def deal_layers(sizes: Sizes, shape: list[int], config: ModelConfig, workers: int) -> Plan:
+def deal_layers(nodes: int, shape: list[int], config: ModelConfig, workers: int) -> Plan:
     """The user's plan in the last stage if there is one, else the best by the cost model."""
     depth = len(shape) - 1
     if config.plan is not None and depth == config.layers:
         return Plan(config.plan)
-    return deal(layer_costs(sizes.nodes, shape, config.solver), workers)
+    return deal(layer_costs(nodes, shape, config.solver), workers)
 
 
 def _warn_condition(config: ModelConfig) -> None:

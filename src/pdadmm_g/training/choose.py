@@ -1,11 +1,12 @@
-"""Whether and how nodes without labels teach, where that is left to the data: a race of short runs on validation."""
+"""What is left to the data and chosen by short runs on validation: weight decay, and learning from unlabelled nodes."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,16 +18,95 @@ from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.copies import NodeCopies, Source
 from ..data.edges import join_unlike
-from ..data.examples import Examples
+from ..data.examples import Examples, some_examples
 from ..data.graph import Graph
 from ..data.linear_models import linear_score
+from ..data.propagation import quiet
 from ..errors import InputError
+from ..utils import compute_threads, usable_cores
 from ..metrics import scoring_name, shown
-from ..utils import compute_threads, task
+from ..utils import task
 from .records import judged
 from .rounds import FIRST_EPOCHS
-from .short_runs import short_runs
 from .train import train
+
+Found = TypeVar("Found")
+
+
+def short_runs(name: str, run: Callable[[ModelConfig], Found], configs: Sequence[ModelConfig]) -> list[Found]:
+    """What ``run`` gives for each, as many at a time as there are cores, each on threads of its own; a task by name.
+
+    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
+    """
+    threads, on_cpu = max((config.threads for config in configs), default=1), all(c.device == "cpu" for c in configs)
+    at_a_time = max(1, usable_cores() // threads) if on_cpu else 1
+    with (
+        quiet(),
+        task(name, len(configs)) as step,
+        ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool,
+    ):
+        try:
+            found = []
+            for each in pool.map(run, configs):
+                found.append(each)
+                step()
+            return found
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
+            raise
+
+
+def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
+    """The settings of a short run: the first stage, in one process."""
+    assert config.stages is not None
+    depth = config.stages[0]
+    return dataclasses.replace(
+        config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY, **changes
+    )
+
+
+#: From one evaluation of a short run to the next.
+EVAL_EVERY = 5
+
+# Weight decay
+
+#: Taken where there is no validation node.
+DEFAULT_WEIGHT_DECAY = 0.1
+WEIGHT_DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0)
+#: More rows of a kind than this are not looked at.
+MOST_ROWS = 1000
+#: Of a short run.
+EPOCHS = 100
+
+
+def choose_weight_decay(
+    training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
+) -> tuple[ModelConfig, tuple[str, ...]]:
+    """``config`` with the weight decay filled in, the best by validation score of the first stage; and the reason."""
+    if config.weight_decay is not None:
+        return config, ()
+    if validation is None:
+        reason = f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes"
+        return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY), (reason,)
+    some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
+
+    def score(pilot: ModelConfig) -> tuple[float, float]:
+        result = train(some, other, num_classes, pilot, seed=seed)
+        assert result is not None
+        return max(filter(None, map(judged, result.uninterrupted().history)), default=(-math.inf, -math.inf))
+
+    pilots = [_pilot(config, weight_decay=weight_decay, epochs=EPOCHS) for weight_decay in WEIGHT_DECAYS]
+    scores = short_runs("weight decay", score, pilots)
+    best = max(scores)
+    choice = WEIGHT_DECAYS[scores.index(best)] if best[0] > -math.inf else DEFAULT_WEIGHT_DECAY
+    # The risk is a sum over rows: with more of them the same pull needs a larger weight.
+    number, tried = training.targets.rows().number, some.targets.rows().number
+    chosen = choice * number / tried
+    reason = f"weight decay {chosen:.3g} (validation {shown(best[0])})"
+    return dataclasses.replace(config, weight_decay=chosen), (reason,)
+
+
+# Learning from unlabelled nodes
 
 #: What is not given and not chosen either.
 UNLABELLED = 1000
@@ -36,14 +116,13 @@ UNLABELLED = 1000
 #: and sharpness, each from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
 NORMALIZATIONS: tuple[Literal["unit"], Literal["centered"]] = ("unit", "centered")
-WEIGHT_DECAYS = (0.002, 0.0007)
+DECAYS_PER_LABEL = (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
 #: So many features take part.
 KEPT = 3
-#: A short run: its rounds, most nodes without labels, epochs from one evaluation to the next, and how many of these at
-#: the end count together.
-ROUNDS, NODES, EVAL_EVERY, LAST = 3, 1000, 5, 2
+#: A short run: its rounds, most unlabelled nodes, and how many of its last evaluations count together.
+ROUNDS, NODES, LAST = 3, 1000, 2
 #: With more labels than this share of all nodes the others are not asked.
 MOST_LABELLED = 0.2
 
@@ -60,7 +139,7 @@ class Rows(NamedTuple):
 
 
 def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
-    """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where they teach."""
+    """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where it is not 0."""
     if config.by_gradient:
         return Choice(config)
     config = config.resolved("classification")
@@ -70,10 +149,9 @@ def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int
     asked = config.unlabelled is not None
     if asked and config.directed not in ("auto", "symmetric"):
         raise InputError(f"unlabelled must be 0 with directed = {config.directed}: edges must count both ways alike")
-    if not asked:
-        against = _reason_against(data, rows, config)
-        if against:
-            return Choice(without, reasons=(f"nodes without labels do not teach: {against}",))
+    against = "" if asked else _reason_against(data, rows, config)
+    if against:
+        return Choice(without, reasons=(f"nodes without labels do not teach: {against}",))
     components = COMPONENTS if config.components is None else config.components
     config = dataclasses.replace(config, components=components, unlabelled=config.unlabelled or UNLABELLED)
     with compute_threads(config.threads):
@@ -82,7 +160,7 @@ def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int
 
 
 def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
-    """Why nodes without labels cannot be expected to help, without trying; empty if they may."""
+    """Why unlabelled nodes cannot be expected to help, without trying; empty if they may."""
     if rows.validation is None:
         return "there are no validation nodes to tell whether they help"
     if config.augment not in ("auto", "average"):
@@ -123,14 +201,17 @@ class Race:
         self._known: dict[Any, tuple[Examples, Examples, GraphAugment]] = {}
 
     def run(self, *, forced: bool) -> Choice:
-        """The winner; without nodes that teach, unless ``forced``, where labelled nodes alone are as accurate."""
-        given = self.config
+        """The winner; unless ``forced``, without unlabelled nodes where labelled ones alone are as accurate."""
+        given, known = self.config, self.rows.validation is not None
         sparse = self.source.raw is not None
-        features, decays = self._features(), self._decays()
-        known = self.rows.validation is not None
+        features = self._features()
         if known and len(features) > KEPT:
             with task("choosing features", len(features)) as step:
                 features = sorted(features, key=lambda each: (self._suits(each), step())[0], reverse=True)[:KEPT]
+        decays: list[dict[str, Any]] = [{}]
+        if given.weight_decay is None:
+            weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
+            decays = [{"weight_decay": each * weight} for each in DECAYS_PER_LABEL]
         both = [each | decay for each in features for decay in decays]
         candidates = self._variants(given, both, DROP_ENTRIES[:1] if sparse else (0.0,), SHARPNESSES[:1])
         decided = len(candidates) == 1 and None not in (given.drop_entries if sparse else 0.0, given.sharpness)
@@ -150,17 +231,9 @@ class Race:
 
     def _suits(self, features: dict[str, Any]) -> tuple[float, float]:
         """What a linear model makes of these features."""
-        training, validation, _ = self._features_of(dataclasses.replace(self.config, **features))
-        classes = training.y.argmax(1) if training.y.is_floating_point() else training.y
-        rows, labels = torch.cat([training.X, validation.X]), [classes.cpu(), validation.y.cpu()]
-        return linear_score(rows, labels, training.weights, self.config.scoring)
-
-    def _decays(self) -> list[dict[str, Any]]:
-        """What the weight decay may be, as far as that is left open."""
-        if self.config.weight_decay is not None:
-            return [{}]
-        weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
-        return [{"weight_decay": each * weight} for each in WEIGHT_DECAYS]
+        training, validation, _ = self._rows_with(dataclasses.replace(self.config, **features))
+        labels = [training.targets.labels.cpu(), validation.y.cpu()]
+        return linear_score(torch.cat([training.X, validation.X]), labels, training.weights, self.config.scoring)
 
     def _features(self) -> list[dict[str, Any]]:
         """What features may be, as far as that is left open."""
@@ -188,35 +261,31 @@ class Race:
         known = [entry.config for entry in self.entries]
         configs = [config for config in candidates if config not in known]
         for config in configs:
-            self._features_of(config)  # here, so that no two runs make the same
+            self._rows_with(config)  # here, so that no two runs make the same
         self.entries += short_runs("short runs", self._entry, configs)
         return max(self.entries, key=_score)
 
     def _entry(self, config: ModelConfig) -> Entry:
-        assert config.stages is not None
         assert config.unlabelled is not None
-        depth = config.stages[0]
-        pilot = dataclasses.replace(
-            config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY,
-            rounds=ROUNDS, epochs=min(config.epochs, FIRST_EPOCHS), unlabelled=min(NODES, config.unlabelled),
-        )  # fmt: skip
-        training, validation, augment = self._features_of(pilot)
+        epochs, unlabelled = min(config.epochs, FIRST_EPOCHS), min(NODES, config.unlabelled)
+        pilot = _pilot(config, rounds=ROUNDS, epochs=epochs, unlabelled=unlabelled)
+        training, validation, augment = self._rows_with(pilot)
         copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training)
         result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = result.uninterrupted().history
         parts = [
-            list(filter(None, (judged(record) for record in history if bool(record["round"]) is taught)))
-            for taught in (False, True)
+            list(filter(None, (judged(record) for record in history if bool(record["round"]) is in_rounds)))
+            for in_rounds in (False, True)
         ]
         if not all(parts) or result.status.is_failure:
             return Entry(config, (-math.inf, 0.0), -math.inf)
         (alone, _), (score, loss) = (np.mean(scores[-LAST:], axis=0).tolist() for scores in parts)
         return Entry(config, (score, loss), alone)
 
-    def _features_of(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
-        """Rows that train and validate under these settings, and what made them."""
-        rows, features = self.rows, (config.augment, config.hops, config.teleport, config.normalize)
+    def _rows_with(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
+        """Rows that train and validate under these settings, and what made their features."""
+        rows, features = self.rows, _features_of(config)
         if features not in self._known:
             assert rows.validation is not None
             assert rows.y_val is not None
@@ -229,17 +298,16 @@ class Race:
         return self._known[features]
 
     def _reasons(self, best: Entry) -> Iterable[str]:
-        config = best.config
-        others = [
-            entry.score[0]
-            for entry in self.entries
-            if (entry.config.hops, entry.config.teleport, entry.config.normalize)
-            != (config.hops, config.teleport, config.normalize)
-        ]
+        config, own = best.config, _features_of(best.config)
+        others = [entry.score[0] for entry in self.entries if _features_of(entry.config) != own]
         next_best = f" ({self._judge} {shown(best.score[0])}, next best {shown(max(others))})" if others else ""
         yield f"features: {described(config)}{next_best}"
         dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
         yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"
+
+
+def _features_of(config: ModelConfig) -> tuple[Any, ...]:
+    return config.augment, config.hops, config.teleport, config.normalize
 
 
 def _score(entry: Entry) -> tuple[float, float]:
