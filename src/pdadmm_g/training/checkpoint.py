@@ -33,7 +33,7 @@ from ..engine.stacking import INVERSES
 from ..engine.team import Team
 from ..engine.worker import Worker
 from ..errors import InputError
-from ..utils import Count, Positive, Size, read_text, writing
+from ..utils import Count, Positive, Size, read_record, writing
 from .growth import anchor
 from .records import Record, as_line, is_record
 
@@ -173,14 +173,12 @@ def valid(folder: Path) -> list[Path]:
 
 def _described(folder: Path) -> tuple[Description, RunConfig, RunConfig]:
     path = folder / META
+    if read_record(_AnyFormat, path, "the checkpoint", f"; {REMEDY}").format != FORMAT:
+        raise InputError(f"{path}: was written by another version of pdadmm-g: {REMEDY}, or finish it with that one")
+    meta = read_record(Description, path, "the checkpoint", f"; {REMEDY}")
     with _reading(path):
-        text = read_text(path, "the checkpoint")
-        if msgspec.json.decode(text, type=_AnyFormat).format != FORMAT:
-            remedy = f"{REMEDY}, or finish the run with that version"
-            raise InputError(f"{path}: was written by another version of pdadmm-g: {remedy}")
-        meta = msgspec.json.decode(text, type=Description)
         given, chosen = (RunConfig.from_settings(settings) for settings in (meta.settings, meta.settings | meta.chosen))
-        return meta, given, chosen
+    return meta, given, chosen
 
 
 def run_of_latest(folder: Path) -> RunConfig | None:

@@ -23,9 +23,8 @@ from ..data.graph import Graph
 from ..data.linear_models import linear_score
 from ..data.propagation import quiet
 from ..errors import InputError
-from ..utils import compute_threads, usable_cores
 from ..metrics import scoring_name, shown
-from ..utils import task
+from ..utils import compute_threads, task, usable_cores
 from .records import judged
 from .rounds import FIRST_EPOCHS
 from .train import train

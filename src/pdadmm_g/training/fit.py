@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..config import ModelConfig
 from ..engine.team import Team
 from ..errors import InputError
-from ..utils import compute_threads
 from ..metrics import shown
 from ..model import GAMLP
+from ..utils import compute_threads
 from .checkpoint import Checkpointing
 from .gcn import train_gcn
 from .gradient import stages_of, train_by_gradient

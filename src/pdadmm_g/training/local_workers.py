@@ -21,9 +21,9 @@ from ..engine.launch import run_workers
 from ..engine.plan import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..utils import temporary_folder
 from ..model import GAMLP
 from ..status import Status
+from ..utils import temporary_folder
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
 from .records import OnEpoch, take_in

@@ -32,8 +32,7 @@ from ..data.splits import with_masks
 from ..data.targets import has_columns, target_of
 from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
-from ..utils import compute_threads
-from ..utils import task
+from ..utils import compute_threads, task
 from .choose import Rows, choose_unlabelled, copies_of
 from .problem import Problem
 from .standardization import Units

@@ -13,8 +13,8 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..data.examples import Examples, WholeGraph
 from ..engine.team import Team
-from ..utils import compute_threads
 from ..model import GAMLP, GCN
+from ..utils import compute_threads
 from .choose import choose_weight_decay
 from .mesh_choice import choose_mesh
 from .standardization import Units
