@@ -177,7 +177,7 @@ def _described(folder: Path) -> tuple[Description, RunConfig, RunConfig]:
         raise InputError(f"{path}: was written by another version of pdadmm-g: {REMEDY}, or finish it with that one")
     meta = read_record(Description, path, "the checkpoint", f"; {REMEDY}")
     with _reading(path):
-        given, chosen = (RunConfig.from_settings(settings) for settings in (meta.settings, meta.settings | meta.chosen))
+        given, chosen = (RunConfig(**settings) for settings in (meta.settings, meta.settings | meta.chosen))
     return meta, given, chosen
 
 
