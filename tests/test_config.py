@@ -201,10 +201,9 @@ MERGE_BOMB = "x0: &a {layers: 3}\n" + "".join(
         ("out: " + "9" * 5000, "not valid YAML"),
         ("augment: " + "x" * 100_000, "augment must be one of"),
         ("dataset: \"a\\0.npz\"\n", "dataset must be text without a null byte"),
-        ("a: b\n" * 900_000, "4500000 bytes are too many"),
     ],
     ids=["twice", "alias", "merge bomb", "two spellings", "laughs", "endless", "deep",
-         "digits", "long", "null", "large"],
+         "digits", "long", "null"],
 )  # fmt: skip
 def test_hostile_yaml(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.yaml").write_text(text)

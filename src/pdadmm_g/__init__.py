@@ -6,15 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .classifier import GAMLPClassifier
     from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
     from .data.graph import Graph
     from .errors import InputError
+    from .estimator import GAMLPClassifier, GAMLPRegressor, NodeClassifier
     from .model import GAMLP
-    from .node_classifier import NodeClassifier
-    from .regressor import GAMLPRegressor
     from .status import Status
 
 __version__ = "0.2.0"
@@ -25,12 +23,12 @@ __all__ = [
 
 _HOME = {
     "GAMLP": "model",
-    "GAMLPClassifier": "classifier",
-    "GAMLPRegressor": "regressor",
+    "GAMLPClassifier": "estimator",
+    "GAMLPRegressor": "estimator",
     "Graph": "data.graph",
     "GraphAugment": "data.augmentation",
     "InputError": "errors",
-    "NodeClassifier": "node_classifier",
+    "NodeClassifier": "estimator",
     "Status": "status",
     "as_graph": "data.adapters",
     "load_dataset": "data.datasets",

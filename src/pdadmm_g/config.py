@@ -586,9 +586,9 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                raise yaml.MarkedYAMLError(problem=f"'{key}' is there twice", problem_mark=node.start_mark)
+        if len(keys) > len({*keys}):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.MarkedYAMLError(problem=f"'{twice}' is there twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -1,14 +1,12 @@
-"""What all estimators share: parameters, training on graphs and on plain feature matrices, outputs, files.
-
-They have all that the commands need without scikit-learn, which takes a second to import: what needs it imports it.
-"""
+"""The estimators, as scikit-learn has them: of classes, of numbers, and of the nodes of one graph as samples."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import functools
-from abc import ABC, abstractmethod
+import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,19 +15,27 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
-from .config import ModelConfig, Settings, TargetKind, label_name, option
-from .data.adapters import as_graph, edges_apart, is_graph
+from .config import ModelConfig, Settings, TargetKind, described, label_name, option
+from .data.adapters import as_graph, edges_apart, graph_alone, ids_of, is_graph, labels_of
 from .data.augmentation import GraphAugment, whole_graph
 from .data.checks import (
+    MASKS,
     as_mask,
     as_tensor,
     check_graph,
+    check_kind,
     labelled,
     missing_label,
     node_name,
     node_numbers,
+    probabilities_of,
     require_edges,
     require_y,
 )
@@ -38,10 +44,10 @@ from .data.columns import is_table
 from .data.feature_names import arranged
 from .data.graph import Graph
 from .data.splits import one_split, unseen_nodes
-from .data.targets import asked, has_columns, target_of
+from .data.targets import asked, checked_columns, columns_of, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
-from .model import GAMLP, GCN, finite
+from .model import GAMLP, GCN, decisions, finite, outputs
 from .status import Status
 from .training.calibration import calibrate, check_calibration
 from .training.checkpoint import Checkpointing
@@ -70,7 +76,7 @@ class Parameters(Settings):
     )
 
 
-class Estimator(Parameters, ABC):
+class Estimator(Parameters, BaseEstimator):
     """What classifiers and regressors share: parameters, training, the network's outputs, files."""
 
     #: The kinds of target that it learns.
@@ -247,7 +253,7 @@ class Estimator(Parameters, ABC):
             edge_index: Its edges, where they are apart, e.g. in a table.
             edge_weight: What each of these weighs.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         if not Path(path).suffix or Path(path).is_dir():
             from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
 
@@ -268,7 +274,7 @@ class Estimator(Parameters, ABC):
             edge_index: Its edges, where they are apart, e.g. in a table.
             edge_weight: What each of these weighs.
         """
-        self._check_fitted()
+        check_is_fitted(self)
         from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
 
         write_report(self, path, self._given(data, edge_index, edge_weight))
@@ -303,17 +309,9 @@ class Estimator(Parameters, ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            from sklearn.utils.validation import check_is_fitted
-
-            check_is_fitted(self, "model_")
-
     def _seed(self) -> int:
         seed = self.random_state
-        if not isinstance(seed, (int, np.integer)):
-            from sklearn.utils import check_random_state
-
+        if not isinstance(seed, (int, np.integer)):  # nor are seeds of more than 32 bits scikit-learn's
             seed = check_random_state(seed).randint(2**31)
         if not 0 <= seed < 2**62:
             raise InputError(f"random_state must be between 0 and 2^62, got {seed}")
@@ -327,7 +325,7 @@ class Estimator(Parameters, ABC):
         return ModelConfig(**settings).resolved()
 
     def _fitted_target(self) -> TargetKind:
-        self._check_fitted()
+        check_is_fitted(self)
         return self.config_.target
 
     def _graph_to_learn(self, X: Graph, start: WarmStart | None) -> Graph:
@@ -341,9 +339,9 @@ class Estimator(Parameters, ABC):
             start.check_target(target)
         return data
 
-    @abstractmethod
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
         """The checked rows of a matrix and what they should become. Sets ``n_features_in_`` and the like."""
+        raise NotImplementedError
 
     def _problem(
         self,
@@ -389,19 +387,22 @@ class Estimator(Parameters, ABC):
             yield
         except BaseException:
             for name in names:
-                vars(self).pop(name, None)
-            vars(self).update(before)
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
             raise
+
+    def _logits_of(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
+        """What :meth:`predict` is asked for, a table of edges perhaps in the place of ``nodes``."""
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
-        self._check_fitted()
+        check_is_fitted(self)
         device = checked_device(self.device)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
-            from sklearn.utils.validation import validate_data
-
             rows = as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
             return finite(self._outputs(device, rows))
         data = self._checked(X)
@@ -438,6 +439,327 @@ class Estimator(Parameters, ABC):
         return data
 
 
+class GAMLPClassifier(ClassifierMixin, Estimator):
+    """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
+
+    ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
+    ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
+    features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
+    :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
+    says which validate, some of these are set aside (``validation``).
+    ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
+
+    Where ``y`` is a matrix of 0 and 1 with a column a label, a node may have several labels, none, or all
+    (multi-label): ``predict`` gives such a matrix, ``predict_proba`` the probability of each label by itself. A row of
+    NaN is a node without labels.
+
+    Labels may be probabilities: a matrix of fractions with a column for each class, whose rows sum to one. Then the
+    classes are 0, 1, 2, ...; rows that validate or are scored count as of their most probable class, and a row of NaN
+    is a node without label. With ``class_weight``, a row of probabilities counts as one of each class with that share
+    of its weight.
+
+    The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``verbose`` and ``random_state``.
+
+    Attributes:
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
+            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
+        history_: One dict per epoch, with the keys of ``metrics.jsonl``.
+        status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
+        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
+        classes_: The labels, in the order of the model's outputs; of a matrix of 0 and 1 the names of its columns.
+        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
+            columns may stand in another order.
+        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
+        seconds_: Training time, evaluation not counted.
+        plan_: The number of layers of each worker.
+        config_: The settings that the model was fitted with, every default filled in.
+        choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
+        times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
+        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
+    """
+
+    _targets = ("classification", "multilabel")
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of the model's outputs."""
+        return self.outputs_
+
+    def predict(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
+        """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
+
+        Where a row may have several labels, a row of 0 and 1 each: 1 where a label is more probable than not. The graph
+        is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels nor masks.
+        A table of edges may stand in the place of ``nodes``.
+        """
+        return self._labels(self._logits_of(X, nodes, edge_index, edge_weight))
+
+    def _labels(self, logits: Tensor) -> NDArray[Any]:
+        found = decisions(logits, self.config_.target).numpy()
+        return found if self.config_.target == "multilabel" else self.classes_[found]
+
+    def predict_proba(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
+        return outputs(self._logits_of(X, nodes, edge_index, edge_weight), self.config_.target).numpy()
+
+    def predictions(
+        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
+
+        With ``probabilities``, also a column ``probability_LABEL`` for each class. Where a node may have several
+        labels, there is a column of 0 and 1 for each, called as it is, instead of the first two.
+        """
+        data = self._given(X, edge_index, edge_weight)
+        logits = self._logits(data)
+        labels, each = self._labels(logits), outputs(logits, self.config_.target).numpy()
+        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))}
+        if self.config_.target == "multilabel":
+            columns |= {name: labels[:, place] for place, name in enumerate(column_names(self.classes_, "label"))}
+        else:
+            columns |= {"label": labels, "probability": each.max(1)}
+        if probabilities:
+            columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
+        return columns
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
+        """Accuracy; of several labels a row, the share of rows with all of them right.
+
+        For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score. By default these are
+        its test nodes; where nothing says which these are, the labelled nodes that neither train nor validate by its
+        masks. Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored;
+        without masks, all others are, whoever trained.
+        """
+        found = self._nodes_to_score(X, y, edge_index, edge_weight)
+        several = self._fitted_target() == "multilabel"
+        if found is None:
+            if several:
+                columns = columns_of(y, "multilabel", "y")
+                assert columns is not None
+                y = checked_columns(columns[0], "multilabel", len(columns[0]), "y").numpy()
+            else:
+                soft = probabilities_of(y)
+                y = y if soft is None else soft.argmax(1).numpy()
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        data, nodes = found
+        if several:
+            true = data.y[nodes].numpy()
+        else:
+            true = labels_of(data)[nodes.numpy()]
+            check_kind(true, self.classes_)
+        return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
+
+    def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
+        columns = columns_of(y, target, "y")
+        if columns is not None:
+            features = validate_data(self, X, dtype=np.float32)
+            check_consistent_length(features, columns[0])
+            t = checked_columns(columns[0], "multilabel", len(features), "y")
+            if bool(t.isnan().any()):
+                raise InputError("y has rows without labels: leave them out, or give the edges of a graph")
+            return features, t, "multilabel", columns[1]
+        labels = probabilities_of(y)
+        if labels is not None:
+            features = validate_data(self, X, dtype=np.float32)
+            check_consistent_length(features, labels)
+            return features, labels, "classification", None
+        features, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        return features, y, "classification", None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class GAMLPRegressor(RegressorMixin, Estimator):
+    """The same network for numbers: one or several a row, learned by squared error.
+
+    ``fit`` takes what that of :class:`~pdadmm_g.GAMLPClassifier` does, with numbers for labels: one a row, or a column
+    for each of several; NaN (in a table: nothing) is a node without. They are standardized for training, each column by
+    its mean and deviation over the training rows, and predictions are in the units of the data. Nodes without a number
+    do not teach (``unlabelled``), and ``class_weight`` and ``calibrate`` are for classes.
+
+    Attributes:
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
+            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
+        history_: One dict per epoch, with the keys of ``metrics.jsonl``.
+        status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
+        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
+        outputs_: What the columns of the numbers are called, in the order of the model's outputs; 0, 1, 2, ... where
+            they have no names.
+        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
+            columns may stand in another order.
+        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
+        seconds_: Training time, evaluation not counted.
+        plan_: The number of layers of each worker.
+        config_: The settings that the model was fitted with, every default filled in.
+        choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
+        times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
+        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
+    """
+
+    _targets = ("regression",)
+
+    def predict(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
+        """The number of every row, or of ``nodes`` (indices or a mask, all by default) of a graph; or a row of several.
+
+        The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither numbers
+        to learn nor masks. A table of edges may stand in the place of ``nodes``.
+        """
+        found = self._logits_of(X, nodes, edge_index, edge_weight).numpy()
+        # scikit-learn wants several numbers in double precision, and compares by the precision that it gets.
+        return found[:, 0] if found.shape[1] == 1 else found.astype(np.float64)
+
+    def predictions(
+        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """A column ``node``, by its id, and one for each number, of every node of a graph, as for a pandas table."""
+        if probabilities:
+            raise InputError("numbers have no probabilities: leave them out")
+        data = self._given(X, edge_index, edge_weight)
+        found = self._logits(data).double().numpy()
+        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(found))}
+        return columns | {name: found[:, place] for place, name in enumerate(column_names(self.outputs_, "value"))}
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
+        r"""The coefficient of determination :math:`R^2`, of several columns their mean.
+
+        Which nodes of a graph are scored is said, and found, as in :meth:`~pdadmm_g.GAMLPClassifier.score`.
+        """
+        found = self._nodes_to_score(X, y, edge_index, edge_weight)
+        if found is None:
+            return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+        data, nodes = found
+        return float(r2_score(data.y[nodes].numpy(), self.predict(data, nodes), sample_weight=sample_weight))
+
+    def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
+        columns = columns_of(y, target, "y") if hasattr(y, "columns") else None
+        features, y = validate_data(self, X, y, dtype=np.float32, multi_output=True, y_numeric=True)
+        t = torch.from_numpy(np.array(y, dtype=np.float64))
+        return features, checked_columns(t, target, len(features), "y"), target, None if columns is None else columns[1]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class NodeClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier whose samples are nodes of one graph, given by their numbers.
+
+    All nodes and edges of the graph are seen in training, as always; labels only those of the nodes of ``fit``,
+    whatever labels and masks the graph itself has. So ``GridSearchCV``, ``cross_validate``, ``cross_val_predict``,
+    ``learning_curve`` and all else of scikit-learn that deals samples works on nodes, with its own splitters and
+    scorers, and what is held out stays unseen.
+
+    Of the nodes of ``fit``, the share ``validation`` of the estimator does not train, but chooses what is left to the
+    data and the epoch that is kept.
+
+    Args:
+        estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
+        graph: The graph; :func:`~pdadmm_g.data.adapters.as_graph` makes one of tables.
+
+    Attributes:
+        estimator_: The fitted estimator.
+        classes_: The labels.
+    """
+
+    estimator_: GAMLPClassifier
+    classes_: NDArray[Any]
+
+    def __init__(self, estimator: GAMLPClassifier, graph: Graph) -> None:
+        self.estimator = estimator
+        self.graph = graph
+
+    def __sklearn_clone__(self) -> NodeClassifier:
+        # Like any clone, but for the graph: every fold of every candidate would have a copy of it.
+        return NodeClassifier(clone(self.estimator), self.graph)
+
+    def fit(self, nodes: ArrayLike, y: ArrayLike) -> NodeClassifier:
+        """Train on ``nodes``, numbers in any shape with one in a row, with the labels ``y``."""
+        check_consistent_length(nodes, y)
+        check_classification_targets(y)
+        labels = np.asarray(y)
+        if labels.size != len(labels):
+            raise InputError(
+                "NodeClassifier is for one class a node: for several labels, fit the estimator on the graph"
+            )
+        own = _numbers(nodes)
+        data = check_graph(_bare(self.graph))
+        self.classes_, places = np.unique(labels.ravel(), return_inverse=True)
+        data.train_mask = as_mask(own, data.num_nodes, "nodes")
+        data.y = torch.full((data.num_nodes,), -1)
+        data.y[torch.from_numpy(own)] = torch.as_tensor(places)
+        self.estimator_ = clone(self.estimator).fit(data)
+        return self
+
+    def predict(self, nodes: ArrayLike) -> NDArray[Any]:
+        """The most probable label of each node."""
+        check_is_fitted(self)
+        return self.classes_[self.estimator_.predict(_bare(self.graph), _numbers(nodes))]
+
+    def predict_proba(self, nodes: ArrayLike) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(_bare(self.graph), _numbers(nodes))
+
+
+def _numbers(nodes: ArrayLike) -> NDArray[Any]:
+    """The numbers of nodes as a vector; scikit-learn likes its samples in a column."""
+    numbers = np.asarray(nodes)
+    if numbers.dtype.kind not in "iu" or numbers.size != len(numbers):
+        raise InputError("nodes must be whole numbers, one a sample: the numbers of nodes of the graph")
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def _bare(graph: Graph) -> Graph:
+    """The graph without labels, their names and kind, and masks."""
+    data = graph_alone(graph, "graph")  # a copy
+    for name in ("y", "label_names", "target_kind", *MASKS):
+        if name in data:
+            del data[name]
+    return data
+
+
 def parameters(config: ModelConfig) -> dict[str, Any]:
     """The settings as an estimator takes them: the kind of target is said by its class, or by the risk."""
     settings = {item.name: getattr(config, item.name) for item in dataclasses.fields(ModelConfig)}
@@ -464,6 +786,41 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
         return WarmStart(found.model, found.config.resolved(), *known)
     if not isinstance(init, Estimator):
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    init._check_fitted()
+    check_is_fitted(init)
     names = getattr(init, "feature_names_in_", None)
     return WarmStart(init.model_, init.config_, init.augmentation_, init.outputs_, init.n_features_in_, names)
+
+
+def column_names(names: NDArray[Any], kind: str) -> list[str]:
+    """What the columns of predictions are called: as those of the targets, numbered where they have no names."""
+    if names.dtype.kind in "US":
+        return [str(name) for name in names]
+    return [kind] if kind == "value" and len(names) == 1 else [f"{kind}_{number}" for number in names]
+
+
+def estimator_for(config: ModelConfig, seed: int) -> GAMLPClassifier | GAMLPRegressor:
+    """The estimator that learns the kind of target that was asked for."""
+    kind = GAMLPRegressor if config.target == "regression" else GAMLPClassifier
+    return kind(**parameters(config), random_state=seed)
+
+
+def load_estimator(path: str | Path) -> GAMLPClassifier | GAMLPRegressor:
+    """The estimator of a model file, whichever it is of."""
+    found = load_model(path)
+    return (GAMLPRegressor if found.config.target == "regression" else GAMLPClassifier).of(found)
+
+
+def with_parameters(docstring: str) -> str:
+    """The docstring of the estimator with a list of its parameters, from what the settings say of themselves."""
+    texts = {item.name: described(item) for item in dataclasses.fields(Parameters)}
+    lines = [
+        textwrap.fill(f"{name}: {text}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for name, text in texts.items()
+    ]
+    # Since Python 3.13 it comes without the indentation of the source; before, with it.
+    return inspect.cleandoc(docstring).replace("Attributes:\n", "\n".join(["Args:", *lines, "", "Attributes:\n"]), 1)
+
+
+# For help() and notebooks; the site has the same texts in a table.
+for _kind in (GAMLPClassifier, GAMLPRegressor):
+    _kind.__doc__ = with_parameters(_kind.__doc__ or "")

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.classifier import GAMLPClassifier
 from pdadmm_g.data.checks import check_graph, check_training, hard_labels
 from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.splits import one_split
 from pdadmm_g.data.targets import has_columns
 from pdadmm_g.errors import NotFiniteError
+from pdadmm_g.estimator import GAMLPClassifier
 
 from .limits import Violation
 from .mutations import NUMBERS, any_value, mutate_arrays, mutate_bytes, odd_file

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pdadmm_g.config import RunConfig
-from pdadmm_g.kinds import Classifier
+from pdadmm_g.estimator import GAMLPClassifier
 from pdadmm_g.runs.train_run import train_run
 
 from .commands import command
@@ -49,7 +49,7 @@ def run_folder(rng: random.Random, folder: Path) -> None:
 
 def use_model(path: Path) -> None:
     """Load a model file; if it loads, it predicts."""
-    clf = Classifier.load(path)
+    clf = GAMLPClassifier.load(path)
     probabilities = clf.predict_proba(valid_graph())
     if probabilities.shape != (12, len(clf.classes_)) or not np.isfinite(probabilities).all():
         raise Violation("a loaded model predicts nonsense")

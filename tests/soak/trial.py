@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from pdadmm_g.errors import InputError
-from pdadmm_g.kinds import load_estimator
+from pdadmm_g.estimator import load_estimator
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.status import Status
 from pdadmm_g.training import checkpoint

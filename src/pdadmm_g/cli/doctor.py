@@ -130,7 +130,7 @@ def _self_test() -> Iterator[Check]:
     """Two workers must give the weights of one, bit for bit, and the weights must have learned something."""
     import torch
 
-    from ..classifier import GAMLPClassifier
+    from ..estimator import GAMLPClassifier
     from ..status import Status
 
     data = _made_graph()

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .. import __version__
@@ -27,8 +28,7 @@ from ..config import GRAPH, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.propagation import normalized
 from ..errors import InputError
-from ..estimator import Estimator
-from ..kinds import load_estimator
+from ..estimator import Estimator, load_estimator
 from ..model import GAMLP, GCN
 
 #: Formats with the ending of their files.
@@ -97,7 +97,7 @@ def export(classifier: Estimator, path: str | Path, format: str, *, int8: bool =
         raise InputError(f"int8 weights are for format onnx, not for {format}")
     if format == "torch-export" and Path(path).suffix != ".pt2":
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
-    classifier._check_fitted()
+    check_is_fitted(classifier)
     if isinstance(classifier.model_, GCN):
         raise InputError("a graph convolutional network needs the whole graph for each node, and cannot be exported")
     write, read = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx(int8)}[format]

@@ -16,8 +16,7 @@ from typing import IO, Annotated, Any
 from ..config import TARGETS, RunConfig
 from ..decoding import Check, Items, Text, decoded, is_number, parsed, reading
 from ..errors import InputError
-from ..estimator import Estimator
-from ..kinds import Classifier, Regressor, load_estimator
+from ..estimator import Estimator, GAMLPClassifier, GAMLPRegressor, load_estimator
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
@@ -396,7 +395,7 @@ class RunFolder:
         """The file of the trained model."""
         return self.path / MODEL
 
-    def classifier(self) -> Classifier | Regressor:
+    def classifier(self) -> GAMLPClassifier | GAMLPRegressor:
         """The trained estimator."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such run folder")

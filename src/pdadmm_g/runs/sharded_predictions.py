@@ -23,7 +23,7 @@ from ..data.shards import Part, shard_name
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError
-from ..kinds import Classifier, load_estimator
+from ..estimator import GAMLPClassifier, load_estimator
 from ..model import GCN
 from ..training.records import Say
 from ..training.sharded import all_figures, augmented, hard_classes, open_part
@@ -108,7 +108,9 @@ def score_task(_: Path, job: dict[str, Any], team: Team, say: Say | None = None)
     return None if team.rank > 0 else found._asdict() | {"processes": everyone}
 
 
-def _applied(job: dict[str, Any], team: Team, say: Say) -> tuple[Classifier, Part, ShardedAugment, dict[str, float]]:
+def _applied(
+    job: dict[str, Any], team: Team, say: Say
+) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features."""
     classifier = agreed(team, lambda: _of_classes(job["model"]))
     whole, part = open_part(job["dataset"], team)
@@ -148,15 +150,15 @@ def _is_of_predictions(path: Path) -> bool:
     return is_shard and all(file.name in ("label.npy", "probability.npy", "id.npy") for file in path.iterdir())
 
 
-def _of_classes(path: str) -> Classifier:
+def _of_classes(path: str) -> GAMLPClassifier:
     """The classifier of a model file, if it is of one class a node."""
     classifier = load_estimator(path)
-    if not isinstance(classifier, Classifier) or classifier.config_.target != "classification":
+    if not isinstance(classifier, GAMLPClassifier) or classifier.config_.target != "classification":
         raise InputError(f"{path}: is for {classifier.config_.target}, a folder of shards is for classes alone")
     return classifier
 
 
-def _write(out: Path, classifier: Classifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
     """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
 
     def blocks() -> Iterator[Predictions]:

@@ -22,8 +22,7 @@ from ..engine.plan import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
-from ..estimator import Estimator, parameters
-from ..kinds import Classifier
+from ..estimator import Estimator, GAMLPClassifier, parameters
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
@@ -201,9 +200,9 @@ def _fit(
 
 def _loaded(model: Path, result: dict[str, Any], seed: int, history: list[Record]) -> Estimator:
     """The estimator that the processes have left in a file, with what they tell of it."""
-    classifier = Classifier.load(model)
+    classifier = GAMLPClassifier.load(model)
     classifier.config_ = ModelConfig(**result["config"]).resolved()
-    vars(classifier).update(parameters(classifier.config_))
+    classifier.set_params(**parameters(classifier.config_))
     training = TrainingResult(
         classifier.model_, history, classifier.status_, Plan(tuple(result["plan"])), result["message"]
     )
@@ -217,7 +216,7 @@ def model_config(config: RunConfig) -> ModelConfig:
 
 def classifier_of(found: ShardedResult, config: RunConfig) -> Estimator:
     """The estimator that such a run amounts to."""
-    classifier = Classifier(**parameters(found.config), random_state=config.seed)
+    classifier = GAMLPClassifier(**parameters(found.config), random_state=config.seed)
     classifier.model_ = found.training.model.cpu().eval()
     classifier.outputs_, classifier.augmentation_ = found.classes, found.augmentation
     classifier.config_, classifier.status_ = found.config, found.training.status

@@ -18,8 +18,7 @@ from ..data.targets import target_of
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
-from ..estimator import Estimator, warm_start
-from ..kinds import estimator_for
+from ..estimator import Estimator, estimator_for, warm_start
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
