@@ -17,6 +17,7 @@ from ..data.examples import Examples, part_of
 from ..engine.row_sums import RowSums
 from ..engine.team import Line, Team
 from .checkpoint import Checkpointing
+from .growth import widths
 
 
 class Round(NamedTuple):
@@ -99,6 +100,10 @@ class Member:
             scored_nodes=None if scored_nodes < 0 else scored_nodes, features=features, classes=classes,
             soft=bool(soft), rows=Rows(number, weights, RowSums(line) if line.size > 1 else None), like=like,
         )  # fmt: skip
+
+    def widths(self, depth: int) -> list[int]:
+        """Those of a network with so many layers."""
+        return widths(self.features, self.config.hidden, self.classes, depth)
 
     def targets(self, last: int) -> tuple[Targets | None, Targets | None, Targets | None]:
         """Send the targets to the last worker of the chain; None on all others.

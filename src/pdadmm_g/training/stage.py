@@ -32,7 +32,6 @@ from ..metrics import score
 from ..model import outputs
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, StageState, layer_tensors, restore
-from .growth import widths
 from .member import Member
 from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, admm_record, converged, failure, judged
 
@@ -101,9 +100,9 @@ class Stage:
     def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
         """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
         stage, meta = cls(member, number, plan), saved.meta
-        shape = widths(member.features, member.config.hidden, member.classes, plan.depth)
+        shape, mine, quantized = member.widths(plan.depth), stage.layers, quantization(member.config)
         rows = range(member.first, member.first + member.nodes)
-        layers, boundaries, best = restore(saved, stage.layers, shape, rows, quantization(member.config), member.like)
+        layers, boundaries, best = restore(saved, mine, shape, rows, quantized, member.like)
         stage.worker = stage._worker(layers, boundaries)
         stage.worker.epochs = meta.worker_epochs
         highest, loss = (-math.inf if value is None else value for value in meta.best_score)

@@ -6,11 +6,11 @@ Every worker runs this same program; the first one brings the data and gets the 
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -26,7 +26,7 @@ from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpointing
-from .growth import anchor, initial_layer, redeal, widths
+from .growth import anchor, initial_layer, redeal
 from .member import Member, dealt
 from .records import OnEpoch, Record
 from .rounds import DealtRows, Rounds, SpreadRows, is_over, margin, schedule
@@ -86,8 +86,10 @@ def train(
     """
     config = config.resolved("classification") if training is not None else config.resolved()
     team = team or Team()
-    if team.rank == 0:
-        _warn_condition(config)
+    bound = rho_bound(config.nu, ACTIVATIONS[config.activation].lipschitz)
+    if team.rank == 0 and config.rho <= bound:
+        text = f"rho = {config.rho:g} is not above {bound:g}, where theory guarantees that the objective never rises"
+        warnings.warn(text, stacklevel=2)
     config = _share_choices(team, config)
     team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
     training, validation, basis = aligned(training), aligned(validation), None
@@ -99,78 +101,39 @@ def train(
             labelled, validation, basis = in_row_space(labelled, validation)
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
     member = Member.of(team, config, training, validation, num_classes, checkpointing)
-    rounds = Rounds(member, _round_rows(member, copies, labelled, seed, spread=spread)) if config.unlabelled else None
+    rounds = None
+    if config.unlabelled and spread:
+        assert not isinstance(copies, NodeCopies)
+        rounds = Rounds(member, SpreadRows(team, config, copies, seed))
+    elif config.unlabelled:
+        assert copies is None or isinstance(copies, NodeCopies)
+        rounds = Rounds(member, DealtRows(team, config, copies, None if labelled is None else labelled.targets, seed))
     history = checkpointing.history if checkpointing else []
-    grown = _grow(member, rounds, seed, basis, history, on_epoch, _handed_out(member, start))
-    shape = widths(member.features, config.hidden, member.classes, grown.plan.depth)
-    everything = Plan((grown.plan.depth, *[0] * (team.chain.size - 1)))
-    weights = redeal(team.chain, grown.weights, grown.plan, everything, shape, like=member.like)
+    weights, plan, status, message = _grow(member, rounds, seed, basis, history, on_epoch, start)
+    weights = redeal(team.chain, weights, plan, _alone(plan.depth, team), member.widths(plan.depth), like=member.like)
     if (team.chain if spread else team).rank != 0:
         return None
-    parameters = [(w.W, w.b) for w in weights if not (_drops_idle(config) and _is_idle(w))]
+    if config.growth == "gain" and config.activation in ("relu", "identity"):
+        # Depths that gained nothing leave no layers behind, where an identity layer changes nothing.
+        weights = [w for w in weights if not (w.W0.any() and torch.equal(w.W, w.W0)) or w.b.any()]
+    parameters = [(w.W, w.b) for w in weights]
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
-    model = GAMLP.from_parameters(parameters, config.activation)
-    return TrainingResult(model, history, grown.status, grown.plan, grown.message)
-
-
-def _drops_idle(config: ModelConfig) -> bool:
-    """Do depths that gained nothing leave no layers behind? Where an identity layer changes nothing."""
-    return config.growth == "gain" and config.activation in ("relu", "identity")
-
-
-def _round_rows(
-    member: Member, copies: NodeCopies | ShardedCopies | None, labelled: Examples | None, seed: int, *, spread: bool
-) -> DealtRows | SpreadRows:
-    """Where the rows of rounds come from: the first worker of each chain, or that of all, who has all ``labelled``."""
-    if spread:
-        assert not isinstance(copies, NodeCopies)
-        return SpreadRows(member.team, member.config, copies, seed)
-    assert copies is None or isinstance(copies, NodeCopies)
-    return DealtRows(member.team, member.config, copies, None if labelled is None else labelled.targets, seed)
-
-
-def _is_idle(layer: Weights) -> bool:
-    """Is the layer still the identity as which it was inserted? A depth that gained nothing leaves nothing behind."""
-    return bool(layer.W0.any()) and torch.equal(layer.W, layer.W0) and not bool(layer.b.any())
-
-
-class _Grown(NamedTuple):
-    """A worker's layers after the last stage, and how that one ended."""
-
-    weights: list[Weights]
-    plan: Plan
-    status: Status
-    message: str
+    return TrainingResult(GAMLP.from_parameters(parameters, config.activation), history, status, plan, message)
 
 
 def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
     """``config`` with what the first worker chose by the data, which the others do not see."""
-    own = json.dumps({name: getattr(config, name) for name in CHOSEN}).encode()
+    own = msgspec.json.encode({name: getattr(config, name) for name in CHOSEN})
     length = int(team.broadcast(torch.tensor([len(own)]), 0))
     text = list(own) if team.rank == 0 else [0] * length
-    chosen = json.loads(bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
-    chosen |= {"weight_decay": chosen["weight_decay"] or 0.0}
+    chosen = msgspec.json.decode(bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
     return dataclasses.replace(config, **chosen).resolved("classification")
 
 
-def _handed_out(member: Member, start: GAMLP | None) -> tuple[list[Weights], Plan] | None:
-    """The network to start from, all of it on the first worker of every chain; None if there is none."""
-    team, like = member.team, member.like
-    depth = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
-    if not depth:
-        return None
-    plan = Plan((depth, *[0] * (team.chain.size - 1)))
-    weights = []
-    shape = widths(member.features, member.config.hidden, member.classes, depth)
-    for index in plan.layers(team.chain.rank):
-        W, b = like.new_empty(shape[index + 1], shape[index]), like.new_empty(shape[index + 1])
-        if start is not None:
-            W.copy_(start.linears[index].get_parameter("weight").detach())
-            b.copy_(start.linears[index].get_parameter("bias").detach())
-        W, b = team.rows.broadcast(W, 0), team.rows.broadcast(b, 0)
-        weights.append(Weights(W, b, anchor(W, index, depth)))
-    return weights, plan
+def _alone(depth: int, team: Team) -> Plan:
+    """All layers on the first worker of a chain."""
+    return Plan((depth, *[0] * (team.chain.size - 1)))
 
 
 def _grow(
@@ -180,21 +143,33 @@ def _grow(
     basis: Tensor | None,
     history: list[Record],
     on_epoch: OnEpoch | None,
-    start: tuple[list[Weights], Plan] | None,
-) -> _Grown:
-    """Go through the stages and their rounds, from the first one or from that of the checkpoint."""
-    config, like, chain = member.config, member.like, member.team.chain
-    checkpointing = member.checkpointing
-    saved = checkpointing.begin(first=member.team.rank == 0) if checkpointing else None
+    start: GAMLP | None,
+) -> tuple[list[Weights], Plan, Status, str]:
+    """Go through the stages and their rounds, from the first one or from that of the checkpoint.
+
+    Gives the worker's layers after the last stage, and how that one ended.
+    """
+    config, like, team, chain = member.config, member.like, member.team, member.team.chain
+    steps = schedule(config)
+    saved = member.checkpointing.begin(first=team.rank == 0) if member.checkpointing else None
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
-    if saved is None and start is not None:
-        weights, plan = start
-    for step in schedule(config)[saved.place_in(schedule(config)) if saved else 0 :]:
+    depth = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
+    if depth and saved is None:
+        plan = _alone(depth, team)
+        for index in plan.layers(chain.rank):
+            shape = member.widths(depth)[index : index + 2]
+            W, b = like.new_empty(shape[1], shape[0]), like.new_empty(shape[1])
+            if start is not None:
+                W.copy_(start.linears[index].get_parameter("weight").detach())
+                b.copy_(start.linears[index].get_parameter("bias").detach())
+            W, b = team.rows.broadcast(W, 0), team.rows.broadcast(b, 0)
+            weights.append(Weights(W, b, anchor(W, index, depth)))
+    for step in steps[saved.place_in(steps) if saved else 0 :]:
         if plan is not None and is_over(step, history, config):
             continue
-        shape = widths(member.features, config.hidden, member.classes, step.depth)
+        shape = member.widths(step.depth)
         before, new = plan, deal_layers(member.all_nodes, shape, config, chain.size)
         try:
             if before is not None:
@@ -204,7 +179,7 @@ def _grow(
                 mine = new.layers(chain.rank)
                 weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
                 for layer in weights:
-                    member.team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
+                    team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
             plan = new
             with tensor_cores(config.precision):
                 if before is None and saved is not None:
@@ -224,7 +199,7 @@ def _grow(
         if status.is_failure or status.was_stopped:
             break
     assert plan is not None
-    return _Grown(weights, plan, status, message)
+    return weights, plan, status, message
 
 
 def in_row_space(
@@ -249,12 +224,3 @@ def deal_layers(nodes: int, shape: list[int], config: ModelConfig, workers: int)
     if config.plan is not None and depth == config.layers:
         return Plan(config.plan)
     return deal(layer_costs(nodes, shape, config.solver), workers)
-
-
-def _warn_condition(config: ModelConfig) -> None:
-    bound = rho_bound(config.nu, ACTIVATIONS[config.activation].lipschitz)
-    if config.rho <= bound:
-        warnings.warn(
-            f"rho = {config.rho:g} is not above {bound:g}, where theory guarantees that the objective never rises",
-            stacklevel=3,
-        )
