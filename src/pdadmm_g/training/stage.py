@@ -117,14 +117,7 @@ class Stage:
         try:
             for epoch in range(self._first_epoch, self.config.epochs + 1):
                 self.team.progress(epoch=len(history) + len(pending) + 1, layers=self.layers)
-                start = time.perf_counter()
-                moves = self.worker.epoch()
-                if self.like.is_cuda:
-                    torch.cuda.synchronize(self.like.device)
-                pending.append(self._measured(moves, time.perf_counter() - start))
-                if self._culprit is None and not bool(pending[-1].isfinite().all()):
-                    found = self.worker.culprit(moves)
-                    self._culprit = None if found is None else (epoch, found)
+                pending.append(self._epoch(epoch))
                 if epoch % self.config.eval_every and epoch != self.config.epochs:
                     continue
                 records = self._synchronized(pending)
@@ -190,6 +183,18 @@ class Stage:
         return self.chain.receive(self.like.new_empty(rows, self.config.hidden), self.chain.rank - 1)
 
     # What is measured
+
+    def _epoch(self, number: int) -> Tensor:
+        """One epoch, and what this worker measured of it."""
+        start = time.perf_counter()
+        moves = self.worker.epoch()
+        if self.like.is_cuda:
+            torch.cuda.synchronize(self.like.device)
+        measured = self._measured(moves, time.perf_counter() - start)
+        if self._culprit is None and not bool(measured.isfinite().all()):
+            found = self.worker.culprit(moves)
+            self._culprit = None if found is None else (number, found)
+        return measured
 
     def _measured(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
         """One row of numbers for the worker, then one for each of its layers, all of the same width."""
