@@ -1,11 +1,9 @@
 """Time and memory of feature augmentation: one product of A~ with the features, against scipy and plain torch.
 
     python -m benchmarks.augmentation --graph flickr --data-root raw
-    python -m benchmarks.augmentation --nodes 10000000 --edges 100000000 --width 128 --disk big/
 
-The graphs of Flickr and ogbn-arxiv with random features of their width (500 and 128), or a random graph. With --disk,
-features stream from a file to a file, and nothing is compared. Peak memory is what the process holds beyond the pages
-of files, against 1.3 times input and output: features, edges and result.
+The graphs of Flickr and ogbn-arxiv with random features of their width (500 and 128), or a random graph. Peak memory
+is what the process holds beyond the pages of files, against 1.3 times input and output: features, edges and result.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import torch
-from torch_geometric.data import Data
 
 from experiments.record import write
 from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.data.graph import Graph
 from pdadmm_g.data.propagation import renormalized_adjacency
 
 
@@ -79,7 +77,6 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--disk", type=Path, help="folder for the files of features")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
@@ -91,19 +88,10 @@ def main() -> None:
     watch = PeakMemory()
     before = watch.now()
     sizes = {"features": 4 * nodes * width, "edges": 16 * edges.shape[1], "output": 4 * nodes * width}
-    if args.disk:
-        args.disk.mkdir(parents=True, exist_ok=True)
-        x = np.lib.format.open_memmap(args.disk / "x.npy", "w+", np.float32, (nodes, width))
-        for start in range(0, nodes, 100_000):
-            rows = x[start : start + 100_000]
-            rows[:] = np.random.default_rng(start).standard_normal(rows.shape, dtype=np.float32)
-        y = torch.from_numpy(np.lib.format.open_memmap(args.disk / "y.npy", "w+", np.float32, (nodes, width)))
-        data = Data(x=torch.from_numpy(x), edge_index=edges)
-    else:
-        data, y = Data(x=torch.randn(nodes, width), edge_index=edges).to(args.device), None
+    data = Graph(x=torch.randn(nodes, width).to(args.device), edge_index=edges.to(args.device))
     watch.start()
     start = time.perf_counter()
-    result = augment.features(data, out=y)
+    result = augment.features(data)
     if args.device != "cpu":
         torch.cuda.synchronize()
     total = time.perf_counter() - start
@@ -113,24 +101,22 @@ def main() -> None:
     A = renormalized_adjacency(data.edge_index, nodes)
     build = time.perf_counter() - start
     nonzeros = A.values().numel()
-    inputs = sizes["edges"] if args.disk else sum(sizes.values())
     row = {
         "nodes": nodes, "nonzeros": nonzeros, "width": width, "device": args.device, "threads": args.threads,
         "seconds": total, "seconds_to_build_the_operator": build,
         "ns_per_nonzero_and_feature": 1e9 * (total - build) / nonzeros / width,
         "input_and_output_gib": sum(sizes.values()) / 2**30,
-        # Before the product: what is there already, of which the edges (and without --disk the features) are input.
+        # Before the product: what is there already, of which edges and features are input.
         "peak_anonymous_gib": (watch.peak - before + sizes["edges"]) / 2**30,
-        "in_memory_input_and_output_gib": inputs / 2**30,
+        "in_memory_input_and_output_gib": sum(sizes.values()) / 2**30,
         "maxrss_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }  # fmt: skip
     if args.device != "cpu":
         row["peak_device_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    if not args.disk:
-        row["torch_csr_ns"] = 1e9 * seconds(lambda: A @ data.x, args.device) / nonzeros / width
-        if args.device == "cpu":
-            S = scipy.sparse.csr_array((A.values(), A.col_indices(), A.crow_indices()), shape=(nodes, nodes))
-            row["scipy_csr_ns"] = 1e9 * seconds(lambda: S @ data.x.numpy(), "cpu") / nonzeros / width
+    row["torch_csr_ns"] = 1e9 * seconds(lambda: A @ data.x, args.device) / nonzeros / width
+    if args.device == "cpu":
+        S = scipy.sparse.csr_array((A.values(), A.col_indices(), A.crow_indices()), shape=(nodes, nodes))
+        row["scipy_csr_ns"] = 1e9 * seconds(lambda: S @ data.x.numpy(), "cpu") / nonzeros / width
     assert bool(torch.isfinite(result[:1000]).all())
     print(json.dumps(row, indent=1))
     write(args.out, row)

@@ -29,7 +29,7 @@ import torch
 from experiments.record import write
 from experiments.splits import random_split
 from pdadmm_g import GAMLPClassifier, Graph, load_dataset
-from pdadmm_g.data.checks import MASKS, as_mask
+from pdadmm_g.data.graph import MASKS, as_mask
 
 DATASETS = (
     "cora", "citeseer", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics",

@@ -262,7 +262,6 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/precision": (precisions, ("precision-h200",)),
     "performance/augmentation": (augmentations, (
         "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",
-        "augmentation-10m",
     )),
     "performance/large-graph": (large_graphs, ("large-graph",)),
     "performance/shard-memory": (shard_memory, ("shard-memory",)),

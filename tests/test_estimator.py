@@ -8,8 +8,7 @@ import json
 import pickle
 import re
 import struct
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import joblib
@@ -28,7 +27,6 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError, Status
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.errors import NotFiniteError
 
 
@@ -109,38 +107,6 @@ def test_without_validation_mask(tiny_graph: Data) -> None:
     assert clf.history_[-1]["val_accuracy"] is None
     assert "there are no validation nodes" in clf.choices_[0]
     assert clf.score(tiny_graph) == 1.0
-
-
-def test_prediction_in_chunks_is_the_same(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    clf = small().fit(tiny_graph)
-    whole = clf.predict_proba(tiny_graph)
-    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 5 * 3)
-    np.testing.assert_allclose(clf.predict_proba(tiny_graph), whole, rtol=1e-5)
-
-
-def test_prediction_in_chunks_goes_over_the_graph_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    clf = small(augment="hops").fit(tiny_graph)
-    calls, adjacency = [], GraphAugment.adjacency
-    monkeypatch.setattr(GraphAugment, "adjacency", lambda *args: calls.append(1) or adjacency(*args))
-    monkeypatch.setattr("pdadmm_g.estimator.PREDICT_BYTES", 4 * 20 * 3)
-    assert clf.predict(tiny_graph).shape == (20,)
-    assert len(calls) == 1
-
-
-def test_prediction_holds_one_chunk_at_a_time(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    clf = small().fit(tiny_graph)
-    whole = clf.augmentation_.features(tiny_graph)
-
-    def chunks(*_: object) -> Iterator[torch.Tensor]:
-        for start in range(0, 20, 5):
-            rows = whole[start : start + 5].clone()
-            held = weakref.ref(rows)
-            yield rows
-            del rows
-            assert held() is None
-
-    monkeypatch.setattr(GraphAugment, "chunks", chunks)
-    assert clf.predict(tiny_graph).shape == (20,)
 
 
 def test_outputs_without_a_finite_norm_are_never_converged() -> None:

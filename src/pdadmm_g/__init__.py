@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data.adapters import as_graph
     from .data.augmentation import GraphAugment
     from .data.datasets import load_dataset
     from .data.graph import Graph
+    from .data.readers import as_graph
     from .errors import InputError
     from .estimator import GAMLPClassifier, GAMLPRegressor, NodeClassifier
     from .model import GAMLP
@@ -30,7 +30,7 @@ _HOME = {
     "InputError": "errors",
     "NodeClassifier": "estimator",
     "Status": "status",
-    "as_graph": "data.adapters",
+    "as_graph": "data.readers",
     "load_dataset": "data.datasets",
 }
 

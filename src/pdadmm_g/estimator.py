@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import inspect
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -23,28 +22,23 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from .config import ModelConfig, Settings, TargetKind, described, label_name, option
-from .data.adapters import as_graph, edges_apart, graph_alone, ids_of, is_graph, labels_of
 from .data.augmentation import GraphAugment, whole_graph
-from .data.checks import (
-    MASKS,
-    as_mask,
-    as_tensor,
-    check_graph,
+from .data.checks import check_graph, require_edges
+from .data.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
+from .data.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
+from .data.splits import one_split, unseen_nodes
+from .data.targets import (
+    asked,
     check_kind,
+    checked_columns,
+    columns_of,
+    has_columns,
     labelled,
     missing_label,
-    node_name,
-    node_numbers,
     probabilities_of,
-    require_edges,
     require_y,
+    target_of,
 )
-from .data.column_file import PREDICT_BYTES
-from .data.columns import is_table
-from .data.feature_names import arranged
-from .data.graph import Graph
-from .data.splits import one_split, unseen_nodes
-from .data.targets import asked, checked_columns, columns_of, has_columns, target_of
 from .engine.team import Team
 from .errors import InputError
 from .model import GAMLP, GCN, decisions, finite, outputs
@@ -111,7 +105,7 @@ class Estimator(Parameters, BaseEstimator):
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
-            X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.data.adapters.as_graph`; or
+            X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.data.readers.as_graph`; or
                 a feature matrix.
             y: The labels of features, or (rows, classes) their probabilities; or a column for each of several labels
                 (0 and 1) or numbers. On a graph -1, None, NaN or "" is a node without label, and a row of NaN where
@@ -412,9 +406,7 @@ class Estimator(Parameters, BaseEstimator):
             logits = self._outputs(device, *whole_graph(data, self.augmentation_, device))
             return finite(logits if index is None else logits[index], index)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        chunks = fitted.chunks(data, index, PREDICT_BYTES)
-        # Not a comprehension, which would hold a chunk until the next one is there.
-        return finite(torch.cat(list(map(functools.partial(self._outputs, device), chunks))), index)
+        return finite(self._outputs(device, fitted.features(data, index)), index)
 
     def _outputs(self, device: torch.device, *inputs: Tensor) -> Tensor:
         """What the network makes of its input, on this device."""
@@ -445,7 +437,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
     ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
     features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
-    :func:`~pdadmm_g.data.adapters.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
+    :func:`~pdadmm_g.data.readers.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
     says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
@@ -696,7 +688,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
-        graph: The graph; :func:`~pdadmm_g.data.adapters.as_graph` makes one of tables.
+        graph: The graph; :func:`~pdadmm_g.data.readers.as_graph` makes one of tables.
 
     Attributes:
         estimator_: The fitted estimator.

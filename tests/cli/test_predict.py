@@ -4,14 +4,11 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
 import torch
 from torch_geometric.data import Data
 
 from helpers.commands import SMALL, assert_refused, save
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.data import graph_files
-from pdadmm_g.data.column_file import by_columns
 
 
 def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -45,20 +42,6 @@ def test_what_is_not_finite_is_refused(run, graph_file: Path) -> None:
     assert_refused(*run("predict", "run", "--out", "preds.csv"), "row 0 of the features is NaN or infinite")
     assert not Path("preds.csv").exists()
     assert_refused(*run("evaluate", "run"), "row 0 of the features is NaN or infinite")
-
-
-@pytest.mark.parametrize("options", [("hops",), ("average",), ("none",), ("hops", "--components", "2")], ids=" ".join)
-def test_features_out_of_memory_give_the_same(run, graph_file: Path, options, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("train", "--dataset", graph_file, "--out", "run", *SMALL, "--augment", *options)
-    run("predict", "run", "--out", "expected.csv", "--probabilities")
-    figures = run("evaluate", "run", "--json")
-    read = []
-    monkeypatch.setattr(graph_files, "PREDICT_BYTES", 0)
-    monkeypatch.setattr(graph_files, "by_columns", lambda *args: read.append(1) or by_columns(*args))
-    assert run("predict", "run", "--out", "preds.csv", "--probabilities")[0] == 0
-    assert Path("preds.csv").read_text() == Path("expected.csv").read_text()
-    assert run("evaluate", "run", "--dataset", graph_file, "--json") == figures
-    assert len(read) == 2
 
 
 def write_tables(data: Data) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +7,6 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
-from helpers.communities import communities
 from pdadmm_g.data import propagation
 from pdadmm_g.data.augmentation import GraphAugment, candidate_features
 from pdadmm_g.data.propagation import renormalized_adjacency
@@ -147,21 +145,6 @@ def test_candidates_are_what_the_augmentations_give() -> None:
         torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
 
 
-@pytest.mark.parametrize("mode", ["hops", "average"])
-def test_features_stream_from_file_to_file(tmp_path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setattr(propagation, "BLOCK_BYTES", 100)  # one column at a time
-    data = path_of_four()
-    np.save(tmp_path / "x.npy", data.x.numpy())
-    expected = GraphAugment(mode, 3).features(data)
-    on_disk = Data(x=torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r+")), edge_index=data.edge_index)
-    file = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", np.float32, tuple(expected.shape))
-    GraphAugment(mode, 3).features(on_disk, out=torch.from_numpy(file))
-    file.flush()
-    torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npy")), expected)
-    with pytest.raises(InputError, match="out must be of shape"):
-        GraphAugment(mode, 3).features(data, out=torch.empty(4, 1))
-
-
 def test_isolated_node_keeps_its_features() -> None:
     data = Data(x=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
     for block in raw(hops=4).features(data).split(3, dim=1):
@@ -260,19 +243,6 @@ def test_fitting_gives_the_transform_and_fit_transform_the_rows(tiny_graph: Data
     assert fitted.fit(tiny_graph) is fitted
     rows = GraphAugment("average", 2, **settings).fit_transform(tiny_graph)
     assert torch.equal(fitted.features(tiny_graph), rows)
-
-
-@pytest.mark.parametrize("options", [{}, {"normalize": "centered"}, {"mode": "apart", "directed": "both"},
-                                     {"components": 3}, {"mode": "average"}], ids=str)  # fmt: skip
-@pytest.mark.parametrize("nodes", [None, torch.tensor([9, 2, 2, 30])])
-def test_chunks_are_the_rows_of_one_pass(options, nodes) -> None:
-    data = communities(40)
-    augment = GraphAugment(**options).fit(data)
-    whole = augment.features(data, nodes)
-    for rows in (1, 3, 39, 100):
-        chunks = list(augment.chunks(data, nodes, rows * whole.shape[1] * 4))
-        assert max(map(len, chunks)) <= rows
-        assert torch.equal(torch.cat(chunks), whole)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
-from pdadmm_g.data.checks import as_mask, check_graph, check_labels
-from pdadmm_g.data.graph import Graph
-from pdadmm_g.data.labels import encoded_labels
-from pdadmm_g.data.tables import check_block
+from pdadmm_g.data.checks import check_graph
+from pdadmm_g.data.graph import Graph, as_mask
+from pdadmm_g.data.sharding import check_block
+from pdadmm_g.data.targets import check_labels, encoded_labels
 
 
 @pytest.mark.parametrize(

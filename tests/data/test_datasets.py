@@ -16,8 +16,9 @@ import torch
 from torch_geometric.data import Data
 
 from pdadmm_g import InputError, load_dataset
-from pdadmm_g.data.checks import MASKS, as_mask, check_graph, check_training
+from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.datasets import BENCHMARKS, digest, missing_raw_files
+from pdadmm_g.data.graph import MASKS, as_mask
 
 
 def test_digits() -> None:
@@ -257,7 +258,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, suffix: str) -> None:
         torch.save(Data(x=torch.eye(2), note=Bomb(trace)), path)
     else:
         np.savez(path, x=np.array([Bomb(trace)], dtype=object))
-    with pytest.raises(InputError, match="cannot read|not Python objects"):
+    with pytest.raises(InputError, match="cannot (be )?read"):
         load_dataset(path)
     assert not trace.exists()
     pickle.loads(pickle.dumps(Bomb(trace)))

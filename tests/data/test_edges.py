@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.data.edges import are_directed, join_unlike
+from pdadmm_g.data.facts import are_directed, join_unlike
 
 
 def test_unlike_nodes_are_joined_where_edges_say_so(tiny_graph: Data) -> None:

@@ -15,9 +15,8 @@ from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.data import sharded_augmentation
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.sharded_augmentation import ShardedAugment
-from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
-from pdadmm_g.data.tables import DataTable
 from pdadmm_g.errors import InputError
 
 DATA = communities(nodes=120, features=40)
@@ -51,7 +50,7 @@ def augmented(folder: Path, processes: int, settings: dict) -> tuple[torch.Tenso
 @pytest.mark.parametrize("name", SETTINGS)
 def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int):
     monkeypatch.setattr(GraphAugment, "sample", 30)
-    shard_graph(DataTable(DATA, ""), shards, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), shards, tmp_path / "out")
     whole = GraphAugment(**SETTINGS[name])
     expected = whole.fit_transform(DATA.clone())
     rows, augment = augmented(tmp_path / "out", processes, SETTINGS[name])
@@ -61,7 +60,7 @@ def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name
 
 
 def test_with_another_number_of_processes_nothing_is_computed_again(tmp_path: Path) -> None:
-    shard_graph(DataTable(DATA, ""), 6, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), 6, tmp_path / "out")
     first, _ = augmented(tmp_path / "out", 3, SETTINGS["average"])
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("propagated-*.json")}
     assert len(files) == 6
@@ -75,7 +74,7 @@ def test_interrupted_work_goes_on_after_the_last_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
-    shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), 2, tmp_path / "out")
     expected = GraphAugment(**SETTINGS["hops"]).fit_transform(DATA.clone())
     seen: list[list[int]] = []
     stopping = True
@@ -109,7 +108,7 @@ def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
 ) -> None:
     """Blocks that were in memory alone do not count once the machine has started anew; flushed ones do."""
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)
-    shard_graph(DataTable(DATA, ""), 1, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), 1, tmp_path / "out")
     part, flushed = ShardFolder(tmp_path / "out").part(0, 1), list[int]()
     flush = np.memmap.flush
     monkeypatch.setattr(np.memmap, "flush", lambda file: (flushed.append(1), flush(file)))
@@ -134,7 +133,7 @@ def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    shard_graph(DataTable(DATA, ""), 2, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), 2, tmp_path / "out")
     augmented(tmp_path / "out", 2, SETTINGS["hops"])
     (file,) = (tmp_path / "out" / "shard-2-of-2").glob("propagated-*.npy")
     for content in (file.read_bytes()[:500], b"", b"PK\5\6" + bytes(18)):

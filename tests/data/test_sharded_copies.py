@@ -16,9 +16,8 @@ from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_augmentation import ShardedAugment
 from pdadmm_g.data.sharded_copies import ShardedCopies, uniform
-from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
-from pdadmm_g.data.tables import DataTable
 
 DATA = communities(nodes=120, features=40)
 SETTINGS = {
@@ -63,7 +62,7 @@ def by_one_process(nodes: list[int], augment: GraphAugment) -> torch.Tensor:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int):
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
-    shard_graph(DataTable(DATA, ""), shards, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), shards, tmp_path / "out")
     sample, rows = on_shards(tmp_path / "out", processes, SETTINGS[name], most=25)
     training = DATA.train_mask.nonzero().view(-1).tolist()
     others = (~DATA.train_mask).nonzero().view(-1).numpy()
@@ -76,7 +75,7 @@ def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_more_than_there_are_is_all_nodes_that_do_not_train(tmp_path: Path, processes: int) -> None:
-    shard_graph(DataTable(DATA, ""), 3, tmp_path / "out")
+    shard_graph(graph_source(DATA, ""), 3, tmp_path / "out")
     sample, _ = on_shards(tmp_path / "out", processes, SETTINGS["none"], most=10**6)
     assert sample == (~DATA.train_mask).nonzero().view(-1).tolist()
 

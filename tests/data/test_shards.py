@@ -12,15 +12,14 @@ import pytest
 
 from helpers.communities import communities
 from pdadmm_g.data.datasets import load_dataset
-from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
-from pdadmm_g.data.tables import DataTable
 from pdadmm_g.errors import InputError
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shard_graph(DataTable(communities(nodes=60), "mark"), 4, tmp_path / "graph")
+    shard_graph(graph_source(communities(nodes=60), "mark"), 4, tmp_path / "graph")
     return tmp_path / "graph"
 
 
@@ -75,7 +74,7 @@ def test_a_shard_too_many(folder: Path) -> None:
 
 
 def test_a_shard_of_another_folder(folder: Path, tmp_path: Path) -> None:
-    shard_graph(DataTable(communities(nodes=60, seed=1), "other"), 4, tmp_path / "other")
+    shard_graph(graph_source(communities(nodes=60, seed=1), "other"), 4, tmp_path / "other")
     shutil.rmtree(folder / "shard-2-of-4")
     shutil.copytree(tmp_path / "other" / "shard-2-of-4", folder / "shard-2-of-4")
     expected = "F/shard-2-of-4/description.json: is of another data set than F/description.json: bring the one of this"
@@ -114,16 +113,17 @@ def test_shards_that_cannot_be_dealt(folder: Path) -> None:
 
 
 def test_a_description_that_is_none(folder: Path) -> None:
-    file, remedy = folder / "description.json", "; make it anew with 'pdadmm-g shard'"
-    edit(file, format=2)
-    assert message(folder).startswith("F/description.json: cannot read the description: ")
-    assert message(folder).endswith(f"$.format`{remedy}")
-    edit(file, format=1, nodes=61)
-    assert message(folder) == (
-        f"F/description.json: cannot read the description: its shards have 60 nodes, not 61{remedy}"
-    )
-    edit(file, counts=[60, 0])
-    assert "$.counts" in message(folder)
+    file = folder / "description.json"
+    for changes, culprit in (
+        ({"format": 2}, "format"),
+        ({"nodes": 61}, ""),
+        ({"counts": [60, 0]}, "counts"),
+    ):
+        edit(file, **{"format": 1} | changes)
+        said = message(folder)
+        assert said.startswith("F/description.json: cannot read the description: ")
+        assert culprit in said
+        assert said.endswith("; make it anew with 'pdadmm-g shard'")
     file.write_text("{")
     assert message(folder).startswith("F/description.json: cannot read the description: ")
     file.unlink()

@@ -5,7 +5,7 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.data.structure import DEGREES, structural_features
+from pdadmm_g.data.facts import DEGREES, structural_features
 
 
 def test_degrees_by_hand() -> None:

@@ -10,12 +10,12 @@ from helpers.columns import ring
 from pdadmm_g import InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import choose_augmentation
-from pdadmm_g.data.checks import check_graph, labelled
+from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.linear_models import column_score
+from pdadmm_g.data.linear_models import linear_score
+from pdadmm_g.data.sharding import graph_source
 from pdadmm_g.data.splits import with_masks
-from pdadmm_g.data.tables import DataTable
-from pdadmm_g.data.targets import columns_of, is_indicator, strata, target_of
+from pdadmm_g.data.targets import columns_of, is_indicator, labelled, strata, target_of
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_the_linear_model_is_what_it_says(target: str) -> None:
     X, y = data.x.double(), data.y
     order = torch.arange(len(X))
     scoring = "f1_micro" if target == "multilabel" else "r2"
-    score, _ = column_score(X, [y[:80], y[80:]], None, scoring, target)
-    weighed = column_score(X, [y[:80], y[80:]], torch.full((80,), 2.0), scoring, target)
+    score, _ = linear_score(X, [y[:80], y[80:]], None, scoring, target)
+    weighed = linear_score(X, [y[:80], y[80:]], torch.full((80,), 2.0), scoring, target)
     twice = torch.cat([order[:80], order[:80], order[80:]])
-    repeated = column_score(X[twice], [y[twice[:160]], y[80:]], None, scoring, target)
+    repeated = linear_score(X[twice], [y[twice[:160]], y[80:]], None, scoring, target)
     assert weighed == pytest.approx(repeated, abs=1e-9)
     assert score == pytest.approx(weighed[0], abs=1e-9)
     if target == "regression":
@@ -146,4 +146,4 @@ def test_tables_of_numbers(tmp_path: Path) -> None:
 
 def test_not_for_a_folder_of_shards() -> None:
     with pytest.raises(InputError, match="several labels or numbers a node are not for a folder of shards"):
-        DataTable(check_graph(ring("multilabel")), "mark")
+        graph_source(check_graph(ring("multilabel")), "mark")

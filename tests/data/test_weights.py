@@ -6,7 +6,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from pdadmm_g import InputError
-from pdadmm_g.data.weights import row_weights, weighed
+from pdadmm_g.data.targets import row_weights, weighed
 
 Y = torch.tensor([0, 2, 2, 1, 2, 0])
 CLASSES = np.array([3, 5, 9])

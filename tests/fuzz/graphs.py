@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.data.checks import check_graph, check_training, hard_labels
+from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.splits import one_split
-from pdadmm_g.data.targets import has_columns
+from pdadmm_g.data.targets import hard_labels, has_columns
 from pdadmm_g.errors import NotFiniteError
 from pdadmm_g.estimator import GAMLPClassifier
 

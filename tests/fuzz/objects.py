@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.adapters import as_graph
 from pdadmm_g.data.checks import check_graph, check_training
-from pdadmm_g.data.weights import row_weights, weighed
+from pdadmm_g.data.readers import as_graph
+from pdadmm_g.data.targets import row_weights, weighed
 
 from .graphs import check_data
 from .limits import Violation

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from pdadmm_g.data.datasets import load_dataset
-from pdadmm_g.data.sharding import shard_graph
+from pdadmm_g.data.sharding import open_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
-from pdadmm_g.data.tables import open_table
 
 from .graphs import check_data, npy
 from .limits import Violation
@@ -175,7 +174,7 @@ def _valid_shards() -> dict[str, bytes]:
         folder = Path(name)
         arrays: Any = valid_arrays()
         np.savez(folder / "graph.npz", **arrays)
-        shard_graph(open_table(str(folder / "graph.npz")), 3, folder / "sharded")
+        shard_graph(open_source(str(folder / "graph.npz")), 3, folder / "sharded")
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in sorted((folder / "sharded").rglob("*"))

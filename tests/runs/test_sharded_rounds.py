@@ -19,8 +19,7 @@ from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.copies import Copies, NodeCopies
 from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_copies import uniform
-from pdadmm_g.data.sharding import shard_graph
-from pdadmm_g.data.tables import DataTable
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.model import GAMLP
 from pdadmm_g.runs.sharded_run import train_sharded_run
 from pdadmm_g.training.fit import fit
@@ -68,7 +67,7 @@ def whole() -> TrainingResult:
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sharded") / "graph"
-    shard_graph(DataTable(DATA, "mark"), 6, folder)
+    shard_graph(graph_source(DATA, "mark"), 6, folder)
     return folder
 
 

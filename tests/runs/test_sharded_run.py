@@ -20,8 +20,7 @@ from helpers.communities import communities
 from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
-from pdadmm_g.data.sharding import shard_graph
-from pdadmm_g.data.tables import DataTable
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs import sharded_predictions, sharded_run
 from pdadmm_g.runs.folder import RunFolder
@@ -36,7 +35,7 @@ DATA = communities(nodes=140, features=30, labels=12)
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sharded") / "graph"
-    shard_graph(DataTable(DATA, "mark"), 4, folder)
+    shard_graph(graph_source(DATA, "mark"), 4, folder)
     return folder
 
 
@@ -155,14 +154,14 @@ def test_interrupted_predictions_leave_no_piece_and_are_made_again(
 def test_features_go_by_their_names(tmp_path: Path, shards: int, capsys: pytest.CaptureFixture[str]) -> None:
     data = DATA.clone()
     data.feature_names = tuple(f"word {i}" for i in range(30))
-    shard_graph(DataTable(data, "mark"), 2, tmp_path / "graph")
+    shard_graph(graph_source(data, "mark"), 2, tmp_path / "graph")
     trained(tmp_path / "graph", tmp_path / "run", "--shards", str(shards), "--weight-decay", "0.1")
     classifier = GAMLPClassifier.load(tmp_path / "run" / "model.safetensors")
     assert classifier.feature_names_in_.tolist() == list(data.feature_names)
     turned = data.clone()
     turned.x, turned.feature_names = data.x.flip(1), data.feature_names[::-1]
     assert np.array_equal(classifier.predict(turned), classifier.predict(data))
-    shard_graph(DataTable(turned, "other"), 2, tmp_path / "turned")
+    shard_graph(graph_source(turned, "other"), 2, tmp_path / "turned")
     capsys.readouterr()
     code = command("predict", tmp_path / "run", "--dataset", tmp_path / "turned", "--out", tmp_path / "p.csv")
     order = "the features stand in another order than those of the model: make the folder anew in its order"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pdadmm_g.data.sharding import shard_graph
-from pdadmm_g.data.tables import open_table
+from pdadmm_g.data.sharding import open_source, shard_graph
 
 Settings = dict[str, Any]
 
@@ -158,4 +157,4 @@ def write_data(name: str, folder: Path) -> None:
     file = folder / (GRAPH if name == SHARDED else name)
     np.savez(file, **arrays)
     if name == SHARDED:
-        shard_graph(open_table(str(file), None), SHARDS, folder / SHARDED)
+        shard_graph(open_source(str(file), None), SHARDS, folder / SHARDED)

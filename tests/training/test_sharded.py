@@ -9,13 +9,12 @@ import pytest
 
 from helpers.communities import communities
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.sharding import shard_graph
-from pdadmm_g.data.tables import DataTable
+from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.training.sharded import ShardedResult, fit_sharded
 
 
 def trained(folder: Path, data: Any, **settings: Any) -> ShardedResult:
-    shard_graph(DataTable(data, ""), 2, folder)
+    shard_graph(graph_source(data, ""), 2, folder)
     config = ModelConfig(layers=2, hidden=4, epochs=2, rounds=1, unlabelled=20, **settings)
     told: list[ShardedResult] = []
     result = fit_sharded(str(folder), config, seed=0, on_trained=told.append)

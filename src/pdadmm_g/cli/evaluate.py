@@ -38,9 +38,9 @@ def evaluate(
         _evaluate_shards(run, folder, shards, output)
         return
 
-    from ..data.adapters import labels_of
-    from ..data.checks import MASKS, labelled
-    from ..data.targets import has_columns
+    from ..data.graph import MASKS
+    from ..data.readers import labels_of
+    from ..data.targets import has_columns, labelled
     from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, edges, data_root)

@@ -105,7 +105,7 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         if (tables or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
             config = folder.config()
             labels, data_root = config.labels if tables else None, data_root or config.data_root
-        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels, streamed=True)
+        data = load_dataset(dataset, data_root, edges=edges, target=target, labels=labels)
         if classifier.augmentation_ is not None and classifier.augmentation_.mode != "none":
             require_edge_table(data, dataset)
         return classifier, data
@@ -116,6 +116,5 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         edges=edges or config.edges,
         target=target,
         labels=config.labels,
-        streamed=True,
     )
     return classifier, with_masks(data, config, seed=config.seed)[0]

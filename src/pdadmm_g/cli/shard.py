@@ -30,8 +30,7 @@ def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: b
     pdadmm-g train --dataset graph-8 --shards 8
     pdadmm-g predict runs/graph-8-0 --shards 8 --out predictions
     """
-    from ..data.sharding import shard_graph
-    from ..data.tables import open_table
+    from ..data.sharding import open_source, shard_graph
 
     shown = {"": 0.0}
 
@@ -41,7 +40,7 @@ def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: b
             shown[what] = now
             output.progress(f"{what}: {done:,} of {total:,}")
 
-    whole = shard_graph(open_table(graph, data_root), shards, Path(out), overwrite=overwrite, on_progress=show)
+    whole = shard_graph(open_source(graph, data_root), shards, Path(out), overwrite=overwrite, on_progress=show)
     output.say(
         f"{whole.nodes:,} nodes with {whole.features} features and {whole.edges:,} edges in {whole.shards} shards, "
         f"written to {out}"

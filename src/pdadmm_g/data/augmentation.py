@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .column_file import column_file
 from .components import are_dense, feature_rows, principal_directions, projected_rows
 from .copies import Copies, Source
 from .examples import WholeGraph
@@ -33,8 +32,6 @@ from .propagation import (
     weighted_adjacency,
 )
 
-#: Rows that wait in a file are taken from it in so many parts of what memory has room for: it would be no faster.
-PARTS = 8
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
 AnyGraph = TypeVar("AnyGraph", bound=Graph)
 
@@ -173,10 +170,6 @@ class GraphAugment:
             H = H @ basis
         return Source(H.to_dense(), A, raw, basis).to(data.x.device)
 
-    def _source(self, data: Graph) -> Source | None:
-        """That of features in their principal directions; others are propagated as they are read."""
-        return None if self.basis is None else self.source(data)
-
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
@@ -210,47 +203,20 @@ class GraphAugment:
             if not bool((self.scale > 0).all()):
                 raise ValueError("its column scales are not positive")
 
-    def features(self, data: Graph, nodes: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
-        """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done.
-
-        They are written into ``out`` where it is given. With memory maps for ``data.x`` and ``out``, blocks of columns
-        stream from disk to disk, and a graph that does not fit in memory can be augmented (not ``"centered"`` unless
-        the transform is fitted).
-        """
+    def features(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
+        """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
         if not self._is_fitted(data.x.shape[1]):
-            if out is not None:
-                raise InputError("fit the transform before it writes what it has to learn first into 'out'")
             return self.fit_transform(data, nodes)
-        return self._normalized(self.propagated(data, nodes, out=out))
-
-    def chunks(self, data: Graph, nodes: Tensor | None, size: int) -> Iterator[Tensor]:
-        """:meth:`features` in order, in chunks of so many bytes at the most; the graph is gone over once.
-
-        Where that is more than one, the rows wait in a temporary file before they are normalised, and come from there
-        in smaller ones.
-        """
-        number = data.num_nodes if nodes is None else len(nodes)
-        step = max(1, size // (self.dtype.itemsize * self.width(data.x.shape[1])))
-        if number <= step:
-            yield self.features(data, nodes)
-            return
-        with column_file(number, self.dtype) as file:
-            for first, operated in self._pieces(self.operator, data, nodes, self._source(data)):
-                file.append(first, operated)
-            step = -(-step // PARTS)
-            for start in range(0, number, step):
-                yield self._normalized(file.rows(start, start + step))
+        return self._normalized(self.propagated(data, nodes))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
         mean, scale = (None if learned is None else learned.to(rows.device) for learned in (self.mean, self.scale))
         return normalized(rows, self.normalize, self.blocks, mean, scale)
 
-    def propagated(
-        self, data: Graph, nodes: Tensor | None = None, *, out: Tensor | None = None, source: Source | None = None
-    ) -> Tensor:
+    def propagated(self, data: Graph, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
         """The rows of ``nodes`` before they are normalised."""
-        return self.propagated_by(self.operator, self.blocks, data, nodes, out=out, source=source)
+        return self.propagated_by(self.operator, self.blocks, data, nodes, source=source)
 
     def propagated_by(
         self,
@@ -258,41 +224,26 @@ class GraphAugment:
         blocks: int,
         data: Graph,
         nodes: Tensor | None,
-        *,
-        out: Tensor | None = None,
         source: Source | None = None,
     ) -> Tensor:
         """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
 
         Propagates a block of feature columns at a time, so that memory stays near input plus output.
         """
-        source = self._source(data) if source is None else source
-        x = data.x if source is None else source.H
-        shape = (x.shape[0] if nodes is None else len(nodes), blocks * x.shape[1])
-        if out is None:
-            out = torch.empty(shape, dtype=self.dtype, device=x.device)
-        elif out.shape != shape:
-            raise InputError(f"out must be of shape {shape}, got {tuple(out.shape)}")
-        for first, operated in self._pieces(operators, data, nodes, source):
-            out[:, first : first + operated.shape[1]] = operated
-        return out
-
-    def _pieces(
-        self,
-        operators: Callable[[Any, Tensor], Iterator[Tensor]],
-        data: Graph,
-        nodes: Tensor | None,
-        source: Source | None,
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Columns of what the operators make of the features, for ``nodes``, each block with its first column."""
+        if source is None and self.basis is not None:
+            source = self.source(data)
         x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
         rows = slice(None) if nodes is None else nodes.to(x.device)
+        number, width = len(x) if nodes is None else len(nodes), x.shape[1]
+        out = torch.empty(number, blocks * width, dtype=self.dtype, device=x.device)
         scale = inverse_row_sums(x, self.dtype) if self.row_normalize and source is None else None
         for start, H in column_blocks(x, self.dtype):
             if scale is not None:
                 H *= scale
             for block, operated in enumerate(operators(A, H)):
-                yield block * x.shape[1] + start, operated[rows]
+                first = block * width + start
+                out[:, first : first + H.shape[1]] = operated[rows]
+        return out
 
     def adjacency(self, data: Graph) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""

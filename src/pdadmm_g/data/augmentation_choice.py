@@ -13,14 +13,13 @@ from ..config import ModelConfig
 from ..metrics import shown
 from ..utils import task
 from .augmentation import GraphAugment, candidate_features
-from .checks import hard_labels
 from .copies import Source
-from .edges import are_directed, join_unlike
 from .examples import at_most
+from .facts import are_directed, join_unlike
 from .graph import Graph
-from .linear_models import column_score, linear_score
+from .linear_models import linear_score
 from .propagation import Directed, Mode
-from .targets import has_columns, target_of
+from .targets import hard_labels, has_columns, target_of
 
 #: Taken where there is no validation node.
 DEFAULT_HOPS = 8
@@ -100,12 +99,7 @@ def choose_augmentation(
                 candidate = dataclasses.replace(candidate, normalize=normalize)
                 tried = augmentation(candidate)
                 tried.basis = like.basis
-                parted = [labels[part] for part in parts]
-                rows_of_it = tried.fit_rows(rows)
-                if has_columns(data):
-                    own = column_score(rows_of_it, parted, weights, scoring, target)
-                else:
-                    own = linear_score(rows_of_it, parted, weights, scoring)
+                own = linear_score(tried.fit_rows(rows), [labels[part] for part in parts], weights, scoring, target)
                 found.append((own, candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])

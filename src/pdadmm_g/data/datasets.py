@@ -26,10 +26,9 @@ from torch import Tensor
 from ..config import GRAPH_FILES, NODE_TABLES, TargetKind
 from ..errors import InputError
 from ..utils import find_graph, write_atomically
-from .adapters import as_graph
-from .checks import MASKS, as_mask, check_graph
-from .graph import Graph
-from .graph_files import first_line, load_file
+from .checks import check_graph
+from .graph import MASKS, Graph, as_mask, first_line
+from .readers import as_graph, load_file
 from .shards import is_sharded
 
 
@@ -41,7 +40,6 @@ def load_dataset(
     edges: str | Path | None = None,
     target: TargetKind = "auto",
     labels: str | Sequence[str] | None = None,
-    streamed: bool = False,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -50,16 +48,14 @@ def load_dataset(
 
     Args:
         name: A benchmark of :data:`BENCHMARKS`, ``digits``, or the path of an ``.npz``, ``.pt`` or ``.graphml`` file or
-            of a table of nodes (``.csv``, ``.tsv``, ``.parquet``, see :mod:`.table_files`).
+            of a table of nodes (``.csv``, ``.tsv``, ``.parquet``, see :mod:`.tables`).
         root: A folder with raw benchmark files, only read. Default: the environment variable ``PDADMM_G_DATA``.
             A file that is not in the working folder is looked for there too.
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
         edges: The table of edges that goes with a table of nodes.
-        target: What is learned, see :func:`~pdadmm_g.data.adapters.as_graph`.
+        target: What is learned, see :func:`~pdadmm_g.data.readers.as_graph`.
         labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
-        streamed: Features of an ``.npz`` that take more than 1 GiB are not read into memory but into a temporary file
-            (``TMPDIR``), from which predictions take a few columns at a time.
     """
     text = str(name)
     if edges is not None and Path(text).suffix not in NODE_TABLES:
@@ -75,16 +71,8 @@ def load_dataset(
     else:
         edges = find_graph(Path(edges), root) if edges else None
         labels = (labels,) if isinstance(labels, str) else labels or ()
-        data = _load_path(find_graph(Path(text), root), edges, target, labels, streamed)
+        data = load_file(find_graph(Path(text), root), edges, target, labels)
     return check_graph(as_graph(data, target=target), culprit=text)
-
-
-def _load_path(path: Path, edges: Path | None, target: TargetKind, labels: Sequence[str], streamed: bool) -> Graph:
-    if path.suffix in (".npz", ".pt"):
-        return load_file(path, streamed=streamed)
-    from .table_files import read_graphml, read_tables
-
-    return read_graphml(path, target) if path.suffix == ".graphml" else read_tables(path, edges, target, labels)
 
 
 def require_edge_table(data: Graph, name: str, remedy: str = "") -> None:

@@ -1,15 +1,15 @@
-"""What there is to know of a graph before anything is trained on it."""
+"""What there is to know of a graph before anything is trained on it: sizes, directions, homophily; its structure."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import MASKS, hard_labels, labelled
-from .graph import Graph
-from .targets import has_columns
+from .graph import MASKS, Graph
+from .targets import hard_labels, has_columns, labelled
 
 #: Which degrees are told: least, quartiles, most.
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -81,3 +81,58 @@ def homophily(data: Graph, known: Tensor) -> Homophily:
     chance = float(shares.square().sum())
     same = float((ends[0] == ends[1]).double().mean())
     return Homophily(number, same, (same - chance) / max(1 - chance, 1e-9))
+
+
+def are_directed(data: Graph) -> bool:
+    """Does it matter which way the edges go: is not each there both ways with the same weight, nor each only once?
+
+    Edges that all go from a smaller number to a larger, or all the other way, are those of an undirected graph that are
+    listed once.
+    """
+    if data.edge_index is None or data.edge_index.numel() == 0:
+        return False
+    row, col = data.edge_index.cpu().numpy()
+    if bool((row <= col).all()) or bool((row >= col).all()):
+        return False
+    import scipy.sparse
+
+    weights = data.get("edge_weight")
+    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
+    W = scipy.sparse.coo_array((values, (row, col)), shape=(data.num_nodes, data.num_nodes)).tocsr()
+    if weights is None:
+        W.data[:] = 1
+    gap = abs(W - W.T)
+    return bool(gap.nnz) and float(gap.max()) > 1e-6 * float(W.max())
+
+
+#: Edges are said to join unlike nodes where fewer than this, beyond chance, join nodes of one class; if so many edges
+#: join nodes whose class is known.
+LEAST_HOMOPHILY, EDGES = 0.3, 20
+
+
+def join_unlike(data: Graph, known: Tensor) -> float | None:
+    """The homophily where it is low, None where it is not or nobody can tell."""
+    if data.edge_index is None or has_columns(data):
+        return None
+    found = homophily(data, known)
+    return found.beyond_chance if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None
+
+
+#: Columns for the degree, one a power of two, and of random numbers.
+DEGREES, RANDOM = 16, 64
+
+
+def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
+    r"""Of each node its degree and 64 random numbers.
+
+    The degree :math:`d` is a one in one of 16 columns, :math:`\lfloor \log_2 (d+1) \rfloor`. The random numbers R tell
+    nothing by themselves, but augmentation makes random projections :math:`\tilde A^k R` of them, which tell who is
+    near whom. They go by the number of a node: in another graph, nodes that are to be told apart as before keep their
+    numbers, and new ones come behind them.
+    """
+    neighbours = torch.bincount(edge_index.cpu().flatten(), minlength=num_nodes)
+    column = torch.log2(neighbours + 1.0).floor().long().clamp(max=DEGREES - 1)
+    degrees = torch.nn.functional.one_hot(column, DEGREES).float()
+    # From numpy, row by row: the first rows are the same however many there are.
+    noise = np.random.default_rng(0).standard_normal((num_nodes, RANDOM), dtype=np.float32) / RANDOM**0.5
+    return torch.cat([degrees, torch.from_numpy(noise)], dim=1)

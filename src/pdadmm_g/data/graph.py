@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from ..errors import InputError
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+#: Larger features and weights would overflow in single precision.
+LARGEST = 1e15
 
 
 class Graph:
@@ -94,3 +105,162 @@ def pyg_records() -> tuple[Any, ...]:
     except ImportError:
         raise InputError("a Data of torch_geometric needs that library: pip install torch_geometric") from None
     return Data, DataEdgeAttr, DataTensorAttr, GlobalStorage
+
+
+# ---------------------------------------------------------------------------------------------------- names of features
+
+#: Names that an error gives at the most.
+MOST_NAMED = 3
+
+
+def are_names(names: Any, columns: int) -> bool:
+    """Are these so many different names?"""
+    return (
+        isinstance(names, list | tuple)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names) == columns
+    )
+
+
+def order(own: Sequence[str] | None, names: Iterable[str] | None, owner: str = "the model") -> list[int] | None:
+    """Where the columns called ``own`` stand in the order of ``names``, those of the ``owner``.
+
+    None where one has no names, or both have the same order.
+    """
+    if own is None or names is None or list(own) == (names := list(names)):
+        return None
+    places = {name: place for place, name in enumerate(own)}
+    missing = [name for name in names if name not in places]
+    unknown = sorted(places.keys() - set(names), key=places.__getitem__)
+    if missing:
+        many = len(missing) > 1
+        rest = f"; {_listed(unknown)} unknown to it" if unknown else ""
+        these = f"{owner} was trained with {'them' if many else 'it'}"
+        raise InputError(f"data: {_listed(missing)} missing, {these}{rest}")
+    if unknown:
+        raise InputError(f"data: {_listed(unknown)} unknown to {owner}: leave {'them' if unknown[1:] else 'it'} out")
+    return [places[name] for name in names]
+
+
+def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model") -> Graph:
+    """The graph with its columns in the order of ``names``, those of the ``owner``; as it is where one has no names."""
+    own = data.get("feature_names")
+    places = order(own, names, owner)
+    if places is None:
+        return data
+    data = copy.copy(data)
+    x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
+    data.x = x.index_select(1, torch.tensor(places, device=data.x.device))
+    data.feature_names = tuple(own[place] for place in places)
+    return data
+
+
+def _listed(names: list[str]) -> str:
+    """Features by their names, the first few, and the verb that goes with so many."""
+    first = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
+    return f"features {first} are" if len(names) > 1 else f"feature {first} is"
+
+
+# ------------------------------------------------------------------------------------------- values as people have them
+
+
+def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
+    """A boolean mask over nodes from a boolean mask or a list of node indices."""
+    mask = as_tensor(mask, f"{culprit} must be booleans or a list of node indices").cpu()
+    if mask.dtype == torch.bool:
+        if mask.shape != (num_nodes,):
+            raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
+        return mask
+    if mask.is_floating_point() or mask.is_complex() or mask.ndim != 1:
+        raise InputError(f"{culprit} must be booleans or a list of node indices")
+    index = mask.long()
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= num_nodes):
+        raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
+    if len(index.unique()) < len(index):
+        # Not a list of nodes, then: zeros and ones for every node are a mask, anything else is a mistake.
+        if len(index) == num_nodes and int(index.max()) <= 1:
+            return index.bool()
+        raise InputError(f"{culprit} names a node twice: give booleans, or a list of different nodes")
+    return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
+
+
+def node_numbers(nodes: Any, num_nodes: int) -> Tensor:
+    """Node numbers in the order given, from numbers or a boolean mask."""
+    rule = "nodes must be booleans or a list of node indices"
+    given = as_tensor(nodes, rule).cpu()
+    if given.dtype == torch.bool:
+        return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
+    if given.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
+        raise InputError(rule)
+    if int(given.min()) < 0 or int(given.max()) >= num_nodes:
+        raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
+    return given.long()
+
+
+def as_tensor(values: Any, rule: str) -> Tensor:
+    """A dense tensor of whatever was given, or an :class:`InputError` with the rule that it breaks."""
+    try:
+        if isinstance(values, np.ndarray):
+            values = _native(values)
+        tensor = torch.as_tensor(values)
+        return (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InputError(f"{rule}, not {kind}") from None
+
+
+def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same numbers as torch takes them: in native byte order, writable, integers signed where they fit."""
+    array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and int(array.max()) >= 2**63:
+            raise OverflowError
+        return array.astype(np.int64)
+    return array
+
+
+def node_name(data: Graph, node: int) -> Any:
+    """What the user calls a node."""
+    return node if data.get("ids") is None else data.ids[node]
+
+
+def name_array(names: Any) -> NDArray[Any]:
+    """Names as an array; an empty one where they are no list."""
+    if isinstance(names, Tensor):
+        names = names.detach().cpu().numpy()
+    try:
+        array = np.asarray(names)
+    except ValueError:  # lists of several lengths
+        return np.empty(0)
+    return array if array.ndim == 1 else np.empty(0)
+
+
+def object_array(values: Sequence[Any]) -> NDArray[Any]:
+    """A value an entry, whatever they are."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, pandas' NA and NaT, and the empty text."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    return bool(isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def check_file(path: Path) -> None:
+    """Raise unless there is such a file."""
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+    if not found:
+        raise InputError(f"{path}: no such file")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its kind where it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

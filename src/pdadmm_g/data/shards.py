@@ -20,38 +20,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..utils import Count, Size, decoded, read_record, read_text, reading, write_atomically
+from ..utils import Count, Size, read_record, write_atomically
 from .examples import part_of
-from .feature_names import are_names
+from .graph import are_names
 
 FORMAT: Final = 1
 DESCRIPTION = "description.json"
-#: The arrays of every shard, and those that a shard may have, with a row for each of its nodes.
-ALWAYS, BY_NODE = ("x", "starts", "columns"), ("y", "train_mask", "val_mask", "test_mask", "id")
+#: The arrays that a shard may have beside x, starts and columns, with a row for each of its nodes.
+BY_NODE = ("y", "train_mask", "val_mask", "test_mask", "id")
+REMEDY = "; make it anew with 'pdadmm-g shard'"
 
 Array = NDArray[Any]
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a whole folder: the content of its description.json."""
+class _Written(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a description.json."""
 
     format: Literal[1]
     #: Shared by all shards that were written together.
     id: str
+    #: The type of each array that the shards have.
+    arrays: dict[str, str]
+    #: One more than the largest label, or columns of probabilities; 0 without labels.
+    classes: Size
+
+    def content(self) -> dict[str, Any]:
+        """What the file says; nothing of what is None."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+    def write(self, folder: Path) -> None:
+        """Make the folder a whole."""
+        write_atomically(folder / DESCRIPTION, json.dumps(self.content(), indent=2) + "\n")
+
+
+class Description(_Written, frozen=True, kw_only=True):
+    """What is known of a whole folder."""
+
     nodes: Count
     features: Count
     #: Pairs of different nodes that are joined, each counted once.
     edges: Size
     #: How many nodes each shard has, in order.
     counts: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    #: The type of each array that the shards have.
-    arrays: dict[str, str]
-    #: One more than the largest label, or columns of probabilities; 0 without labels.
-    classes: Size
     #: Of the content of each shard.
     digests: list[str]
     #: Those of the features, where they have any.
     feature_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if sum(self.counts) != self.nodes or len(self.digests) != len(self.counts):
+            raise ValueError("it does not say what its shards are")
+        if self.feature_names is not None and not are_names(self.feature_names, self.features):
+            raise ValueError("its feature_names are not a list of different names, one a column")
 
     @property
     def shards(self) -> int:
@@ -61,8 +81,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Equal for equal content in equal shards."""
-        known = self.content() | {"id": ""}
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content() | {"id": ""}, sort_keys=True).encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:
@@ -74,32 +93,16 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         """The first node of each shard, and the number of all nodes."""
         return [0, *np.cumsum(self.counts).tolist()]
 
-    def content(self) -> dict[str, Any]:
-        """What the file says; of names nothing where there are none, as before there were any."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
-    def write(self, folder: Path) -> None:
-        """Make the folder a whole."""
-        write_atomically(folder / DESCRIPTION, json.dumps(self.content(), indent=2) + "\n")
+class ShardDescription(_Written, frozen=True, kw_only=True):
+    """What a shard says of itself."""
 
-
-class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard says of itself: the content of its own description.json."""
-
-    format: Literal[1]
-    id: str
     shard: Size
     first: Size
     count: Count
     #: Neighbours of all its nodes together.
     entries: Size
-    arrays: dict[str, str]
-    classes: Size
     digest: str
-
-    def write(self, folder: Path) -> None:
-        """Make the shard in ``folder`` a whole."""
-        write_atomically(folder / DESCRIPTION, json.dumps(msgspec.structs.asdict(self), indent=2) + "\n")
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -152,27 +155,11 @@ class ShardFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        file = self.path / DESCRIPTION
-        text = read_text(file, "the description")
-        with reading(file, "the description", "; make it anew with 'pdadmm-g shard'"):
-            self.whole = decoded(Description, text)
-            if sum(self.whole.counts) != self.whole.nodes:
-                raise ValueError(f"its shards have {sum(self.whole.counts)} nodes, not {self.whole.nodes}")
-            if len(self.whole.digests) != self.whole.shards or not set(ALWAYS) <= set(self.whole.arrays):
-                raise ValueError("it does not say what its shards are")
-            names = self.whole.feature_names
-            if names is not None and not are_names(names, self.whole.features):
-                raise ValueError("its feature_names are not a list of different names, one a column")
-        self._check_names()
-
-    def _check_names(self) -> None:
-        """No shard may be too many: of two sets in one folder nobody knows which is meant.
-
-        One may be missing as long as nobody reads it: each machine may have those of its own processes alone.
-        """
+        self.whole = read_record(Description, self.path / DESCRIPTION, "the description", REMEDY)
+        # One may be missing as long as nobody reads it: each machine may have those of its own processes alone. But of
+        # two sets in one folder nobody knows which is meant.
         expected = {shard_name(shard, self.whole.shards) for shard in range(self.whole.shards)}
-        found = {path.name for path in self.path.glob("shard-*-of-*")}
-        for name in sorted(found - expected):
+        for name in sorted({path.name for path in self.path.glob("shard-*-of-*")} - expected):
             raise InputError(f"{self.path / name}: is none of the {self.whole.shards} shards here: remove it")
 
     def check_parts(self, parts: int) -> None:
@@ -191,20 +178,31 @@ class ShardFolder:
 
     def _shard(self, number: int) -> Shard:
         folder, whole = self.path / shard_name(number, self.whole.shards), self.whole
-        file = folder / DESCRIPTION
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'")
-        own = read_record(ShardDescription, file, "the shard", "; make the folder anew with 'pdadmm-g shard'")
+        own = read_record(ShardDescription, folder / DESCRIPTION, "the shard", REMEDY)
         expected = (whole.id, number, whole.starts[number], whole.counts[number], whole.arrays, whole.digests[number])
         if (own.id, own.shard, own.first, own.count, own.arrays, own.digest) != expected:
-            raise InputError(f"{file}: is of another data set than {self.path / DESCRIPTION}: bring the one of this")
-        arrays = {name: _mapped(folder / f"{name}.npy", str(kind)) for name, kind in whole.arrays.items()}
-        shard = Shard(folder, own.first, own.count, arrays)
-        _check_shapes(shard, own, whole)
-        return shard
+            other = f"is of another data set than {self.path / DESCRIPTION}: bring the one of this"
+            raise InputError(f"{folder / DESCRIPTION}: {other}")
+        shapes = {"x": (own.count, whole.features), "starts": (own.count + 1,), "columns": (own.entries,)}
+        kinds = dict.fromkeys(shapes, "nothing") | whole.arrays
+        arrays = {
+            name: _mapped(folder / f"{name}.npy", kind, shapes.get(name, (own.count,))) for name, kind in kinds.items()
+        }
+        starts, columns = arrays["starts"], arrays["columns"]
+        # What is multiplied without further checks must not name what is not there.
+        if starts[0] != 0 or starts[-1] != len(columns) or bool((np.diff(starts) < 0).any()):
+            raise InputError(f"{folder / 'starts.npy'}: does not fit columns.npy: damaged")
+        for node in (int(columns.min()), int(columns.max())) if len(columns) else ():
+            if not 0 <= node < whole.nodes:
+                range_ = f"nodes are 0..{whole.nodes - 1}"
+                raise InputError(f"{folder / 'columns.npy'}: names node {node}, but {range_}")
+        return Shard(folder, own.first, own.count, arrays)
 
 
-def _mapped(path: Path, kind: str) -> Array:
+def _mapped(path: Path, kind: str, shape: tuple[int, ...]) -> Array:
+    """An array on disk, of that type and of a shape that begins so."""
     try:
         # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
         array: Array = np.lib.format.open_memmap(path, mode="c")
@@ -212,25 +210,10 @@ def _mapped(path: Path, kind: str) -> Array:
         raise InputError(f"{path}: is missing: bring it here, or make the folder anew") from None
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-    except Exception:  # numpy's parser raises many kinds on a hostile header
+    except Exception:  # numpy's parser raises many kinds on a damaged header
         raise InputError(f"{path}: cannot read as an array: damaged, or cut off") from None
     if str(array.dtype) != kind:
         raise InputError(f"{path}: holds {array.dtype}, but the description says {kind}")
+    if array.shape[: len(shape)] != shape or (path.stem != "y" and array.ndim != len(shape)):
+        raise InputError(f"{path}: has shape {array.shape}, expected {shape}")
     return array
-
-
-def _check_shapes(shard: Shard, own: ShardDescription, whole: Description) -> None:
-    expected = {"x": (own.count, whole.features), "starts": (own.count + 1,), "columns": (own.entries,)}
-    for name, array in shard.arrays.items():
-        shape = expected.get(name, (own.count, *array.shape[1:]))
-        if array.shape != shape:
-            raise InputError(f"{shard.folder / name}.npy: has shape {array.shape}, expected {shape}")
-    starts, columns = shard.arrays["starts"], shard.arrays["columns"]
-    if starts[0] != 0 or starts[-1] != len(columns) or bool((np.diff(starts) < 0).any()):
-        raise InputError(f"{shard.folder / 'starts.npy'}: does not fit columns.npy: damaged")
-    if len(columns):
-        for value in (int(columns.min()), int(columns.max())):
-            if not 0 <= value < whole.nodes:
-                raise InputError(
-                    f"{shard.folder / 'columns.npy'}: names node {value}, but nodes are 0..{whole.nodes - 1}"
-                )

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ..config import ModelConfig, label_name
 from ..errors import InputError
-from .checks import MASKS, class_name, hard_labels, labelled
-from .graph import Graph
-from .targets import has_columns, strata, target_of
+from .graph import MASKS, Graph
+from .targets import class_name, hard_labels, has_columns, labelled, strata, target_of
 
 #: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
 MOST = 500

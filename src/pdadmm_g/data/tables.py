@@ -1,194 +1,369 @@
-"""Graphs that are read a block at a time: what ``pdadmm-g shard`` takes, whatever it is kept in."""
+"""From tables of nodes and of edges to a graph: the one way, for pandas tables and for CSV, TSV and Parquet files.
+
+Nodes: ``id`` (text or numbers; without it, in a pandas table, the index), ``label`` (empty where none is known),
+``split`` (train, val, test or empty; or columns ``train_mask`` and so on), and each other column a feature, or one
+column ``x`` of lists. Edges: ``source`` and ``target``, by the ids of nodes, and perhaps ``weight``.
+
+Files become pandas tables first, numbers as numbers and text as categories: what else columns can be understood as has
+its place in :func:`feature_matrix`.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import csv
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..config import NODE_TABLES
+from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .checks import LARGEST, MASKS, as_mask, as_tensor, check_labels
-from .targets import has_columns
+from .checks import bad_weight
+from .graph import MASKS, MOST_NAMED, Graph, as_tensor, check_file, first_line, is_missing
+from .readers import as_features, as_matrix
+from .targets import NO, YES, asked, set_targets
 
 Array = NDArray[Any]
-
-#: What those are told who have them in a folder.
-NO_WEIGHTS = "weights of edges are not for a folder of shards: leave them out"
-
-
-class Table(Protocol):
-    """A graph that can be read in blocks. Labels, masks and ids, a number a node, are in memory."""
-
-    nodes: int
-    features: int
-    #: Those of the features, where they have any.
-    feature_names: tuple[str, ...] | None
-    #: What has a row a node beside the features: 'y', masks, 'id'.
-    columns: dict[str, Array]
-    #: Changes with the content, as far as that can be told without reading it.
-    mark: str
-
-    def x(self, start: int, stop: int) -> Array:
-        """The features of some nodes, float32, checked."""
-        ...
-
-    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        """Blocks of so many edges at the most, after the first ``skip`` of all edges; checked node numbers."""
-        ...
-
-    @property
-    def number_of_edges(self) -> int:
-        """How many edges there are as they stand."""
-        ...
+#: Columns of a node table that are no features.
+KNOWN = ("id", "label", "split", *MASKS)
+#: Columns of an edge table that say who is joined.
+ENDS = ("source", "target")
+FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
+#: What a split may be called.
+SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
+#: What a mask may say of a node of which it says nothing.
+NOTHING = ("", "nan", "none", "<na>")
+#: Bytes of a text file that are parsed at a time; a row must fit.
+BLOCK = 1 << 24
 
 
-def check_block(x: Array, first: int, culprit: str) -> Array:
-    """Features of consecutive nodes from ``first`` on, as float32, or an :class:`InputError`."""
-    if x.dtype.kind not in "biuf":
-        raise InputError(f"{culprit}: features must be real numbers, not {x.dtype}")
-    # Of whole numbers only those of 64 bits reach the limit; the smallest has no absolute value of its kind.
-    wide = x.astype(np.float64) if x.dtype.kind in "iu" and x.dtype.itemsize == 8 else x
-    largest = np.abs(wide).max(1) if wide.dtype.kind == "f" else np.zeros(1)
-    if not bool((largest <= LARGEST).all()):
-        bad = np.flatnonzero(~np.isfinite(largest))
-        if len(bad):
-            raise InputError(f"{culprit}: features contain NaN or infinity, first in row {first + int(bad[0])}")
-        row = first + int(np.flatnonzero(largest > LARGEST)[0])
-        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {row}: rescale them")
-    return np.ascontiguousarray(x, dtype=np.float32)
+# -------------------------------------------------------------------------------------------------------------- files
 
 
-def check_ends(ends: Array, nodes: int, culprit: str) -> Array:
-    """Node numbers, or an :class:`InputError`."""
-    if ends.dtype.kind not in "iu":
-        raise InputError(f"{culprit}: edges must be whole numbers, not {ends.dtype}")
-    if ends.size:
-        for value in (int(ends.min()), int(ends.max())):
-            if not 0 <= value < nodes:
-                raise InputError(f"{culprit}: names node {value}, but nodes are 0..{nodes - 1}")
-    return ends.astype(np.int64, copy=False)
+def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
+    """The table in a file, numbers as numbers and text as categories. ``labels`` are columns besides ``label``."""
+    check_file(path)
+    if path.suffix not in NODE_TABLES:
+        raise InputError(f"{path}: must end in {', '.join(NODE_TABLES)}: a table of nodes or edges")
+    text = path.suffix != ".parquet"
+    with _reading(path, "a table" if text else "Parquet"):
+        return _as_frame(_read_text(path) if text else pq.read_table(path), labels, numbers=text)
 
 
-def encoded_ids(ids: Array) -> Array:
-    """What nodes are called, as a column of a shard: whole numbers, or text in UTF-8."""
-    if ids.dtype.kind in "iu":
-        return ids.astype(np.int64)
-    return np.array([str(name).encode() for name in ids.tolist()])
+@contextmanager
+def _reading(path: Path, kind: str = "Parquet") -> Iterator[None]:
+    """What pyarrow says of a damaged file, in one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # of many kinds
+        raise InputError(f"{path}: cannot read as {kind}: {first_line(error)}") from None
 
 
-def file_mark(files: list[Path]) -> str:
-    """Changes when one of the files does."""
-    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(repr(stats).encode()).hexdigest()
+def _read_text(path: Path) -> pa.Table:
+    separator = "\t" if path.suffix == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin with a mark of the byte order
+        header = next(csv.reader(file, delimiter=separator), [])
+    names = [name.strip() for name in header]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"{path}: the first row must name the columns, each once")
+    table = arrow_csv.read_csv(
+        path,
+        arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK),  # with threads an error does not name the row
+        arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True
+        ),
+    ).rename_columns(names)
+    last = table.column(-1)[-1].as_py() if len(table) else None
+    if last and "\n" in last:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8))
+            if not file.read().rstrip().endswith(b'"'):
+                raise InputError(f"{path}: a quote that is opened in the last row is not closed")
+    return table
 
 
-class DataTable:
-    """A graph that is in memory, already through :func:`~pdadmm_g.data.checks.check_graph`."""
+def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = False) -> pd.DataFrame:
+    """A pandas table, text as categories.
 
-    def __init__(self, data: Any, mark: str) -> None:
-        self._x: Tensor = data.x
-        self.nodes, self.features = data.x.shape
-        self.feature_names: tuple[str, ...] | None = data.get("feature_names")
-        self._ends = data.edge_index.cpu().numpy().astype(np.int64)
-        self.number_of_edges = self._ends.shape[1]
-        for name, what in (("edge_weight", "weights of edges"), ("label_names", "labels that are no whole numbers")):
-            if data.get(name) is not None:
-                raise InputError(f"{what} are not for a folder of shards: leave them out, or train on the one file")
-        if has_columns(data):
-            raise InputError("several labels or numbers a node are not for a folder of shards: train on the one file")
-        if any(data[mask].ndim > 1 for mask in MASKS if mask in data):
+    Labels that are all whole numbers become such, and, of a text file, other columns ``numbers`` if their values all
+    are. A zero before the id 007 or the label 01 is a part of it.
+    """
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            trimmed = pc.utf8_trim_whitespace(column)
+            with suppress(pa.ArrowInvalid):
+                if name in ("label", *labels):
+                    whole = trimmed.cast(pa.int64())
+                    column = whole if whole.cast(column.type).equals(trimmed) else column
+                elif numbers and name not in (*KNOWN, *ENDS):
+                    column = trimmed.cast(pa.float64())
+        columns[name] = column
+    return pa.table(columns).to_pandas(strings_to_categorical=True)
+
+
+class ParquetRows:
+    """The rows of several Parquet files, one after the other, of which some are read at a time."""
+
+    def __init__(self, files: list[Path], culprit: Path) -> None:
+        if not files:
+            raise InputError(f"{culprit}: there are no tables {culprit.name}*.parquet")
+        self.files = files
+        self._opened: list[pq.ParquetFile] = []
+        for path in files:
+            with _reading(path):
+                self._opened.append(pq.ParquetFile(path))
+            if self._opened[-1].schema_arrow.names != self._opened[0].schema_arrow.names:
+                raise InputError(f"{path}: has other columns than {files[0]}: give all tables the same")
+        self.names: list[str] = self._opened[0].schema_arrow.names
+        self.number = sum(file.metadata.num_rows for file in self._opened)
+
+    def frame(self, names: list[str]) -> pd.DataFrame:
+        """Some columns of all rows."""
+        if not names:
+            return pd.DataFrame(index=range(self.number))
+        parts = []
+        for path in self.files:
+            with _reading(path):
+                parts.append(pq.read_table(path, columns=names))
+        with _reading(self.files[0]):
+            return _as_frame(pa.concat_tables(parts, promote_options="permissive"))
+
+    def batches(self, names: list[str], size: int) -> Iterator[tuple[Path, int, pd.DataFrame]]:
+        """Blocks of so many rows at the most, each with its file and the number of its first row in that."""
+        for path, file in zip(self.files, self._opened, strict=True):
+            first = 0
+            with _reading(path):
+                for block in file.iter_batches(batch_size=size, columns=names):
+                    yield path, first, _as_frame(pa.Table.from_batches([block]))
+                    first += len(block)
+
+    def between(self, start: int, stop: int, names: list[str]) -> Iterator[tuple[Path, pd.DataFrame]]:
+        """The rows from ``start`` to ``stop``, by the groups that they are stored in."""
+        place = 0
+        for path, file in zip(self.files, self._opened, strict=True):
+            for number in range(file.metadata.num_row_groups):
+                size = file.metadata.row_group(number).num_rows
+                first, last = max(start, place), min(stop, place + size)
+                if first < last:
+                    with _reading(path):
+                        group = file.read_row_group(number, columns=names)
+                    yield path, _as_frame(group.slice(first - place, last - first))
+                place += size
+
+
+# -------------------------------------------------------------------------------------------------------------- nodes
+
+
+def graph_of_nodes(
+    nodes: pd.DataFrame, target: TargetKind = "auto", labels: Sequence[str] = (), culprit: str = "nodes"
+) -> Graph:
+    """A graph without edges of a table of nodes. What is learned is in the columns ``labels``, by default ``label``."""
+    twice = nodes.columns[nodes.columns.duplicated()]
+    if len(twice):
+        raise InputError(f"{culprit}: column {twice[0]!r} is there twice: give each its own name")
+    if not len(nodes):
+        raise InputError(f"{culprit}: there is no row")
+    data = Graph(num_nodes=len(nodes))
+    ids = nodes["id"].to_numpy() if "id" in nodes else nodes.index.to_numpy()
+    if ids.dtype.kind not in "iu" or not np.array_equal(ids, np.arange(len(nodes))):
+        data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
+    learned = _label_columns(nodes, labels, culprit)
+    if learned:
+        several = len(learned) > 1
+        if several and target == "auto":
+            target = "multilabel"  # a class takes one column
+        y = nodes[learned].to_numpy(dtype=object) if several else nodes[learned[0]].to_numpy()
+        set_targets(data, y, f"{culprit}: labels", target)
+        if labels and target in ("multilabel", "regression"):
+            data.label_names = np.array(learned)
+    features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
+    if features:
+        x, names = feature_matrix(nodes, features, culprit)
+        data.x, data.feature_names = as_features(x, f"{culprit}: features"), names
+        del data["num_nodes"]
+    for mask, given in _masks(nodes, culprit).items():
+        data[mask] = torch.from_numpy(given)
+    return asked(data, target)
+
+
+def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:
+    """The columns of these names as one matrix, and what its columns are called, if they are called anything."""
+    if "x" in names and nodes["x"].dtype == object and len(nodes) and np.ndim(nodes["x"].iloc[0]) == 1:
+        _check_lists_alone(names, culprit)
+        return as_matrix([np.asarray(row) for row in nodes["x"]], f"{culprit}: column 'x'"), None
+    for name in names:
+        column = nodes[name]
+        if column.dtype.kind not in "biuf":
+            numbers = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+            row = int(np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())[:1].sum())
+            has = f"but {row_name(row)} has {column.iloc[row]!r:.60}"
+            raise InputError(f"{culprit}: column {name!r} must be numbers, {has}; {FEATURES}")
+    matrix = np.empty((len(nodes), len(names)), dtype=np.float32)
+    for place, name in enumerate(names):
+        matrix[:, place] = nodes[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    # Numbers of columns say no more than their places.
+    return matrix, tuple(names) if all(isinstance(name, str) for name in names) else None
+
+
+def _check_lists_alone(names: Iterable[str], culprit: str) -> None:
+    """Raise if other features stand beside a column 'x' of lists, which is all features."""
+    others = [name for name in names if name != "x"]
+    if others:
+        first = ", ".join(map(repr, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+        these, them, their = ("stands", "it", "its") if len(others) == 1 else ("stand", "them", "their")
+        beside = f"column 'x' of lists is all features, but {first} {these} beside it"
+        raise InputError(f"{culprit}: {beside}: leave {them} out, or put {their} values into the lists")
+
+
+def _label_columns(nodes: pd.DataFrame, labels: Sequence[str], culprit: str) -> list[str]:
+    """The columns that are learned, all of those that were asked for or none."""
+    if not labels:
+        return ["label"] if "label" in nodes else []
+    if not {*labels} & {*nodes.columns}:
+        return []
+    for name in labels:
+        if name in KNOWN and name != "label":
             raise InputError(
-                "masks of several splits are not for a folder of shards: give one, or train on the one file"
+                f"{culprit}: column {name!r} cannot be learned: it says which node, or which part, a row is"
             )
-        present = [name for name in ("y", *MASKS) if data.get(name) is not None]
-        self.columns: dict[str, Array] = {name: data[name].cpu().numpy() for name in present}
-        if data.get("ids") is not None:
-            self.columns["id"] = encoded_ids(data.ids)
-        self.mark = mark
-
-    def x(self, start: int, stop: int) -> Array:
-        rows = self._x if self._x.layout == torch.strided else self._x.to_sparse_coo()
-        if rows.layout != torch.strided:
-            rows = rows.index_select(0, torch.arange(start, stop))
-            return rows.to_dense().float().numpy()
-        return rows[start:stop].cpu().float().numpy()
-
-    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        for start in range(skip, self.number_of_edges, size):
-            sources, targets = self._ends[:, start : start + size]
-            yield sources, targets
+        if name not in nodes:
+            there = ", ".join(map(str, nodes.columns))
+            raise InputError(f"{culprit}: column {name!r} of the labels is missing; there are {there}")
+    return [*dict.fromkeys(labels)]
 
 
-class ArrayFolder:
-    """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, ``y.npy`` and masks, mapped from disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._x = self._mapped("x")
-        if self._x.ndim != 2 or 0 in self._x.shape:
-            raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
-        self.nodes, self.features = self._x.shape
-        self.feature_names: tuple[str, ...] | None = None
-        self._ends = self._mapped("edge_index")
-        if self._ends.ndim != 2 or 2 not in self._ends.shape:
-            raise InputError(f"{folder / 'edge_index.npy'}: must have shape (2, edges) or (edges, 2)")
-        if self._ends.shape[0] != 2:
-            self._ends = self._ends.T
-        self.number_of_edges = self._ends.shape[1]
-        if (folder / "edge_weight.npy").exists():
-            raise InputError(f"{folder / 'edge_weight.npy'}: {NO_WEIGHTS}, or train on one .npz file")
-        self.columns: dict[str, Array] = {}
-        present = [name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists()]
-        for name in present:
-            culprit = str(folder / f"{name}.npy")
-            given = as_tensor(np.array(self._mapped(name)), f"{culprit}: must be numbers")
-            column = check_labels(given, self.nodes, culprit) if name == "y" else as_mask(given, self.nodes, culprit)
-            self.columns[name] = column.numpy()
-        self.mark = file_mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])
-
-    def _mapped(self, name: str) -> Array:
-        path = self.folder / f"{name}.npy"
-        try:
-            return np.lib.format.open_memmap(path, mode="r")
-        except OSError as error:
-            raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-        except Exception:  # numpy's parser raises many kinds on a hostile header
-            raise InputError(f"{path}: cannot read as an array of numbers: damaged, or of another kind") from None
-
-    def x(self, start: int, stop: int) -> Array:
-        return check_block(self._x[start:stop], start, str(self.folder / "x.npy"))
-
-    def edges(self, size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        culprit = str(self.folder / "edge_index.npy")
-        for start in range(skip, self.number_of_edges, size):
-            sources, targets = check_ends(np.asarray(self._ends[:, start : start + size]), self.nodes, culprit)
-            yield sources, targets
+def _checked_ids(ids: Array, culprit: str) -> Array:
+    try:
+        places, values = pd.factorize(ids)
+    except TypeError:
+        odd = next(value for value in ids.tolist() if getattr(value, "__hash__", None) is None)
+        raise InputError(f"{culprit} must be text or numbers, got {odd!r:.60}") from None
+    if len(values) == len(ids) and not (values.dtype == object and any(map(is_missing, values.tolist()))):
+        return ids
+    missing = np.flatnonzero([place < 0 or is_missing(values[place]) for place in places.tolist()])
+    if len(missing):
+        raise InputError(f"{culprit} has none in {row_name(int(missing[0]))}")
+    raise InputError(f"{culprit} names node {values[np.bincount(places) > 1][0]!r} twice")
 
 
-def open_table(name: str, root: str | Path | None = None) -> Table:
-    """The graph of that name: a data set, an .npz or .pt file, or a folder of arrays or of Parquet tables."""
-    path = Path(name)
-    if not path.is_dir():
-        from .datasets import digest, load_dataset
+def _masks(nodes: pd.DataFrame, culprit: str) -> dict[str, NDArray[np.bool_]]:
+    def yes(word: str, mask: str) -> bool:
+        if word not in (*YES, *NO, *NOTHING):
+            raise InputError(f"{culprit}: {mask} must be true or false, got {word!r}")
+        return word in YES
 
-        data = load_dataset(name, root)
-        if data.edge_index is None:
-            both = "put nodes.parquet and edges.parquet into a folder, and name that"
-            missing = both if path.suffix in NODE_TABLES else "'edge_index' is missing"
-            raise InputError(f"{name}: there are no edges: {missing}")
-        return DataTable(data, digest(data))
-    if (path / "x.npy").exists():
-        return ArrayFolder(path)
+    def part(word: str) -> str:
+        if word not in SPLITS and word not in NOTHING:
+            raise InputError(f"{culprit}: 'split' has {word!r}; known: train, val, test")
+        return SPLITS.get(word, "")
 
-    from .parquet import ParquetFolder, has_tables
+    masks = {mask: _worded(nodes[mask], lambda word: yes(word, mask), False) for mask in MASKS if mask in nodes}  # noqa: B023
+    if "split" in nodes:
+        named = _worded(nodes["split"], part, "")
+        masks |= {mask: named == mask for mask in MASKS if bool((named == mask).any())}
+    return masks
 
-    if has_tables(path):
-        return ParquetFolder(path)
-    raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")
+
+def _worded(column: pd.Series, meaning: Callable[[str], Any], missing: Any) -> Array:
+    """What each value of a column means, which is asked once for each different one."""
+    try:
+        places, values = pd.factorize(column)
+    except TypeError:  # a value that nothing can be looked up by
+        places, values = pd.factorize(column.astype(str))
+    return np.array([*(meaning(str(value).strip().lower()) for value in values), missing])[places]
+
+
+# -------------------------------------------------------------------------------------------------------------- edges
+
+
+def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges") -> None:
+    """Give the graph the edges of a table, by the ids of its nodes, or by numbers where there is no table of these."""
+    for name in ENDS:
+        if name not in edges:
+            there = ", ".join(map(str, edges.columns)) or "none"
+            raise InputError(f"{culprit}: column {name!r} is missing; there are {there}")
+    if data.x is None and "num_nodes" not in data:
+        for name in ENDS:
+            if edges[name].dtype.kind not in "iu":
+                raise InputError(f"{culprit}: column {name!r} must be whole numbers where no table of nodes has ids")
+        data.edge_index = torch.from_numpy(edges[[*ENDS]].to_numpy(dtype=np.int64).T.copy())
+    else:
+        data.edge_index = torch.from_numpy(EndsById(data)(edges, culprit))
+    data.unused_edge_columns = tuple(str(name) for name in edges if name not in (*ENDS, "weight")) or None
+    if "weight" in edges:
+        weights = checked_weights(edges["weight"].to_numpy(), f"{culprit}: column 'weight'", row_name)
+        data.edge_weight = torch.from_numpy(weights)
+
+
+class EndsById:
+    """Looks up the nodes of a graph by their ids, for the rows of a table of edges."""
+
+    def __init__(self, data: Graph) -> None:
+        self._own = (
+            pd.RangeIndex(data.num_nodes) if data.get("ids") is None else pd.Index(data.ids, tupleize_cols=False)
+        )
+        # Text and numbers may name the same node: a table that was read as text beside one that was not.
+        self._text: Any = None
+
+    def __call__(self, edges: pd.DataFrame, culprit: str, first: int = 0) -> NDArray[np.int64]:
+        """The nodes that each edge joins (2, edges); rows are counted from the ``first``."""
+        numbers = all(ids.dtype.kind in "iu" for ids in (self._own, edges["source"], edges["target"]))
+        if not numbers:
+            self._text = _as_text(self._own) if self._text is None else self._text
+        found = []
+        for name in ENDS:
+            if numbers:
+                rows = self._own.get_indexer(edges[name].to_numpy())
+            else:
+                places, values = pd.factorize(edges[name])
+                rows = np.append(self._text.get_indexer(pd.Index([*map(str, values)], dtype=object)), -1)[places]
+            unknown = np.flatnonzero(rows < 0)
+            if len(unknown):
+                place, value = int(unknown[0]), edges[name].iloc[int(unknown[0])]
+                if is_missing(value):
+                    raise InputError(f"{culprit}: {row_name(first + place)} has no {name}")
+                raise InputError(f"{culprit}: {row_name(first + place)} names node {value!r}, which no node is called")
+            found.append(rows.astype(np.int64))
+        return np.stack(found)
+
+
+def _as_text(ids: pd.Index) -> pd.Index:
+    text = pd.Index([*map(str, ids.tolist())], dtype=object)
+    if text.has_duplicates:
+        row = int(np.flatnonzero(text.duplicated())[0])
+        first = ids[int(np.flatnonzero(text == text[row])[0])]
+        both = f"nodes {first!r} and {ids[row]!r} have the same name"
+        raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
+    return text
+
+
+def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) -> Array:
+    """Weights of edges in double precision, unless one is no positive number; an error names it as it is ``called``."""
+    try:
+        weights = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = pd.to_numeric(pd.Series(weights, dtype=object), errors="coerce")
+        row = int(np.flatnonzero(numbers.isna())[0])
+        raise InputError(f"{culprit} must be numbers, but {called(row)} has {weights[row]!r:.60}") from None
+    place = bad_weight(as_tensor(weights, culprit))
+    if place is not None:
+        raise InputError(f"{culprit} must be positive and finite, but {called(place)} has {weights[place]:g}")
+    return weights
+
+
+def row_name(row: int) -> str:
+    """What a row of a table is called, and how rows are counted."""
+    return f"row {row} (the first is 0)"

@@ -1,28 +1,35 @@
-"""What is learned of each node, where that is more than one class: several labels, or numbers.
+"""What is learned of each node: a class, probabilities of classes, several labels or numbers; and what rows weigh.
 
 The entry ``target_kind`` of a graph says what its ``y`` is: ``multilabel``, a matrix of 0 and 1 with a column a label,
 or ``regression``, a matrix of numbers; without it, classes or their probabilities. In both matrices a row of NaN is a
-node without label, and ``label_names`` are what the user calls the columns, where they have names.
+node without label, and ``label_names`` are what the user calls the columns, or the classes, where they have names.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import numbers
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..config import TARGETS, TargetKind
+from ..config import TARGETS, TargetKind, label_name
 from ..errors import InputError
-from .graph import Graph
+from .graph import LARGEST, Graph, as_tensor, is_missing, node_name, object_array
 
 Array = NDArray[Any]
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
 #: Larger numbers would overflow in single precision.
 LARGEST_NUMBER = 1e15
+#: Whole numbers up to here are themselves in double precision.
+LARGEST_LABEL = 2**53
+#: Sums of probabilities differ from one by so much at the most.
+SUM_TOLERANCE = 1e-3
 
 
 def target_of(data: Graph) -> TargetKind:
@@ -107,7 +114,204 @@ def strata(data: Graph) -> Tensor:
     return torch.where(y.nan_to_num(0).any(1), rarest, y.shape[1]).where(~missing, -1)
 
 
-# ------------------------------------------------------------------------------------------------- what people have
+# ---------------------------------------------------------------------------------------------------- labels of a graph
+
+
+def labelled(data: Graph) -> Tensor:
+    """A mask of the nodes that have a label, whatever it is."""
+    return ~data.y.isnan().any(1) if has_columns(data) else hard_labels(data) >= 0
+
+
+def hard_labels(data: Graph) -> Tensor:
+    """The class of every node, the most probable one where 'y' holds probabilities; -1 for a node without label."""
+    assert not has_columns(data)
+    if not data.y.is_floating_point():
+        return data.y
+    return data.y.argmax(1).where(~data.y.isnan().any(1), -1)
+
+
+def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """The place of each label among the sorted classes of a model, -1 for one that it does not know."""
+    check_kind(labels, classes)
+    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    return np.where(classes[places] == labels, places, -1)
+
+
+def require_y(data: Graph, *, culprit: str = "data") -> None:
+    """Raise unless there are labels."""
+    if data.y is None:
+        raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'")
+
+
+def check_kind(labels: NDArray[Any], classes: NDArray[Any]) -> None:
+    """Raise if labels are numbers and the classes of a model text, or the other way round."""
+    ours, theirs = (("text" if array.dtype.kind in "USO" else "numbers") for array in (classes, labels))
+    if ours != theirs and len(labels):
+        names = f"the labels of the data are {theirs}, those that the model was trained with {ours}"
+        raise InputError(f"{names}, such as {classes[0]!s:.40}: give the data these")
+
+
+def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
+    """Raise unless there are labels, and nodes to train on."""
+    require_y(data, culprit=culprit)
+    if "train_mask" not in data:
+        raise InputError(f"{culprit}: 'train_mask' is missing: mark the nodes to train on")
+    if not bool(labelled(data).any()):
+        raise InputError(f"{culprit}: no node has a label ({missing_label(data)} for all)")
+    if not bool(data.train_mask.any()):
+        raise InputError(f"{culprit}: train_mask is empty: mark at least one node per class")
+
+
+def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
+    """Raise unless every node of the mask has a label."""
+    unlabelled = (data[mask] & ~labelled(data)).nonzero()
+    if len(unlabelled):
+        node = node_name(data, int(unlabelled[0]))
+        raise InputError(f"{culprit}: node {node} of {mask} has no label ({missing_label(data)})")
+
+
+def missing_label(data: Graph) -> str:
+    """How 'y' says that a node has no label."""
+    if data.get("label_names") is not None and not has_columns(data):
+        return "it is empty"
+    return "a row of NaN" if data.y.is_floating_point() else "y = -1"
+
+
+def class_name(data: Graph, code: int) -> Any:
+    """What the user calls a class."""
+    return code if data.get("label_names") is None else data.label_names[code]
+
+
+def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
+    """Labels as integers, or as rows of probabilities, or an :class:`InputError`."""
+    y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if is_soft(y) and len(y) == num_nodes:
+        return check_probabilities(y, f"{culprit}: labels 'y'", missing=True)
+    if y.shape != (num_nodes,):
+        raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
+    if y.is_floating_point():
+        fractional = (~torch.isfinite(y) | (y != y.round())).nonzero()
+        if len(fractional):
+            row = int(fractional[0])
+            raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}; {FOR_NUMBERS}")
+        large = (y.abs() > LARGEST_LABEL).nonzero()
+        if len(large):
+            row = int(large[0])
+            raise InputError(f"{culprit}: labels must be at most {LARGEST_LABEL}, but y[{row}] = {y[row].item():g}")
+    if y.is_complex() or y.dtype == torch.bool:
+        raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
+    y = y.long()
+    if int(y.min()) < -1:
+        raise InputError(f"{culprit}: labels must be 0 or more (-1 for unlabelled nodes), got {int(y.min())}")
+    return y
+
+
+def is_soft(y: Tensor) -> bool:
+    """Do these labels look like probabilities: a matrix of fractions with a column for each of several classes?"""
+    return y.ndim == 2 and y.shape[1] >= 2 and y.is_floating_point()
+
+
+def probabilities_of(y: Any) -> Tensor | None:
+    """Labels of a feature matrix that are probabilities, a column a class; None if they are anything else."""
+    try:
+        array = np.asarray(y)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array.ndim != 2 or array.dtype.kind != "f":
+        return None
+    given = as_tensor(array, "y must be numbers")
+    return check_probabilities(given, "y") if is_soft(given) else None
+
+
+def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Tensor:
+    """Rows of probabilities, made to sum to one exactly. With ``missing``, a row of NaN is a node without label."""
+    y = y.double()
+    absent = y.isnan().all(1) & missing
+    total = y.sum(1)
+    for bad, rule in (
+        ((~y.isfinite()).any(1), "must be finite"),
+        ((y < 0).any(1), "must not be negative"),
+        ((total - 1).abs() > SUM_TOLERANCE, "must sum to one"),
+    ):
+        rows = (bad & ~absent).nonzero()
+        if len(rows):
+            row = int(rows[0])
+            values = ", ".join(f"{value:g}" for value in y[row, :6].tolist()) + (", ..." if y.shape[1] > 6 else "")
+            raise InputError(f"{culprit}: the probabilities of row {row} {rule}, got {values}")
+    return y / total[:, None]
+
+
+# ------------------------------------------------------------------------------------------- labels as people have them
+
+
+def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
+    """Give the graph its labels, of the kind that was asked for, and what they are called."""
+    data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
+    if names is not None:
+        data.label_names = names
+
+
+def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
+    """Labels as whole numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
+
+    Whole numbers stand for themselves (None). None, NaN, "" and -1 are no label.
+    """
+    if isinstance(y, Tensor):
+        return y, None
+    try:
+        array = np.asarray(y)
+        # Beside text everything becomes text.
+        array = object_array(y) if array.dtype.kind in "US" and isinstance(y, list | tuple) else array
+    except ValueError:  # lists of several lengths
+        array = object_array(list(y))
+    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim == 2):
+        return as_tensor(array, f"{culprit} must be numbers"), None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
+    import pandas as pd
+
+    try:
+        places, values = pd.factorize(array.astype(object))
+    except TypeError:
+        odd = next(value for value in array.tolist() if getattr(value, "__hash__", None) is None)
+        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}") from None
+    known = np.array([not is_missing(value) and not (_is_whole(value) and int(value) == -1) for value in values], bool)
+    codes, names, classes = np.full(len(values) + 1, -1), None, [*values[known]]
+    if all(map(_is_whole, classes)):
+        large = next((value for value in classes if abs(value) > _largest(value)), None)
+        if large is not None:
+            raise InputError(f"{culprit} must be at most {_largest(large)}, got {large}")
+        codes[:-1][known] = [int(value) for value in classes]
+    else:
+        _check_names(classes, culprit)
+        names, codes[:-1][known] = np.unique(np.array(classes), return_inverse=True)
+    return torch.from_numpy(codes[places]), names
+
+
+def _check_names(classes: list[Any], culprit: str) -> None:
+    wrong = next((value for value in classes if isinstance(value, float)), None)
+    if wrong is not None:
+        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}; {FOR_NUMBERS}")
+    if len({isinstance(value, str) for value in classes}) > 1:
+        raise InputError(f"{culprit} must be all text or all numbers, got both")
+    odd = next((value for value in classes if not isinstance(value, str | numbers.Real)), None)
+    if odd is not None:
+        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}")
+
+
+def _largest(label: Any) -> int:
+    """Whole numbers that came as fractions are themselves up to some size only."""
+    return LARGEST_LABEL if isinstance(label, float) else sys.maxsize
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return isinstance(value, numbers.Integral) or float(value).is_integer()
 
 
 def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None] | None:
@@ -168,3 +372,101 @@ def _numbers(array: Array, target: str, culprit: str) -> Array:
 
     values = np.array([number(value) for value in array.ravel()], dtype=np.float64)
     return values.reshape(array.shape)
+
+
+# -------------------------------------------------------------------------------------------------------------- weights
+
+
+def row_weights(given: Any, rows: Tensor, total: int) -> Tensor:
+    """The weights of ``rows``, which are some of ``total``, from a weight for each of them or for all there are."""
+    rule = "sample_weight must be numbers"
+    try:
+        given = given if isinstance(given, Tensor) else np.asarray(given)
+    except (TypeError, ValueError):
+        raise InputError(f"{rule}, one a row") from None
+    weights = as_tensor(given, rule).cpu()
+    if weights.is_complex():
+        raise InputError(f"{rule}, not {weights.dtype}")
+    if weights.shape not in ((total,), (len(rows),)):
+        expected = f"({total},)" if len(rows) == total else f"({total},) or, training nodes alone, ({len(rows)},)"
+        raise InputError(f"sample_weight has shape {tuple(weights.shape)}, expected {expected}")
+    weights = (weights if len(weights) == len(rows) else weights[rows]).double()
+    for bad, must in (
+        (~weights.isfinite(), "be finite"),
+        (weights < 0, "not be negative"),
+        (weights > LARGEST, f"be at most {LARGEST:g}"),
+    ):
+        if bool(bad.any()):
+            place = int(bad.nonzero()[0])
+            raise InputError(f"sample_weight must {must}, but that of row {int(rows[place])} is {weights[place]:g}")
+    if not bool(weights.any()):
+        raise InputError("sample_weight is zero for every training row: give some row a positive weight")
+    return weights
+
+
+class Weighed(NamedTuple):
+    """Rows that weigh something, with what they should become."""
+
+    #: Which of the rows these are, a mask; None if all.
+    kept: Tensor | None
+    #: Indices of classes, or probabilities.
+    y: Tensor
+    #: None if each row weighs one.
+    weights: Tensor | None
+    classes: NDArray[Any]
+
+
+def weighed(
+    y: Tensor,
+    classes: NDArray[Any],
+    class_weight: Mapping[str, float] | Literal["balanced"] | None,
+    weights: Tensor | None,
+) -> Weighed:
+    """The rows with targets ``y``, indices of the ``classes`` or probabilities, by the weights of rows and classes.
+
+    A row with probabilities counts as one of each class with that share of its weight.
+    """
+    if weights is None and class_weight is None:
+        return Weighed(None, _plain(y), None, classes)
+    weights = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
+    if class_weight is not None:
+        factors = class_factors(y, classes, class_weight, weights)
+        if y.is_floating_point():
+            shares = y * factors
+            factor = shares.sum(1)
+            y = (shares / factor[:, None]).where(factor[:, None] > 0, y)
+        else:
+            factor = factors[y]
+        weights = weights * factor
+    weights = weights.float()
+    kept = weights > 0
+    if not bool(kept.any()):
+        raise InputError("class_weight leaves every training row a weight of zero: give some class a larger one")
+    y, weights = y[kept], weights[kept]
+    if not y.is_floating_point():
+        present, y = y.unique(return_inverse=True)
+        classes = classes[present.numpy()]
+    return Weighed(
+        None if bool(kept.all()) else kept, _plain(y), None if bool((weights == 1).all()) else weights, classes
+    )
+
+
+def _plain(y: Tensor) -> Tensor:
+    """Probabilities that are all zero or one, as the classes that they name: exactly the same, and faster."""
+    return y.argmax(1) if y.is_floating_point() and bool((y.amax(1) == 1).all()) else y
+
+
+def class_factors(
+    y: Tensor, classes: NDArray[Any], class_weight: Mapping[str, float] | Literal["balanced"], weights: Tensor
+) -> Tensor:
+    """What each class weighs. Balanced: the mean weight of a class, by that of its own."""
+    if class_weight == "balanced":
+        own = weights @ y if y.is_floating_point() else torch.bincount(y, weights, minlength=len(classes))
+        present = own > 0
+        return (own.sum() / (present.sum() * own)).where(present, 1.0)
+    names = [label_name(label) for label in classes.tolist()]
+    unknown = sorted(class_weight.keys() - set(names))
+    if unknown:
+        known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        raise InputError(f"class_weight names class {unknown[0]}, which no training row has; there are {known}")
+    return torch.tensor([class_weight.get(name, 1.0) for name in names], dtype=torch.float64)

@@ -235,7 +235,7 @@ class _OnnxGraph:
         return name
 
     def normalize(self, program: Program) -> None:
-        """:func:`pdadmm_g.data.augmentation.normalized`."""
+        """:func:`pdadmm_g.data.propagation.normalized`."""
         if program.normalize != "none":
             self._unit_length(program.blocks)
         if program.normalize == "centered":

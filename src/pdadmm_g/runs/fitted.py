@@ -6,9 +6,8 @@ import warnings
 from pathlib import Path
 
 from ..config import RunConfig
-from ..data.adapters import graph_alone
-from ..data.checks import MASKS
-from ..data.graph import Graph
+from ..data.graph import MASKS, Graph
+from ..data.readers import graph_alone
 from ..data.splits import one_split, with_masks
 from ..estimator import AnyEstimator, Estimator
 from .folder import RunFolder

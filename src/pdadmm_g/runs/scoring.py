@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..config import RunConfig
-from ..data.adapters import labels_of
-from ..data.checks import MASKS, class_places, hard_labels, labelled
 from ..data.facts import graph_facts
-from ..data.graph import Graph
-from ..data.targets import has_columns
+from ..data.graph import MASKS, Graph
+from ..data.readers import labels_of
+from ..data.targets import class_places, hard_labels, has_columns, labelled
 from ..errors import NotFiniteError
 from ..estimator import Estimator
 from ..metrics import by_output, metrics, reliability

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..config import RunConfig
 from ..data.augmentation import GraphAugment
-from ..data.checks import MASKS, check_kind
-from ..data.feature_names import order
+from ..data.graph import MASKS, order
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, shard_name
+from ..data.targets import check_kind
 from ..engine.agreement import agreed
 from ..engine.team import Team
 from ..errors import InputError

@@ -17,8 +17,8 @@ from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
 from ..data.copies import NodeCopies, Source
-from ..data.edges import join_unlike
 from ..data.examples import Examples, some_examples
+from ..data.facts import join_unlike
 from ..data.graph import Graph
 from ..data.linear_models import linear_score
 from ..data.propagation import quiet

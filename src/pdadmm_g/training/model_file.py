@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..config import ModelConfig, settings_where
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
-from ..data.feature_names import are_names
+from ..data.graph import are_names
 from ..errors import InputError
 from ..model import GAMLP, GCN
 from ..status import Status

@@ -15,22 +15,22 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment, whole_graph
 from ..data.augmentation_choice import augmentation, choose_augmentation
-from ..data.checks import (
-    MASKS,
-    as_mask,
-    check_training,
+from ..data.checks import check_training, require_edges
+from ..data.examples import Examples
+from ..data.facts import are_directed
+from ..data.graph import MASKS, Graph, as_mask
+from ..data.splits import with_masks
+from ..data.targets import (
+    Weighed,
     hard_labels,
-    require_edges,
+    has_columns,
     require_labels,
     require_training_nodes,
     require_y,
+    row_weights,
+    target_of,
+    weighed,
 )
-from ..data.edges import are_directed
-from ..data.examples import Examples
-from ..data.graph import Graph
-from ..data.splits import with_masks
-from ..data.targets import has_columns, target_of
-from ..data.weights import Weighed, row_weights, weighed
 from ..errors import InputError
 from ..utils import compute_threads, task
 from .choose import Rows, choose_unlabelled, copies_of

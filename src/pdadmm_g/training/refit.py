@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from ..config import METHODS, ModelConfig
-from ..data.checks import hard_labels, labelled
 from ..data.graph import Graph
 from ..data.splits import weightless, with_masks
-from ..data.targets import has_columns
-from ..data.weights import row_weights
+from ..data.targets import hard_labels, has_columns, labelled, row_weights
 from .fit import fit
 from .gradient import stages_of
 from .prepare import prepare_graph

@@ -19,12 +19,12 @@ from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
-from ..data.checks import MASKS
 from ..data.examples import Examples
+from ..data.graph import MASKS
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.sharded_copies import ShardedCopies
 from ..data.shards import Description, Part, ShardFolder, shard_name
-from ..data.weights import class_factors
+from ..data.targets import class_factors
 from ..engine.agreement import agreed, same
 from ..engine.gathering import gatherer
 from ..engine.team import Line, Team

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..data.checks import MASKS
+from ..data.graph import MASKS
 from ..data.sharded_augmentation import ShardedAugment
 from ..engine.team import Line
 from ..model import GAMLP, decisions, finite, outputs

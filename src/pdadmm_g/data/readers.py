@@ -1,0 +1,414 @@
+"""What people have a graph in, as one kind of object: a :class:`~pdadmm_g.data.graph.Graph`.
+
+Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
+``torch_geometric``'s ``Data``, also with arrays inside; and the files in which these are kept. Three entries of the
+result remember what the user calls things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``,
+where labels are not whole numbers, and ``y`` numbers these, or the columns of ``y`` have names; and ``feature_names``,
+where the columns of ``x`` have names. ``unused_edge_columns`` are those of a table of edges that nothing is made of.
+"""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..config import TargetKind
+from ..errors import InputError
+from .graph import MASKS, Graph, as_tensor, check_file, first_line, object_array, pyg_records
+from .propagation import quiet
+from .targets import asked, hard_labels, set_targets
+
+Array = NDArray[Any]
+#: What is read of an .npz.
+ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
+
+
+def as_graph(
+    X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None, target: TargetKind = "auto"
+) -> Graph:
+    """The graph in whatever people have it in, with the names that they gave to nodes and labels.
+
+    Args:
+        X: A graph (``torch_geometric``, ``networkx``, DGL), which has all of the rest; a feature matrix (array, tensor,
+            scipy matrix); a pandas table of nodes with columns ``label`` and ``split`` if known, the rest features, and
+            the ids of the nodes in a column ``id`` or the index; or None, for a graph without features, whose edges
+            name nodes by their numbers.
+        y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
+            probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`.
+        edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
+            ``target``, by the ids of nodes, and perhaps ``weight``. Such a table may stand in the place of ``y``.
+        edge_weight: A positive number an edge, where ``edge_index`` has none.
+        target: What the labels are: ``classification``, ``multilabel`` or ``regression``; ``auto`` for several labels
+            where there are several columns of 0 and 1, else classes.
+    """
+    y, edge_index = edges_apart(y, edge_index)
+    if is_graph(X):
+        for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
+            if given is not None:
+                raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
+        if _is_pyg(X):
+            return _from_pyg(X, target)
+        if isinstance(X, Graph):
+            return _with_tensors(X, target)
+        return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
+    data, labels = Graph(), "y"
+    if is_table(X):
+        from .tables import graph_of_nodes
+
+        if y is not None:
+            X = X.drop(columns="label", errors="ignore")
+        data, labels = graph_of_nodes(X, "auto" if y is not None else target), "nodes: labels"
+        _check_apart(data.get("feature_names") or (), y)
+    elif X is not None:
+        data.x = as_features(X, "X")
+    if y is not None:
+        keeps = isinstance(y, list | tuple | Tensor) or is_table(y) or is_sparse(y)
+        set_targets(data, y if keeps else np.asarray(y), labels, target)
+    if edge_index is not None or not is_table(X):
+        _set_edges(data, edge_index, edge_weight)
+    return asked(data, target)
+
+
+def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
+    """The graph of a table of nodes in a file and one of edges; without the latter, one without 'edge_index'."""
+    from .tables import graph_of_nodes, read_table, set_edges
+
+    data = graph_of_nodes(read_table(nodes, labels), target, labels, str(nodes))
+    if edges is not None:
+        set_edges(data, read_table(edges), culprit=str(edges))
+    return asked(data, target if data.y is not None else "auto")
+
+
+def is_table(value: Any) -> bool:
+    """Is it a table of pandas, or one that behaves so?"""
+    return hasattr(value, "columns") and hasattr(value, "iloc")
+
+
+def is_graph(X: Any) -> bool:
+    """Is it a graph by itself, with its edges?"""
+    return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
+
+
+def _check_apart(features: Sequence[Any], y: Any) -> None:
+    """Raise if a column is learned and a feature as well."""
+    learned = [*y.columns] if is_table(y) else [getattr(y, "name", None)]
+    both = next((name for name in learned if name is not None and name in features), None)
+    if both is not None:
+        raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
+
+
+def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
+    """What was given in second place, and the edges: a table of edges is meant as such in either place."""
+    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    return (None, second) if edge_index is None and is_edges else (second, edge_index)
+
+
+def graph_alone(data: Any, name: str, target: TargetKind = "auto") -> Graph:
+    """The graph in the argument of that ``name``, which takes nothing beside it."""
+    if not is_graph(data):
+        remedy = "as_graph(nodes, edges) makes one of tables, as_graph(X, y, edge_index) one of arrays"
+        raise InputError(f"{name} must be a graph, not a {type(data).__name__}: {remedy}")
+    return as_graph(data, target=target)
+
+
+def labels_of(data: Graph) -> Array:
+    """The label of every node as the user calls it; of those without, whatever is first."""
+    y = hard_labels(data).numpy()
+    names = data.get("label_names")
+    return y if names is None else names[y.clip(0)]
+
+
+def ids_of(data: Graph) -> Array:
+    """What the user calls the nodes."""
+    ids = data.get("ids")
+    return np.arange(data.num_nodes) if ids is None else ids
+
+
+# ----------------------------------------------------------------------------------------------------------- matrices
+
+
+def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> None:
+    """Give the graph its edges: a table, pairs of nodes, or an adjacency, whose entries are the weights."""
+    if is_table(edge_index):
+        from .tables import set_edges
+
+        set_edges(data, edge_index)
+        if edge_weight is not None and "edge_weight" in data:
+            raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
+    elif is_sparse(edge_index):
+        if edge_index.shape[0] != edge_index.shape[1]:
+            raise InputError(f"edge_index: an adjacency must be square, got {edge_index.shape}")
+        if edge_weight is not None:
+            raise InputError("edge_weight is given beside an adjacency, whose entries are the weights: leave it out")
+        coo = edge_index.tocoo()
+        kept = coo.data != 0  # setdiag(0), for one, leaves zeros that are no edges
+        data.edge_index = torch.from_numpy(np.stack([coo.row[kept], coo.col[kept]]).astype(np.int64))
+        if coo.dtype != bool and bool((coo.data[kept] != 1).any()):
+            edge_weight = coo.data[kept]
+        if data.x is None:
+            data["num_nodes"] = edge_index.shape[0]
+    else:
+        pairs = _pairs(edge_index, "edge_index must be whole numbers")
+        pairs = pairs if pairs.numel() else torch.empty((2, 0), dtype=torch.int64)
+        if pairs.ndim != 2 or pairs.shape[0] != 2:
+            remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
+            raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
+        data.edge_index = pairs
+    if edge_weight is not None:
+        try:
+            weights = edge_weight if isinstance(edge_weight, Tensor) else np.asarray(edge_weight, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError("edge_weight must be numbers") from None
+        data.edge_weight = as_tensor(weights, "edge_weight must be numbers")
+
+
+def _pairs(edge_index: Any, rule: str) -> Tensor:
+    if isinstance(edge_index, Tensor):
+        return edge_index if edge_index.layout != torch.strided else as_tensor(edge_index, rule)
+    with suppress(ValueError):  # lists of different lengths, which the rule refuses
+        edge_index = np.asarray(edge_index)
+    return as_tensor(edge_index, rule)
+
+
+def is_sparse(X: Any) -> bool:
+    """Is it a sparse matrix of scipy?"""
+    import scipy.sparse
+
+    return bool(scipy.sparse.issparse(X))
+
+
+def as_features(X: Any, culprit: str) -> Tensor:
+    """Features as a tensor, sparse if they are."""
+    if isinstance(X, Tensor):
+        return X
+    if hasattr(X, "to_torch_sparse_csr_tensor"):  # torch_sparse's own kind
+        return cast(Tensor, X.to_torch_sparse_csr_tensor())
+    if is_sparse(X):
+        coo = X.tocoo()
+        place = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+        with quiet():
+            return torch.sparse_coo_tensor(place, torch.from_numpy(coo.data.astype(np.float32)), coo.shape).coalesce()
+    return as_tensor(as_matrix(X, culprit), f"{culprit} must be numbers")
+
+
+def as_matrix(rows: Any, culprit: str) -> Array:
+    """A matrix of numbers, or an :class:`InputError`."""
+    try:
+        matrix = np.asarray(rows)
+        if matrix.dtype.kind not in "biufc":
+            matrix = np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f"{culprit} must be numbers, as many for each node") from None
+    if matrix.ndim != 2:
+        raise InputError(f"{culprit} must be a matrix with a row a node, got shape {matrix.shape}")
+    return matrix
+
+
+# -------------------------------------------------------------------------------------------- graphs of other libraries
+
+
+def _is_pyg(X: Any) -> bool:
+    # Whoever has such an object has loaded the library already.
+    library = sys.modules.get("torch_geometric.data.data")
+    return library is not None and isinstance(X, library.BaseData)
+
+
+def _from_pyg(X: Any, target: TargetKind) -> Graph:
+    if not isinstance(X, pyg_records()[0]):
+        raise InputError(f"data: a {type(X).__name__} has several kinds of nodes: take one with data.to_homogeneous()")
+    return _with_tensors(Graph(**X.to_dict()), target)
+
+
+def _with_tensors(data: Graph, target: TargetKind) -> Graph:
+    """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
+    data = copy.copy(data)
+    if data.x is not None and not isinstance(data.x, Tensor):
+        data.x = as_features(data.x, "data: features 'x'")
+    if data.edge_index is None and data.get("adj_t") is not None:
+        adjacency = data.adj_t
+        if isinstance(adjacency, Tensor):
+            adjacency = adjacency.to_sparse_coo().coalesce()
+            (targets, sources), weights = adjacency.indices(), adjacency.values()
+        else:  # torch_sparse's own kind
+            targets, sources, weights = adjacency.coo()
+        data.edge_index = torch.stack([sources, targets])
+        if weights is not None and bool((weights != 1).any()):
+            data.edge_weight = weights
+        del data["adj_t"]
+    elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
+        data.edge_index = _pairs(data.edge_index, "data: edge_index must be whole numbers")
+    if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
+        set_targets(data, data.y, "data: labels 'y'", target)
+    return asked(data, target)
+
+
+def _is_networkx(X: Any) -> bool:
+    return hasattr(X, "is_directed") and hasattr(X, "adjacency") and hasattr(X, "nodes") and hasattr(X, "edges")
+
+
+def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto") -> Graph:
+    """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
+    import pandas as pd
+
+    from .tables import KNOWN, checked_weights, graph_of_nodes
+
+    ids = list(graph.nodes)
+    if not ids:
+        raise InputError(f"{culprit}: there is no node")
+    attributes = [graph.nodes[node] for node in ids]
+    names = [*dict.fromkeys(name for own in attributes for name in own)]
+    columns = {"id": ids}
+    for name in names:
+        if name in KNOWN or (name == "y" and "label" not in names):
+            columns["label" if name == "y" else name] = [own.get(name) for own in attributes]
+        elif name == "x" or ("x" not in names and any(isinstance(own.get(name), numbers.Real) for own in attributes)):
+            lacking = next((node for node, own in zip(ids, attributes, strict=True) if name not in own), None)
+            if lacking is not None:
+                raise InputError(f"{culprit}: node {lacking!r} has no {name!r}, which is a feature of others")
+            columns[name] = [own[name] for own in attributes]
+    nodes = pd.DataFrame({name: pd.Series(object_array(values)).infer_objects() for name, values in columns.items()})
+    data = graph_of_nodes(nodes, target, culprit=culprit)
+    place = {node: number for number, node in enumerate(ids)}
+    ends = [(place[a], place[b], own.get("weight")) for a, b, own in graph.edges(data=True)]
+    weighted = [w for _, _, w in ends if w is not None]
+    if weighted and len(weighted) < len(ends):
+        raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
+    pairs = torch.tensor([(a, b) for a, b, _ in ends], dtype=torch.int64).view(-1, 2).T
+    both = not graph.is_directed()
+    data.edge_index = torch.cat([pairs, pairs.flip(0)], dim=1) if both else pairs
+    if weighted:
+
+        def called(edge: int) -> str:
+            return f"edge {tuple(ids[end] for end in ends[edge][:2])}"
+
+        weights = torch.from_numpy(checked_weights(weighted, f"{culprit}: 'weight'", called))
+        data.edge_weight = weights.repeat(2) if both else weights
+    return asked(data, target)
+
+
+def _is_dgl(X: Any) -> bool:
+    return hasattr(X, "ndata") and hasattr(X, "edata") and hasattr(X, "num_nodes")
+
+
+def _from_dgl(graph: Any, target: TargetKind) -> Graph:
+    """``feat`` (or ``x``), ``label`` (or ``y``) and masks of ``ndata``, ``weight`` (or ``w``) of ``edata``."""
+
+    def first(owner: Any, *names: str) -> Any:
+        return next((owner[name] for name in names if name in owner), None)
+
+    x = first(graph.ndata, "feat", "x")
+    data = Graph(
+        x=x,
+        edge_index=torch.stack([torch.as_tensor(ends) for ends in graph.edges()]).long(),
+        edge_weight=first(graph.edata, "weight", "w"),
+        y=first(graph.ndata, "label", "y"),
+        num_nodes=int(graph.num_nodes()) if x is None else None,
+        **{mask: graph.ndata[mask] for mask in MASKS if mask in graph.ndata},
+    )
+    return _with_tensors(data, target)
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
+    """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks), a saved ``Data``, GraphML or tables.
+
+    Nothing in the file is executed: no pickled code is run.
+    """
+    check_file(path)
+    if path.suffix == ".graphml":
+        return _read_graphml(path, target)
+    if path.suffix not in (".npz", ".pt"):
+        return read_tables(path, edges, target, labels)
+    data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
+    if data.x is None and data.edge_index is None and data.get("adj_t") is None:
+        raise InputError(f"{path}: features 'x' are missing")
+    return data
+
+
+def _load_npz(path: Path) -> Graph:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            unknown = sorted({*names} - {*ARRAYS})
+            if unknown:  # a name with a slip of the pen must not pass for an array that is not there
+                some = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+                warnings.warn(
+                    f"{path}: {some} is not used; the arrays of a graph are {', '.join(ARRAYS)}", stacklevel=2
+                )
+            return Graph(**{name: _member(archive, name, str(path)) for name in ARRAYS if name in names})
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
+    except Exception:  # numpy and zipfile raise many kinds on a hostile file
+        raise InputError(f"{path}: cannot read as .npz arrays: not such an archive, or a damaged one") from None
+
+
+def _member(archive: Any, name: str, path: str) -> Tensor:
+    culprit = f"{path}: '{name}'"
+    if archive.files.count(name) > 1:
+        raise InputError(f"{path}: holds '{name}' twice")
+    try:
+        array = archive[name]
+    except MemoryError:
+        raise InputError(f"{culprit} does not fit in memory") from None
+    except Exception as error:
+        remedy = ": Python objects are not read" if "allow_pickle" in str(error) else ": damaged, or of another kind"
+        raise InputError(f"{culprit} cannot be read as an array of numbers{remedy}") from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+        kind = "text" if getattr(getattr(array, "dtype", None), "kind", "S") in "US" else str(array.dtype)
+        raise InputError(f"{culprit} must be an array of numbers, not {kind}")
+    return as_tensor(array, f"{culprit} must be an array of numbers")
+
+
+def _load_pt(path: Path) -> Graph:
+    try:
+        try:
+            data = _loaded(path, {Graph})
+        except Exception as error:
+            if "torch_geometric" not in str(error):
+                raise
+            data = _loaded(path, {Graph, *pyg_records()})
+        if not isinstance(data, Graph) and hasattr(data, "to_dict"):
+            data = Graph(**data.to_dict())  # fails here, if ever, where the record is incomplete
+    except InputError:
+        raise
+    except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
+        memory = isinstance(error, MemoryError) or "allocate" in str(error)
+        reason = "it does not fit in memory" if memory else "damaged, or it holds more than tensors"
+        raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {reason}") from None
+    if not isinstance(data, Graph):
+        raise InputError(f"{path}: holds a {type(data).__name__}, expected a torch_geometric Data")
+    return data
+
+
+def _loaded(path: Path, records: set[type]) -> Any:
+    """What a file holds of tensors, plain values and these types, and nothing else."""
+    # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
+    with torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals()))):
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _read_graphml(path: Path, target: TargetKind) -> Graph:
+    import networkx
+
+    try:
+        graph = networkx.read_graphml(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
+    except Exception as error:  # the parser raises many kinds on a file of another kind
+        raise InputError(f"{path}: cannot read as GraphML: {first_line(error)}") from None
+    return from_networkx(graph, str(path), target)

@@ -1,0 +1,379 @@
+"""Tables as people have them are the graph that they say, in files of any kind and in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from pdadmm_g import GAMLPClassifier, InputError, as_graph, load_dataset
+from pdadmm_g.data.sharding import open_source, shard_graph
+from pdadmm_g.data.shards import ShardFolder
+
+IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
+
+
+def tables(data: Data) -> tuple[pd.DataFrame, pd.DataFrame]:
+    nodes = pd.DataFrame(data.x.numpy(), columns=list("abcde"))
+    labels = [None if number % 10 > 7 else ["ant", "bee"][label] for number, label in enumerate(data.y)]
+    split = [("train" * (number % 10 < 3)) or ("val" * (number % 10 < 6)) or None for number in range(20)]
+    nodes = nodes.assign(id=IDS, label=labels, split=split)
+    sources, targets = ([IDS[end] for end in ends] for ends in data.edge_index.tolist())
+    return nodes, pd.DataFrame({"source": sources, "target": targets, "note": "any text"})
+
+
+def write(folder: Path, kind: str, nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[Path, Path]:
+    paths = folder / f"nodes{kind}", folder / f"edges{kind}"
+    for path, table in zip(paths, (nodes, edges), strict=True):
+        if kind == ".parquet":
+            table.to_parquet(path)
+        else:
+            table.to_csv(path, index=False, sep="\t" if kind == ".tsv" else ",")
+    return paths
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
+def test_tables_are_the_graph_that_they_were_made_of(tiny_graph: Data, tmp_path: Path, kind: str) -> None:
+    nodes, edges = write(tmp_path, kind, *tables(tiny_graph))
+    data = load_dataset(nodes, edges=edges)
+    torch.testing.assert_close(data.x, tiny_graph.x)
+    assert torch.equal(data.edge_index, tiny_graph.edge_index)
+    assert data.ids.tolist() == IDS
+    assert data.label_names.tolist() == ["ant", "bee"]
+    labelled = torch.arange(20) % 10 <= 7
+    assert torch.equal(data.y, tiny_graph.y.where(labelled, -1))
+    assert torch.equal(data.train_mask, tiny_graph.train_mask)
+    assert torch.equal(data.val_mask, tiny_graph.val_mask)
+    assert "test_mask" not in data
+
+
+def test_graphml(tiny_graph: Data, tmp_path: Path) -> None:
+    graph = networkx.Graph()
+    for number in range(20):
+        features = dict(zip("abcde", tiny_graph.x[number].tolist(), strict=True))
+        graph.add_node(
+            IDS[number], **features, **({} if number % 10 > 7 else {"label": f"class {tiny_graph.y[number]}"})
+        )
+    graph.add_edges_from((IDS[a], IDS[b]) for a, b in tiny_graph.edge_index.T.tolist())
+    networkx.write_graphml(graph, tmp_path / "graph.graphml")
+    data = load_dataset(tmp_path / "graph.graphml")
+    torch.testing.assert_close(data.x.float(), tiny_graph.x)
+    assert {tuple(edge) for edge in data.edge_index.T.tolist()} == {tuple(e) for e in tiny_graph.edge_index.T.tolist()}
+    assert data.label_names.tolist() == ["class 0", "class 1"]
+    assert data.ids.tolist() == IDS
+
+
+def test_numbers_as_ids_and_labels(tmp_path: Path) -> None:
+    """Labels that are whole numbers stay so, a zero before an id is part of it, and weights are read."""
+    (tmp_path / "nodes.csv").write_text("\ufeffid,label,a\n007,3,1\n7,,2\n8,5,3\n", encoding="utf-8")
+    (tmp_path / "edges.csv").write_text("weight,source,target\n0.5,007,8\n2,7,8\n\n")
+    data = load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+    assert data.y.tolist() == [3, -1, 5]
+    assert data.get("label_names") is None
+    assert data.edge_index.tolist() == [[0, 1], [2, 2]]
+    assert data.edge_weight.tolist() == [0.5, 2]
+
+
+def test_without_ids_nodes_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("a,train_mask\n1,true\n2,0\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    data = load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+    assert data.edge_index.tolist() == [[0], [1]]
+    assert data.train_mask.tolist() == [True, False]
+    assert data.get("ids") is None
+
+
+def test_a_graph_of_ids_and_labels_alone_trains(tiny_graph: Data, tmp_path: Path) -> None:
+    nodes, edges = tables(tiny_graph)
+    paths = write(tmp_path, ".csv", nodes[["id", "label"]], edges)
+    data = load_dataset(paths[0], edges=paths[1])
+    clf = GAMLPClassifier(layers=2, epochs=10, weight_decay=0.1, unlabelled=0, random_state=0).fit(data)
+    assert clf.predict(data).tolist() == np.array(["ant", "bee"])[tiny_graph.y].tolist()
+
+
+REFUSED = {
+    "no row": ("id,a\n", "source,target\n", "there is no row"),
+    "nothing": ("", "source,target\n", "the first row must name the columns"),
+    "column twice": ("a,a\n1,2\n", "source,target\n", "the first row must name the columns, each once"),
+    "short row": (
+        "a,b\n1,2\n3\n",
+        "source,target\n",
+        "nodes.csv: cannot read as a table: CSV parse error: Row #3: Expected 2 columns, got 1",
+    ),
+    "long row": ("a,b\n1,2\n3,4,5\n", "source,target\n", "Row #3: Expected 2 columns, got 3"),
+    "text": (
+        "id,a\nx,1\ny,red\n",
+        "source,target\nx,y\n",
+        "column 'a' must be numbers, but row 1 (the first is 0) has",
+    ),
+    "unknown end": ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
+    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
+    "columns of its own": (
+        "id,a\nx,1\n",
+        "from,to,weight\nx,x,1\n",
+        "column 'source' is missing; there are from, to, weight",
+    ),
+    "NaN": ("id,a,b\nx,1,nan\n", "source,target\nx,x\n", "NaN or infinity, first in row 0, column 'b'"),
+    "too large": ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
+    "split": ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
+    "weight": (
+        "a\n1\n2\n",
+        "source,target,weight\n0,1,1\n1,0,0\n",
+        "edges.csv: column 'weight' must be positive and finite, but row 1 (the first is 0) has 0",
+    ),
+    "negative weight": ("a\n1\n2\n", "source,target,weight\n0,1,-2.5\n", "but row 0 (the first is 0) has -2.5"),
+    "no weight": (
+        "a\n1\n2\n",
+        "source,target,weight\n0,1,\n",
+        "edges.csv: column 'weight' must be positive and finite, but row 0 (the first is 0) has nan",
+    ),
+    "infinite weight": ("a\n1\n2\n", "source,target,weight\n0,1,inf\n", "edges.csv: column 'weight' must be"),
+    "huge weight": ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", "edges.csv: column 'weight' must be"),
+    "word as weight": (
+        "a\n1\n2\n",
+        "source,target,weight\n0,1,1\n1,0,much\n",
+        "edges.csv: column 'weight' must be numbers, but row 1 (the first is 0) has 'much'",
+    ),
+    "gap": ("a,b\n1,2\n1,\n", "source,target\n", "NaN or infinity, first in row 1, column 'b'"),
+    "no end": ("a\n1\n2\n", "source,target\n0,1\n0,\n", "edges.csv: row 1 (the first is 0) has no target"),
+    "no id": ("id,a\nx,1\n,2\n", "source,target\nx,x\n", "nodes.csv: column 'id' has none in row 1 (the first is 0)"),
+    "quote": ('id,label\na,x\nb,"y\nc,z\n', "source,target\n", "a quote that is opened in the last row is not closed"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_damaged_tables_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    nodes, edges, message = REFUSED[name]
+    (tmp_path / "nodes.csv").write_text(nodes)
+    (tmp_path / "edges.csv").write_text(edges)
+    with pytest.raises(InputError) as caught:
+        load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    for name in ("nodes.csv", "nodes.parquet", "graph.graphml"):
+        (tmp_path / name).write_bytes(b"\x89\xff\x00")
+        with pytest.raises(InputError, match=name):
+            load_dataset(tmp_path / name)
+    with pytest.raises(InputError, match="has its edges with it"):
+        load_dataset("digits", edges="edges.csv")
+    with pytest.raises(InputError, match=r"absent\.csv: no such file"):
+        load_dataset(tmp_path / "absent.csv")
+
+
+PLAIN = "id,label,a,b\nn1,x, 1.5,2\n\nn2,,-3e-2,4\nn3,y y,0.1,1e5\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [PLAIN.replace("\n", "\r\n"), "\ufeff" + PLAIN, PLAIN.replace("n1", '"n1"'), PLAIN.replace("\n", "\r")],
+    ids=["windows", "marked", "quoted", "old mac"],
+)
+def test_forms_of_one_table(content: str, tmp_path: Path) -> None:
+    found = []
+    for number, text in enumerate((PLAIN, content)):
+        (tmp_path / f"{number}.csv").write_text(text, encoding="utf-8", newline="")
+        data = load_dataset(tmp_path / f"{number}.csv")
+        found.append((data.x.tolist(), data.y.tolist(), data.ids.tolist(), data.label_names.tolist()))
+    assert found[0] == found[1]
+    assert found[0][0] == torch.tensor([[1.5, 2], [-3e-2, 4], [0.1, 1e5]]).tolist()
+
+
+def test_a_value_may_have_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text('a,id\n1,"x\ny"\n2,"v\nw"')
+    assert load_dataset(tmp_path / "nodes.csv").ids.tolist() == ["x\ny", "v\nw"]
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+def test_a_zero_before_a_label_is_part_of_it(kind: str, tmp_path: Path) -> None:
+    for labels, expected in ((["01", "1"], ["01", "1"]), (["10", "1"], [10, 1])):
+        nodes = pd.DataFrame({"label": labels, "a": [1.0, 2.0]})
+        path, _ = write(tmp_path, kind, nodes, nodes)
+        data = load_dataset(path)
+        names = data.get("label_names")
+        assert [*(data.y if names is None else names[data.y]).tolist()] == expected
+
+
+def test_the_command_and_python_read_a_table_alike(tiny_graph: Data, tmp_path: Path) -> None:
+    nodes, edges = tables(tiny_graph)
+    paths = write(tmp_path, ".csv", nodes, edges.assign(weight=2.0))
+    read, given = load_dataset(paths[0], edges=paths[1]), as_graph(nodes, edges.assign(weight=2.0))
+    assert {*read.to_dict()} == {*given.to_dict()}
+    for name, value in given.to_dict().items():
+        assert np.array_equal(np.asarray(read[name]), np.asarray(value)), name
+
+
+def test_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32)
+    pd.DataFrame(x, columns=list("abc")).to_csv(tmp_path / "nodes.csv", index=False)
+    assert np.array_equal(load_dataset(tmp_path / "nodes.csv").x.numpy(), x)
+
+
+def test_gaps_and_kinds_of_pandas() -> None:
+    """Columns of its own kinds of numbers, and a gap in one of them."""
+    nodes = pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.array([True, False], "boolean"), "c": [0.5, 1]})
+    nodes = nodes.assign(train_mask=pd.array([True, None], "boolean"))
+    edges = pd.DataFrame({"source": pd.Categorical([0]), "target": [1]})
+    data = as_graph(nodes, edges)
+    assert (data.x.tolist(), data.train_mask.tolist()) == ([[1, 1, 0.5], [2, 0, 1]], [True, False])
+    nodes["a"] = pd.array([1, None], "Int64")
+    with pytest.raises(InputError, match="NaN or infinity, first in row 1, column 'a'"):
+        GAMLPClassifier().fit(nodes, edges)
+
+
+def test_the_column_label_may_be_one_of_several(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("label,a,other\n1,0.5,0\n0,1.5,1\n")
+    data = load_dataset(tmp_path / "nodes.csv", labels=("label", "other"))
+    assert (data.y.tolist(), data.label_names.tolist()) == ([[1, 0], [0, 1]], ["label", "other"])
+    (tmp_path / "nodes.csv").write_text("id,a\n1,0.5\n0,1.5\n")
+    with pytest.raises(InputError, match="column 'id' cannot be learned"):
+        load_dataset(tmp_path / "nodes.csv", labels=["id"])
+
+
+def test_one_name_is_one_column(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("price,a\n1.5,0.5\n2.5,1.5\n")
+    data = load_dataset(tmp_path / "nodes.csv", labels="price", target="regression")
+    assert (data.y.tolist(), data.feature_names) == ([[1.5], [2.5]], ("a",))
+
+
+def test_parquet_labels_that_are_no_text(tmp_path: Path) -> None:
+    damaged = pa.array([b"ab\x80", b"cd"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"label": damaged, "a": [1.0, 2.0]}), tmp_path / "nodes.parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: cannot read as Parquet: Invalid UTF8"):
+        load_dataset(tmp_path / "nodes.parquet")
+
+
+def test_a_parquet_table_of_lists_without_a_row(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [[1.0]]}).iloc[:0].to_parquet(
+        tmp_path / "nodes.parquet", schema=pa.schema([("x", pa.list_(pa.float32()))])
+    )
+    with pytest.raises(InputError, match="there is no row"):
+        load_dataset(tmp_path / "nodes.parquet")
+
+
+# ------------------------------------------------------------------------------- folders of Parquet tables, as shards
+
+EDGE_COLUMNS = {"source": ["a", "b", "d", "b"], "target": ["b", "c", "a", "a"]}
+NODE_COLUMNS: dict[str, Any] = {
+    "id": ["c", "a", "d", "b"],
+    "label": [1, 0, None, 2],
+    "split": ["train", "val", None, "test"],
+    "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]],
+}
+
+
+def write_folder(folder: Path, nodes: dict[str, Any], edges: dict[str, Any], *, split: bool = False) -> Path:
+    folder.mkdir(exist_ok=True)
+    tables = {"nodes": pa.table(nodes), "edges": pa.table(edges)}
+    for name, table in tables.items():
+        (folder / name).mkdir(exist_ok=True)
+        parts = [table.slice(0, 3), table.slice(3)] if split else [table]
+        for old in (folder / name).iterdir():
+            old.unlink()
+        for number, part in enumerate(parts):
+            pq.write_table(part, folder / name / f"part-{number}.parquet", row_group_size=2)
+    return folder
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("kind", ["text", "numbers", "as they stand"])
+def test_a_folder_of_tables_is_the_graph(tmp_path: Path, kind: str, split: bool) -> None:
+    nodes, edges = dict(NODE_COLUMNS), dict(EDGE_COLUMNS)
+    if kind != "text":
+        number = {"c": 0, "a": 1, "d": 2, "b": 3}
+        factor = 10**12 if kind == "numbers" else 1
+        nodes["id"] = [factor * number[name] for name in NODE_COLUMNS["id"]]
+        edges = {name: [factor * number[end] for end in ends] for name, ends in EDGE_COLUMNS.items()}
+    shard_graph(open_source(str(write_folder(tmp_path / "in", nodes, edges, split=split))), 2, tmp_path / "out")
+    part = ShardFolder(tmp_path / "out").part(0, 1)
+    columns = {name: part.column(name) for name in part.whole.arrays}
+    assert columns["x"].tolist() == NODE_COLUMNS["x"]
+    assert columns["y"].tolist() == [1, 0, -1, 2]
+    assert [columns[name].tolist() for name in ("train_mask", "val_mask", "test_mask")] == [
+        [True, False, False, False], [False, True, False, False], [False, False, False, True],
+    ]  # fmt: skip
+    neighbours = [
+        shard.arrays["columns"][shard.arrays["starts"][row] : shard.arrays["starts"][row + 1]].tolist()
+        for shard in part.shards
+        for row in range(shard.count)
+    ]
+    assert neighbours == [[3], [2, 3], [1], [0, 1]]
+    if kind == "as they stand":
+        assert "id" not in columns
+    else:
+        assert columns["id"].tolist() == [name.encode() if kind == "text" else name for name in nodes["id"]]
+
+
+def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
+    nodes = {"height": [1.0, 2.0], "train_mask": [True, None], "tall": [False, True], "age": [3, 4]}
+    table = open_source(str(write_folder(tmp_path / "in", nodes, {"source": [0], "target": [1]})))
+    assert table.x(0, 2).tolist() == [[1.0, 0.0, 3.0], [2.0, 1.0, 4.0]]
+    assert table.columns["train_mask"].tolist() == [True, False]
+    assert [[ends.tolist() for ends in block] for block in table.edges(10, 0)] == [[[0], [1]]]
+    assert list(table.edges(10, 1)) == []
+    assert table.feature_names == ("height", "tall", "age")
+
+
+def test_labels_may_be_unsigned(tmp_path: Path) -> None:
+    labels = pa.array(NODE_COLUMNS["label"], pa.uint8())
+    assert open_source(str(write_folder(tmp_path / "in", NODE_COLUMNS | {"label": labels}, EDGE_COLUMNS))).columns[
+        "y"
+    ].tolist() == [
+        1,
+        0,
+        -1,
+        2,
+    ]
+
+
+def test_what_is_damaged_within_is_refused_in_one_line(tmp_path: Path) -> None:
+    """The head and the tail of a file may be whole, so that it opens."""
+    folder = write_folder(
+        tmp_path / "in", {"f": np.random.default_rng(0).random(20_000)}, {"source": [0], "target": [1]}
+    )
+    (file,) = (folder / "nodes").iterdir()
+    pq.write_table(pa.table({"f": np.random.default_rng(0).random(20_000)}), file, compression="gzip")
+    content = bytearray(file.read_bytes())
+    content[5_000:90_000] = bytes(85_000)
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="cannot read as Parquet"):
+        open_source(str(folder))
+
+
+def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
+    def said(nodes: dict[str, Any], edges: dict[str, Any]) -> str:
+        folder = write_folder(tmp_path / "in", NODE_COLUMNS | nodes, EDGE_COLUMNS | edges)
+        with pytest.raises(InputError) as caught:
+            shard_graph(open_source(str(folder)), 1, tmp_path / "out", overwrite=True)
+        return str(caught.value).removeprefix(f"{folder}/")
+
+    nodes, edges = "nodes/part-0.parquet", "edges/part-0.parquet"
+    for changes, other, culprits in (
+        ({}, {"source": ["a", "b", "z", "b"]}, (f"{edges}: row 2", "'z'")),
+        ({}, {"source": ["a", "b", None, "b"]}, (f"{edges}: row 2", "source")),
+        ({"id": ["a", "b", "a", "c"]}, {}, (nodes, "'id'", "'a' twice")),
+        ({"label": ["x", "y", "x", "y"]}, {}, ("labels that are no whole numbers",)),
+        ({"split": ["train", "dev", None, "test"]}, {}, (nodes, "'split' has 'dev'")),
+        ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, {}, (nodes, "column 'x'")),
+        ({"x": [[1.0], [np.nan], [4.0], [5.0]]}, {}, (nodes, "NaN or infinity, first in row 1")),
+        ({"x": ["a", "b", "c", "d"]}, {}, (nodes, "column 'x' must be numbers", "'a'")),
+        ({}, {"weight": [1.0, 2.0, 1.0, 1.0]}, (edges, "column 'weight'")),
+        ({"age": [1, 2, 3, 4]}, {}, (nodes, "'x' of lists is all features, but 'age'")),
+    ):
+        message = said(changes, other)
+        assert all(culprit in message for culprit in culprits), message
+    with pytest.raises(InputError, match="column 'x' of lists is all features, but 'age' stands beside it"):
+        load_dataset(tmp_path / "in" / nodes, edges=tmp_path / "in" / edges)
+    (tmp_path / "in" / edges).write_bytes(b"no")
+    with pytest.raises(InputError, match="cannot read as Parquet"):
+        open_source(str(tmp_path / "in"))
