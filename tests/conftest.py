@@ -36,7 +36,7 @@ from pdadmm_g.admm.state import Quantization, Weights, forward_state
 from pdadmm_g.admm.targets import Targets
 from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Worker
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")

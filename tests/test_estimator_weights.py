@@ -15,7 +15,7 @@ from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.data import augmentation_choice
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 ALL_METHODS = ("pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc")
 

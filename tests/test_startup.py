@@ -20,7 +20,7 @@ for command in " ".join(sys.argv[1:]).split(" then "):
         main(command.split())
     except SystemExit as end:
         assert not end.code, end.code
-heavy = "matplotlib networkx pandas pyarrow sklearn sympy torch._dynamo torch_geometric triton".split()
+heavy = "matplotlib networkx sympy torch._dynamo torch_geometric triton".split()
 print("loaded:", *(name for name in heavy if name in sys.modules))
 """
 SETTINGS = ["--unlabelled", "0", "--epochs", "2", "--layers", "2", "--weight-decay", "0.1", "--augment", "average"]

@@ -249,7 +249,7 @@ class Estimator(Parameters, BaseEstimator):
         """
         check_is_fitted(self)
         if not Path(path).suffix or Path(path).is_dir():
-            from .runs.fitted import save_run  # stands above, see the contract in pyproject.toml
+            from .runs.run import save_run  # stands above, see the contract in pyproject.toml
 
             save_run(self, path, self._given(data, edge_index, edge_weight))
             return
@@ -269,7 +269,7 @@ class Estimator(Parameters, BaseEstimator):
             edge_weight: What each of these weighs.
         """
         check_is_fitted(self)
-        from .report.fitted import write_report  # stands above, see the contract in pyproject.toml
+        from .report.page import write_report  # stands above, see the contract in pyproject.toml
 
         write_report(self, path, self._given(data, edge_index, edge_weight))
 
@@ -277,7 +277,7 @@ class Estimator(Parameters, BaseEstimator):
     def load(cls: type[AnyEstimator], path: str | Path) -> AnyEstimator:
         """The estimator of what :meth:`save` wrote, ready to predict; that of a run folder knows its history."""
         if Path(path).is_dir():
-            from .runs.fitted import load_run  # stands above, see the contract in pyproject.toml
+            from .runs.run import load_run  # stands above, see the contract in pyproject.toml
 
             return load_run(cls, path)
         found = load_model(path)

@@ -52,7 +52,7 @@ def test_a_lost_worker_is_one_line_whatever_the_command(run, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("command", "place", "remedy"),
     [
-        ("train", "pdadmm_g.runs.train_run:train_run", ": lower --hidden or --hops or --layers"),
+        ("train", "pdadmm_g.runs.run:train_run", ": lower --hidden or --hops or --layers"),
         ("demo", "pdadmm_g.cli.demo:run_demo", ""),
     ],
 )

@@ -21,7 +21,7 @@ from helpers.run_files import epochs_of
 from pdadmm_g.cli import main
 from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")

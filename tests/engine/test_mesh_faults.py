@@ -17,7 +17,7 @@ from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, torchrun, wait_for
 from pdadmm_g.cli import main
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")

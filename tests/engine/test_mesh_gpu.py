@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from helpers.faults import config, descendants
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),

@@ -16,7 +16,7 @@ from pdadmm_g.engine.plan import Plan
 from pdadmm_g.engine.replicas import ReplicasDifferError, check_replicas, difference, fingerprint
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")

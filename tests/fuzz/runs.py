@@ -10,7 +10,7 @@ import numpy as np
 
 from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import GAMLPClassifier
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 from .commands import command
 from .limits import Violation

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from pdadmm_g.config import RunConfig
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.records import Record
 
 from .limits import inside

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pdadmm_g.config import RunConfig
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 #: Nothing is left to the data, so that all of the time is training.
 SETTINGS = {

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 #: What the programs that are started import first. Not themselves: they are to be run as __main__.
-PRELOADED = ["torch.distributed", "pdadmm_g.training.fit", "pdadmm_g.runs.train_run", "pdadmm_g.cli.train"]
+PRELOADED = ["torch.distributed", "pdadmm_g.training.fit", "pdadmm_g.runs.run", "pdadmm_g.cli.train"]
 #: Programs that start others of these.
 PARENTS = ("torch.distributed.run", "pdadmm_g")
 #: How the names of variables begin that are read when Python and libraries are loaded, or from outside.

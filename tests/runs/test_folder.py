@@ -12,7 +12,7 @@ from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
 from pdadmm_g.training.records import as_line
 
@@ -41,13 +41,19 @@ def test_run_is_finished_before_its_checkpoints_go(tmp_path: Path, monkeypatch: 
     assert RunFolder(out).finished
 
 
+def begun(out: Path) -> RunFolder:
+    folder = RunFolder(out)
+    folder.begin(config(out))
+    return folder
+
+
 def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(path: Path, _: str) -> None:
         raise RuntimeError(f"killed at {path.name}")
 
     monkeypatch.setattr(runs, "write_atomically", killed)
     with pytest.raises(RuntimeError, match=r"killed at config\.yaml"):
-        RunFolder(tmp_path / "run").start(config(tmp_path / "run"))
+        begun(tmp_path / "run").append(record(1, 1, 2))
     assert (tmp_path / "run/metrics.jsonl").exists()
     RunFolder(tmp_path / "run").check_free(config(tmp_path / "run"), overwrite=False)
 
@@ -84,16 +90,6 @@ def test_the_lock_of_a_killed_command_is_nobody_s(tmp_path: Path) -> None:
         holder.kill()
     with RunFolder(out).held():
         pass
-
-
-def test_without_locks_a_run_that_was_finished_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    slow = RunFolder(out)
-    slow.check_free(config(out), overwrite=False)
-    model = RunFolder(finished(out)).model.read_bytes()
-    with pytest.raises(InputError, match="another command has finished a run there meanwhile; choose another --out"):
-        slow.start(config(out))
-    assert RunFolder(out).model.read_bytes() == model
 
 
 # ------------------------------------------------------------------------------------ the run that is replaced
@@ -150,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.
 
 def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it comes: before the folder is there, and before or after a line is written."""
-    plain_append, plain_start = RunFolder.append, RunFolder.start
+    plain_append, plain_start = RunFolder.append, RunFolder._start
 
     def struck_before(folder: RunFolder, record) -> None:
         if record["epoch"] == 3:
@@ -166,11 +162,11 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
     def struck_at_first(folder: RunFolder, *arguments) -> None:
-        monkeypatch.setattr(RunFolder, "start", plain_start)
+        monkeypatch.setattr(RunFolder, "_start", plain_start)
         raise KeyboardInterrupt
 
     for place, (name, fault, epochs) in enumerate(
-        [("append", struck_before, 3), ("append", struck_after, 3), ("start", struck_at_first, 1)]
+        [("append", struck_before, 3), ("append", struck_after, 3), ("_start", struck_at_first, 1)]
     ):
         out = tmp_path / str(place)
         monkeypatch.setattr(RunFolder, name, fault)
@@ -180,8 +176,8 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_line_that_an_interrupt_left_in_the_buffer_is_not_written_twice(tmp_path: Path) -> None:
-    folder, records = RunFolder(tmp_path), [record(epoch, 1, 2) for epoch in (1, 2)]
-    folder.start(config(tmp_path), records[:1])
+    folder, records = begun(tmp_path), [record(epoch, 1, 2) for epoch in (1, 2)]
+    folder.append(records[0])
     assert folder._metrics is not None
     folder._metrics.write(as_line(records[1]))
     folder._complete(records)

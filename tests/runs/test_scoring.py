@@ -4,30 +4,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch_geometric.data import Data
 
 from helpers.run_files import record
-from pdadmm_g.config import ModelConfig
-from pdadmm_g.runs.scoring import confusion, unquantized_bytes, work_seconds, worker_totals
+from pdadmm_g import GAMLPClassifier, Graph
+from pdadmm_g.runs.scoring import confusion, judge, unquantized_bytes, worker_totals
 
 
-def test_confusion_of_test_nodes_else_of_validation_nodes(tiny_graph: Data) -> None:
-    predicted = torch.zeros(20, dtype=torch.int64)
-    classes = np.array([0, 1])
-    assert confusion(tiny_graph, predicted, classes) == {
-        "nodes": "test", "classes": [0, 1], "counts": [[4, 0], [4, 0]],
+def test_confusion_of_classes_that_training_never_saw() -> None:
+    true, predicted = np.array([0, 0, 1, 5]), np.array([0, 1, 1, 0])
+    assert confusion(true, predicted, np.array([0, 1])) == {
+        "classes": [0, 1, 5], "counts": [[1, 1, 0], [0, 1, 0], [1, 0, 0]],
     }  # fmt: skip
-    tiny_graph.y[19] = 5  # a class that training never saw
-    seen = confusion(tiny_graph, predicted, classes)
-    assert seen is not None
-    assert (seen["classes"], seen["counts"]) == ([0, 1, 5], [[4, 0, 0], [3, 0, 0], [1, 0, 0]])
-    del tiny_graph.test_mask
-    assert confusion(tiny_graph, predicted, classes) == {
-        "nodes": "val", "classes": [0, 1], "counts": [[3, 0], [3, 0]],
-    }  # fmt: skip
-    del tiny_graph.val_mask
-    assert confusion(tiny_graph, predicted, classes) is None
+    assert confusion(np.arange(300), np.zeros(300, dtype=int), np.array([0])) is None
+
+
+def test_test_nodes_are_judged_else_those_that_validate(tiny_graph: Graph) -> None:
+    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, unlabelled=0, weight_decay=0.1).fit(tiny_graph)
+    for mask in ("test", "val"):
+        found = judge(clf, tiny_graph)
+        assert found.confusion is not None
+        assert found.reliability is not None
+        assert found.confusion["nodes"] == found.reliability["nodes"] == mask
+        assert np.sum(found.confusion["counts"]) == int(tiny_graph[f"{mask}_mask"].sum())
+        own = np.trace(found.confusion["counts"]) / np.sum(found.confusion["counts"])
+        assert found.metrics[mask]["accuracy"] == found.accuracies[f"{mask}_accuracy"] == pytest.approx(own)
+        del tiny_graph[f"{mask}_mask"]
+    assert judge(clf, tiny_graph)[2:] == (None, None, None)
 
 
 def test_totals_of_a_run_resumed_with_more_workers() -> None:
@@ -41,14 +43,12 @@ def test_totals_of_a_run_resumed_with_more_workers() -> None:
 
 
 def test_what_single_precision_would_have_sent() -> None:
-    """The 100 values of an epoch took 100 bytes; an epoch of an earlier version does not say how many it sent."""
+    """The 100 values of an epoch took 100 bytes."""
 
     def with_values(record: dict[str, Any]) -> dict[str, Any]:
         return record | {"workers": [worker | {"values_sent": 50} for worker in record["workers"]]}
 
     class Trained:
-        history_ = [with_values(record(1, 2, 2)), with_values(record(2, 2, 2)), record(3, 2, 2)]  # noqa: RUF012
-        config_ = ModelConfig(shards=3)
+        history_ = [with_values(record(1, 2, 2)), with_values(record(2, 2, 2))]  # noqa: RUF012
 
-    assert unquantized_bytes(Trained()) == 400 + 400 + 100  # type: ignore[arg-type]
-    assert work_seconds(Trained()) == pytest.approx(3 * 6 * 0.006)  # type: ignore[arg-type]
+    assert unquantized_bytes(Trained()) == 400 + 400  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_copies import uniform
 from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.model import GAMLP
-from pdadmm_g.runs.sharded_run import train_sharded_run
+from pdadmm_g.runs.sharded import train_sharded_run
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.train import TrainingResult

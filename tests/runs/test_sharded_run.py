@@ -22,7 +22,7 @@ from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs import sharded_predictions, sharded_run
+from pdadmm_g.runs import sharded
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.training import sharded_scores
 
@@ -133,7 +133,7 @@ def test_interrupted_predictions_leave_no_piece_and_are_made_again(
     run, arrays = tmp_path / "run", tmp_path / "arrays"
     trained(graph, run)
     (tmp_path / "labels.csv").write_text("earlier\n")
-    monkeypatch.setattr(sharded_predictions, "all_figures", interrupt)  # all is written, and nothing is joined
+    monkeypatch.setattr(sharded, "all_figures", interrupt)  # all is written, and nothing is joined
     for out in (tmp_path / "labels.csv", arrays):
         assert command("predict", run, "--out", out, "--quiet") == 130
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arrays", "labels.csv", "run"]
@@ -180,7 +180,7 @@ def test_the_model_is_there_before_it_is_scored(
     """What happens while it is scored leaves the model, and --resume scores it, also where the data have moved."""
     run, moved, said = tmp_path / "run", tmp_path / "moved", list[str]()
     settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3, "shards": shards}
-    config = sharded_run.RunConfig(dataset=str(graph), out=str(run), **settings).resolved()
+    config = sharded.RunConfig(dataset=str(graph), out=str(run), **settings).resolved()
     kept = RunFolder.keep
 
     def keep(folder: RunFolder, *arguments: Any) -> None:
@@ -190,7 +190,7 @@ def test_the_model_is_there_before_it_is_scored(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "keep", keep)
         with pytest.raises(Struck):
-            sharded_run.train_sharded_run(config)
+            sharded.train_sharded_run(config)
     assert RunFolder(run).unscored
     check(run, whole)
     shutil.copytree(graph, moved)
@@ -198,10 +198,8 @@ def test_the_model_is_there_before_it_is_scored(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(sharded_run, "fit_sharded", never)
-    summary = sharded_run.train_sharded_run(
-        dataclasses.replace(config, dataset=str(moved)), resume=True, say=said.append
-    )
+    monkeypatch.setattr(sharded, "fit_sharded", never)
+    summary = sharded.train_sharded_run(dataclasses.replace(config, dataset=str(moved)), resume=True, say=said.append)
     assert f"{run}: holds the trained model, which is scored now" in said
     assert summary == json.loads((run / "summary.json").read_text())
     assert (summary["status"], summary["epochs"], summary["dataset"]) == ("MAX_EPOCHS", 30, str(moved))
@@ -214,17 +212,13 @@ def test_the_model_is_there_before_it_is_scored(
 def test_a_process_lost_while_scoring_leaves_the_model(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        sharded_run, "PROCESS", [sys.executable, str(Path(__file__).with_name("lost_while_scoring.py"))]
-    )
-    config = sharded_run.RunConfig(
-        dataset=str(graph), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=2, shards=2
-    )
+    monkeypatch.setattr(sharded, "PROCESS", [sys.executable, str(Path(__file__).with_name("lost_while_scoring.py"))])
+    config = sharded.RunConfig(dataset=str(graph), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=2, shards=2)
     with pytest.raises(WorkerLostError):
-        sharded_run.train_sharded_run(config)
+        sharded.train_sharded_run(config)
     assert RunFolder(tmp_path / "run").unscored
     monkeypatch.undo()
-    summary = sharded_run.train_sharded_run(config, resume=True)
+    summary = sharded.train_sharded_run(config, resume=True)
     assert summary is not None
     assert (summary["status"], summary["test_accuracy"] is not None) == ("MAX_EPOCHS", True)
 
@@ -237,10 +231,8 @@ def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_p
             raise KeyboardInterrupt
 
     settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3}
-    config = sharded_run.RunConfig(
-        dataset=str(graph), out=str(tmp_path / "run"), checkpoint_every=5, **settings
-    ).resolved()
-    summary = sharded_run.train_sharded_run(config, on_epoch=stop)
+    config = sharded.RunConfig(dataset=str(graph), out=str(tmp_path / "run"), checkpoint_every=5, **settings).resolved()
+    summary = sharded.train_sharded_run(config, on_epoch=stop)
     assert summary is not None
     assert summary["status"] == "INTERRUPTED"
     trained(graph, tmp_path / "run", "--checkpoint-every", "5", "--resume", "--shards", "2")

@@ -9,7 +9,7 @@ import pytest
 from helpers.run_files import epochs_of
 from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import InputError
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 4, "augment": "average", "weight_decay": 0.1}
 
@@ -34,12 +34,12 @@ def test_tensorboard(tmp_path: Path, graph_file: Path) -> None:
     assert not (tmp_path / "plain/tensorboard").exists()
     events = EventAccumulator(str(tmp_path / "logged/tensorboard")).Reload()
     metrics = epochs_of(tmp_path / "logged")
-    scalars = events.Scalars("admm/objective")
+    scalars = events.Scalars("objective")
     assert (
         [event.step for event in scalars] == [entry["epoch"] for entry in metrics] == list(range(1, len(metrics) + 1))
     )
     assert [event.value for event in scalars] == pytest.approx([entry["objective"] for entry in metrics], rel=1e-6)
-    assert {"accuracy/validation", "worker 0/wait seconds"} <= set(events.Tags()["scalars"])
+    assert {"val_accuracy", "worker 0/wait_seconds"} <= set(events.Tags()["scalars"])
 
 
 def test_tensorboard_missing(tmp_path: Path, graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ from pdadmm_g.cli import main
 from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.report.collect import read_run
-from pdadmm_g.runs import train_run as train_run_module
+from pdadmm_g.runs import run as run_module
 from pdadmm_g.runs.folder import RunFolder
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
 
 # ------------------------------------------------------------------------------------------------------- resuming
@@ -101,7 +101,7 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
         raise blow
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run_module, "figures", struck)
+        patch.setattr(run_module, "figures", struck)
         with pytest.raises(end, match=message):
             train_run(config(out, checkpoint_every=every), say=said.append)
     assert (out / "model.safetensors").read_bytes() == undisturbed
@@ -136,7 +136,7 @@ def test_a_run_is_scored_with_its_data_under_another_name(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run_module, "figures", struck)
+        patch.setattr(run_module, "figures", struck)
         with pytest.raises(KeyboardInterrupt):
             train_run(settings)
     chosen = [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")]
@@ -188,19 +188,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "culprit"),
     [
-        ({"status": "FINE"}, "status is not how a run ends"),
-        ({"choices": None}, "choices is missing"),
-        ({"workers": [{}, {}]}, "workers is missing"),
-        ({"times": {"reading": "long"}}, "times is missing"),
-        ({"test_accuracy": "good"}, "test_accuracy is no number"),
-        ({"target": "words"}, "target is not known"),
-        ({"metrics": 3}, "metrics is no table"),
+        ({"status": "FINE"}, "status"),
+        ({"choices": None}, "choices"),
+        ({"workers": [{}, {}]}, "workers"),
+        ({"times": {"reading": "long"}}, "times"),
+        ({"test_accuracy": "good"}, "test_accuracy"),
+        ({"target": "words"}, "target"),
+        ({"metrics": 3}, "metrics"),
     ],
 )
 def test_a_summary_that_cannot_be_told_again_is_one_line(
-    changes: dict[str, Any], message: str, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, Any], culprit: str, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished, tmp_path / "run")
     file = tmp_path / "run" / "summary.json"
@@ -208,7 +208,10 @@ def test_a_summary_that_cannot_be_told_again_is_one_line(
     with pytest.raises(SystemExit) as caught:
         main(["train", "--resume", "--out", str(tmp_path / "run"), "--quiet"])
     assert caught.value.code == 2
-    assert capsys.readouterr().err == f"error: {file}: cannot read the summary: {message}\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {file}: cannot read the summary: ")
+    assert culprit in error
+    assert error.count("\n") == 1
 
 
 # ------------------------------------------------------------------------------------------------------- torchrun
@@ -281,9 +284,9 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "import sitecustomize\nsitecustomize.forbid()\nworker_process.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
-        "import dataclasses, sys\nfrom pdadmm_g.training import local_workers\n"
+        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.training import local_workers\n"
         "from pdadmm_g.config import RunConfig\n"
-        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.train_run import train_run\n"
+        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.run import train_run\n"
         "import sitecustomize\nsitecustomize.forbid()\n"
         "local_workers.WORKER = [sys.executable, 'worker.py']\n"
         "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"

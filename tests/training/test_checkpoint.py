@@ -19,7 +19,7 @@ from helpers.run_files import epochs_of
 from pdadmm_g import InputError
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
 
 

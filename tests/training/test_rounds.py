@@ -12,7 +12,7 @@ from helpers.commands import save
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.runs.train_run import train_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.local_workers import Job
 from pdadmm_g.training.prepare import prepare_graph

@@ -24,7 +24,7 @@ def run_demo(out: Path) -> bool:
     from rich.console import Console
     from rich.table import Table
 
-    from ..runs.train_run import train_run
+    from ..runs.run import train_run
     from ..training.progress import Progress
 
     console = Console()

@@ -82,7 +82,7 @@ def _csv(columns: dict[str, Any]) -> str:
 
 
 def _predict_shards(run: str, dataset: str, shards: int, out: str, output: Output) -> None:
-    from ..runs.sharded_predictions import predict_shards
+    from ..runs.sharded import predict_shards
 
     model = str(Path(run) / "model.safetensors")
     found = as_team(

@@ -10,30 +10,21 @@ import click
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--out", metavar="FILE", help="page to write [default: RUN/report.html; report.html for several runs]")
-@click.option("--png", metavar="DIR", help="also write every figure as a PNG file into this folder")
-def report(runs: tuple[str, ...], out: str | None, png: str | None) -> None:
+def report(runs: tuple[str, ...], out: str | None) -> None:
     """Write one HTML page about run folders: curves, workers, classes, settings, several runs on top of each other.
 
     The page is one file and needs no network. Runs that still go on, or broke off, are shown as far as they got.
 
     \b
     pdadmm-g report runs/cora-0
-    pdadmm-g report runs/cora-* --out cora.html --png figures
+    pdadmm-g report runs/cora-* --out cora.html
     """
     from ..report.collect import read_runs
     from ..report.page import render
-    from ..report.png import draw_figures
     from ..runs.folder import REPORT
     from ..utils import write_atomically
 
     read = read_runs([Path(run) for run in runs])
     target = Path(out) if out else Path(runs[0]) / REPORT if len(runs) == 1 else Path(REPORT)
-    figures = draw_figures(read) if png else {}
     write_atomically(target, render(read))
     click.echo(f"report of {len(read)} run{'s' if len(read) > 1 else ''} written to {target}")
-    if png:
-        from ..report.figures import save_figure
-
-        for name, canvas in figures.items():
-            save_figure(canvas, Path(png) / f"{name}.png")
-        click.echo(f"{len(figures)} figures written to {png}")

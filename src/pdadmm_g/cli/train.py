@@ -77,13 +77,13 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
         from ..engine.launch import join
         from ..engine.team import PeerLostError
         from ..engine.watchdog import WorkerLostError
-        from ..runs import train_run  # takes seconds, and once the team is joined the others watch
+        from ..runs.run import started  # takes seconds, and once the team is joined the others watch
         from ..utils import checked_device
 
     if config.device == "auto":
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
-        config, _ = train_run.started(config)
+        config, _ = started(config)
     team = join(config.device, config.timeout, watch=True, shards=config.shards or 1) if torchrun.is_member() else None
     try:
         summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
@@ -175,12 +175,12 @@ def _train(
 ) -> dict[str, Any] | None:
     """The summary of the run; None on a member of a team that is not the first."""
     from ..data.shards import is_sharded
-    from ..runs.train_run import join_run, train_run
+    from ..runs.run import join_run, train_run
     from ..training.progress import Progress
 
     summary = None
     if is_sharded(config.dataset):
-        from ..runs.sharded_run import train_sharded_run
+        from ..runs.sharded import train_sharded_run
 
         with Progress(config, console=output.console()) as progress:
             tasks.listeners.append(progress.task)

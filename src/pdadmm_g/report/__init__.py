@@ -1,1 +1,1 @@
-"""Finished or running runs as one HTML page that needs nothing else, and as PNG figures."""
+"""Finished or running runs as one HTML page that needs nothing else."""

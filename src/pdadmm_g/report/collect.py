@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from ..config import METHODS, TARGETS, RunConfig, read_yaml
-from ..decoding import Check, decoded, is_count, is_number, parsed, reading
+import msgspec
+
+from ..config import TARGETS, RunConfig, read_yaml
 from ..errors import InputError
+from ..runs.folder import Summary, Worker
 from ..status import Status
-from ..training.records import WORKER_FIGURES, Record, is_task, judged
+from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
-from ..utils import read_lines, read_text
+from ..utils import Count, Size, decoded, read_lines, read_record, reading
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96
@@ -24,31 +26,55 @@ SERIES = (
     "train_accuracy", "val_accuracy", "val_score", "train_loss", "val_loss", "objective", "risk",
     "primal_residual", "dual_residual", "rho",
 )  # fmt: skip
-#: What is drawn over the rounds in which nodes without labels teach.
+#: What is drawn over the rounds of learning from unlabelled nodes.
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
-#: What else of an epoch is looked at, and what of a worker in it.
-USED = (*SERIES, *ROUND_SERIES[1:], "stage", "epoch", "round", "seconds", "bytes_sent", "workers")
-USED_OF_WORKERS = (*WORKER_FIGURES, "layers")
-#: Most sentences on what was chosen by the data, and most characters of one.
-MAX_CHOICES, LONGEST_CHOICE = 20, 300
-#: What of a graph is shown, and what may be left to the data and is not said in sentences.
-DATA_FACTS = (
-    "nodes", "edges", "features", "classes", "outputs", "train", "val", "test", "homophily", "homophily_beyond_chance",
-    "mean_degree", "isolated",
-)  # fmt: skip
+#: Settings that may be left to the data and are not said in sentences.
 SETTLED = ("augment", "hops", "weight_decay")
 #: On which the defaults of other settings depend.
-DECISIVE = ("method", "layers", "quantize")
-#: Most parts of the wall time, and most characters of the name of one.
-MAX_TIMES, LONGEST_TASK = 12, 40
-#: Digits of a whole number; a float has no place for many more.
-MOST_DIGITS = 300
+DECISIVE = ("layers", "quantize")
 #: Axes need some room beyond the largest number.
 LARGEST_DRAWN = 1e250
-UNFINISHED = "UNFINISHED"
-UNFINISHED_ADVICE = "There is no summary yet: the run is still going on, or it was killed."
+UNFINISHED = Summary(
+    status="UNFINISHED", advice="There is no summary yet: the run is still going on, or it was killed."
+)
 
 Run = dict[str, Any]
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """What is looked at of a line of the metrics: whole records of 200,000 epochs would take gigabytes."""
+
+    stage: Count
+    epoch: Count
+    seconds: float = 0.0
+    bytes_sent: float = 0.0
+    workers: tuple[Worker, ...] = ()
+    round: Size | None = None
+    train_accuracy: float | None = None
+    val_accuracy: float | None = None
+    val_score: float | None = None
+    train_loss: float | None = None
+    val_loss: float | None = None
+    objective: float | None = None
+    risk: float | None = None
+    primal_residual: float | None = None
+    dual_residual: float | None = None
+    rho: float | None = None
+    agreement: float | None = None
+    changed: float | None = None
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is looked at of the settings beside the table of all."""
+
+    dataset: str | None = None
+    method: str = "pdadmm-g"
+    seed: int | None = None
+    layers: int = 1
+    stages: list[int] | None = None
+    growth: str | None = None
+    patience: int | str | None = "auto"
+    unlabelled: int | None = None
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -63,32 +89,32 @@ def read_run(path: Path, name: str) -> Run:
     for file in ("config.yaml", "metrics.jsonl"):
         if not (path / file).is_file():
             raise InputError(f"{path}: not a run folder: it has no {file}")
-    config = _read_config(path / "config.yaml")
-    records = _read_metrics(path / "metrics.jsonl")
-    summary = _read_summary(path / "summary.json")
-    status = _name(summary.get("status", UNFINISHED))
+    config = read_yaml(path / "config.yaml")
+    with reading(path / "config.yaml", "the configuration"):
+        settings, texts = decoded(Settings, config), {key: _text(value) for key, value in config.items()}
+    epochs = _read_metrics(path / "metrics.jsonl")
+    told = path / "summary.json"
+    summary = read_record(Summary, told, "the summary") if told.exists() else UNFINISHED
+    found = msgspec.to_builtins(summary)
+    for table, names in (("confusion", "classes"), ("outputs", "names")):
+        if found[table] is not None:
+            found[table][names] = list(map(str, found[table][names]))
     return {
         "name": name,
         "path": str(path),
-        "status": status,
-        "failed": status in Status.__members__ and Status[status].is_failure,
-        "advice": ". ".join(text for key in ("message", "advice") if (text := _name(summary.get(key))))
-        or (UNFINISHED_ADVICE if status == UNFINISHED else ""),
-        "facts": _facts(config, records, summary) | {"kept": _kept(config, records)},
-        "config": {key: _text(value) for key, value in config.items()},
+        "status": summary.status,
+        "failed": summary.status in Status.__members__ and Status[summary.status].is_failure,
+        "advice": ". ".join(text for text in (summary.message, summary.advice) if text),
+        "facts": _facts(settings, epochs, summary) | {"kept": _kept(settings, epochs)},
+        "config": texts,
         "changed": _changed(config),
-        "choices": [*_settled(config, summary), *_choices(summary.get("choices"))],
-        "data": _data(summary.get("data")),
-        "metrics": _metrics(summary.get("metrics")),
-        "reliability": _reliability(summary.get("reliability")),
-        "times": _times(summary.get("times")),
-        "series": {key: _series(records, key) for key in SERIES},
-        "clock": _clock(records),
-        "stages": _stages(config, records),
-        "rounds": _rounds(records),
-        "timeline": _timeline(records),
-        "confusion": _confusion(summary.get("confusion")),
-        "outputs": _outputs(summary.get("outputs")),
+        "choices": [*_settled(config, found), *summary.choices],
+        **{key: found[key] for key in ("data", "metrics", "reliability", "times", "confusion", "outputs")},
+        "series": {key: _series(epochs, key) for key in SERIES},
+        "clock": _clock(epochs),
+        "stages": _stages(settings, epochs),
+        "rounds": _rounds(epochs),
+        "timeline": _timeline(epochs),
     }
 
 
@@ -118,114 +144,40 @@ def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS)
     return [epochs[place] for place in order], [values[place] for place in order]
 
 
-def _is_count(value: Any, least: int = 0) -> bool:
-    """Is it a whole number that a browser can hold too?"""
-    return is_count(value, least, 2**53)
-
-
-_Count = Annotated[int, Check(lambda value: _is_count(value, 1), "is missing or not a count")]
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    """What every line of the metrics must say."""
-
-    stage: _Count
-    epoch: _Count
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """The settings, each a value, a list of numbers or named numbers: YAML could make anything else."""
-    config = read_yaml(path)
-    for key, value in config.items():
-        if isinstance(value, (list, dict)):
-            items = value.values() if isinstance(value, dict) else value
-            names = key == "labels" and isinstance(value, list)
-            plain = all(isinstance(item, str if names else float) or is_number(item) for item in items)
-            plain &= not isinstance(value, dict) or all(isinstance(name, str) for name in value)
-        else:
-            plain = value is None or isinstance(value, (str, bool, float)) or is_number(value)
-        if not plain:
-            raise InputError(f"{path}: setting {key[:60]!r} must be a value or a list of numbers")
-    return config
-
-
-def _read_metrics(path: Path) -> list[Record]:
+def _read_metrics(path: Path) -> list[Epoch]:
     """The epochs of a run. The end of the last line may be missing: it is being written."""
-    records = []
+    epochs = []
     for number, line in enumerate(read_lines(path, "the metrics"), start=1):
+        if is_task_line(line):
+            continue
         try:
-            record = parsed(line, most_digits=MOST_DIGITS)
-            if is_task(record):
-                continue
-            decoded(_Epoch, record)
-            records.append(_slim(record))
-        except ValueError:
+            epochs.append(decoded(Epoch, line))
+        except ValueError as error:
             if line.endswith("\n"):
-                raise InputError(f"{path}: line {number} is not a record of an epoch") from None
-    return records
+                raise InputError(f"{path}: line {number} is not a record of an epoch: {error}") from None
+    return epochs
 
 
-def _slim(record: Record) -> Record:
-    """What of a record is looked at: all of 200,000 epochs, each with names of its own, would take gigabytes."""
-    own = {key: record[key] for key in USED if key in record}
-    if "workers" in own:
-        own["workers"] = [{key: worker[key] for key in USED_OF_WORKERS if key in worker} for worker in _workers(own)]
-    return own
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    """The summary, empty while there is none."""
-    if not path.exists():
-        return {}
-    with reading(path, "the summary"):
-        summary = parsed(read_text(path, "the summary"), most_digits=MOST_DIGITS)
-    if not isinstance(summary, dict):
-        raise InputError(f"{path}: not the summary of a run")
-    return summary
-
-
-def _facts(config: dict[str, Any], records: list[Record], summary: dict[str, Any]) -> dict[str, Any]:
+def _facts(settings: Settings, epochs: list[Epoch], summary: Summary) -> dict[str, Any]:
     """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
-    names = ("dataset", "method", "seed", "finished")
-    figures = (
-        "test_accuracy", "val_accuracy", "train_accuracy", "layers", "parameters", "epochs", "seconds", "bytes_sent",
-        "unlabelled",
-    )  # fmt: skip
     known = {
-        "epochs": len(records),
-        "seconds": sum(_numbers(records, "seconds")),
-        "bytes_sent": sum(_numbers(records, "bytes_sent")),
+        "dataset": settings.dataset,
+        "method": settings.method,
+        "seed": settings.seed,
+        "layers": settings.layers,
+        "unlabelled": settings.unlabelled,
+        "epochs": len(epochs),
+        "seconds": sum(epoch.seconds for epoch in epochs),
+        "bytes_sent": sum(epoch.bytes_sent for epoch in epochs),
     }
-    facts = {key: summary.get(key, known.get(key, config.get(key))) for key in (*names, *figures)}
-    for key, value in facts.items():
-        if not (is_number(value) or (key in names and isinstance(value, str))):
-            facts[key] = None
-    target = TARGETS.get(_name(summary.get("target")))
-    figure = "accuracy" if target is None else target.figure
-    facts["figure"] = figure
+    told = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
+    facts = {key: getattr(summary, key) for key in told}
+    facts |= {key: getattr(summary, key) or value for key, value in known.items()}
+    figure = TARGETS[summary.target or "classification"].figure
     if figure != "accuracy":  # what people look at first, in the place of the accuracy
-        found = _metrics(summary.get("metrics"))
-        facts |= {f"{part}_accuracy": found.get(part, {}).get(figure) for part in ("test", "val", "train")}
-    versions = _mapping(summary.get("versions"))
-    return facts | {"versions": ", ".join(f"{name} {_name(version)}" for name, version in versions.items())}
-
-
-def _numbers(records: Iterable[Record], key: str) -> Iterable[float]:
-    return (float(record[key]) for record in records if is_number(record.get(key)))
-
-
-def _count(value: Any) -> int:
-    return int(value) if _is_count(value) else 0
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _name(value: Any) -> str:
-    """Text of something that should be a name or a number, empty if it is not. JSON can have halves of characters."""
-    return str(value).encode(errors="replace").decode() if isinstance(value, (str, int, float)) else ""
+        facts |= {f"{part}_accuracy": summary.metrics.get(part, {}).get(figure) for part in ("test", "val", "train")}
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    return facts | {"figure": figure, "versions": versions}
 
 
 def _text(value: Any) -> str:
@@ -239,25 +191,23 @@ def _text(value: Any) -> str:
 
 
 def _changed(config: dict[str, Any]) -> list[str]:
-    """The settings that are not at their default, nor at what it comes to with the method and depth of the run."""
+    """The settings that are not at their default, nor at what it comes to with the depth of the run."""
     fields = RunConfig.__dataclass_fields__
     try:
-        given = RunConfig(**{key: config[key] for key in DECISIVE if key in config})
-        usual = {key: value for key, value in vars(given.resolved()).items() if key not in DECISIVE}
+        usual = vars(RunConfig(**{key: config[key] for key in DECISIVE if key in config}).resolved())
     except InputError:
         usual = {}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    usual = {key: value for key, value in usual.items() if key not in DECISIVE}
     return [key for key, value in plain.items() if key in fields and value not in (fields[key].default, usual.get(key))]
 
 
-def _choices(value: Any) -> list[str]:
-    """The sentences on what was chosen by the data, as far as they are sentences and neither long nor many."""
-    texts = [_name(text) for text in value if isinstance(text, str)] if isinstance(value, list) else []
-    return [
-        text if len(text) <= LONGEST_CHOICE else text[: LONGEST_CHOICE - 1] + "\u2026"
-        for text in texts[:MAX_CHOICES]
-        if text.strip()
-    ]
+def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
+    """What settings that were left to the data became, in a sentence if there are any."""
+    left = [name for name in SETTLED if config.get(name) in (None, "auto") and summary[name] is not None]
+    values = [f"{summary[name]:.3g}" if name == "weight_decay" else summary[name] for name in left]
+    texts = [f"{name.replace('_', ' ')} {value}" for name, value in zip(left, values, strict=True)]
+    return [f"left to the data: {', '.join(texts)}"] if texts else []
 
 
 def _rounded(value: float) -> float:
@@ -265,65 +215,58 @@ def _rounded(value: float) -> float:
     return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
 
 
-def _series(records: list[Record], key: str) -> dict[str, list[Any]] | None:
+def _series(epochs: list[Epoch], key: str) -> dict[str, list[Any]] | None:
     """A curve over the epochs that have a value, None if there is none."""
-    points = [(record["epoch"], record[key]) for record in records if is_number(record.get(key))]
+    points = [(epoch.epoch, value) for epoch in epochs if (value := getattr(epoch, key)) is not None]
     if not points:
         return None
-    epochs, values = thin([epoch for epoch, _ in points], [value for _, value in points])
-    return {"epoch": epochs, "value": [_rounded(value) for value in values]}
+    numbers, values = thin([number for number, _ in points], [value for _, value in points])
+    return {"epoch": numbers, "value": [_rounded(value) for value in values]}
 
 
-def _clock(records: list[Record]) -> dict[str, list[Any]]:
+def _clock(epochs: list[Epoch]) -> dict[str, list[Any]]:
     """Seconds of training at the end of some epochs, evenly spread; between them time is nearly linear."""
-    elapsed = list(accumulate(sum(_numbers([record], "seconds")) for record in records))
-    step = max(1, math.ceil(len(records) / 400))
-    places = sorted({*range(0, len(records), step), len(records) - 1}) if records else []
+    elapsed = list(accumulate(epoch.seconds for epoch in epochs))
+    step = max(1, math.ceil(len(epochs) / 400))
+    places = sorted({*range(0, len(epochs), step), len(epochs) - 1}) if epochs else []
     return {
-        "epoch": [records[place]["epoch"] for place in places],
+        "epoch": [epochs[place].epoch for place in places],
         "seconds": [_rounded(elapsed[place]) for place in places],
     }
 
 
-def _stages(config: dict[str, Any], records: list[Record]) -> list[dict[str, Any]]:
+def _stages(settings: Settings, epochs: list[Epoch]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
-    stages = []
-    depths = config.get("stages")
-    if not isinstance(depths, list) or not depths:
-        depths = [config.get("layers")]
-    depths = [_count(depth) for depth in depths]
-    fixed = METHODS.get(str(config.get("method")))
-    for stage, group in groupby(records, key=lambda record: record["stage"]):
+    stages, depths = [], settings.stages or [settings.layers]
+    for stage, group in groupby(epochs, key=attrgetter("stage")):
         first = next(group)
-        layers = [_count(worker.get("layers")) for worker in _workers(first)]
-        planned = (fixed.depth if fixed else None) or depths[min(stage, len(depths)) - 1]
-        stages.append({"epoch": first["epoch"], "depth": sum(layers) or planned, "workers": layers})
+        layers = [worker.layers for worker in first.workers]
+        depth = sum(layers) or depths[min(stage, len(depths)) - 1]
+        stages.append({"epoch": first.epoch, "depth": depth, "workers": layers})
     return stages
 
 
-def _rounds(records: list[Record]) -> dict[str, list[Any]] | None:
-    """The rounds in order: number, first and last epoch, and the best of each figure; None if nobody was ever asked."""
-    groups: dict[int, list[Record]] = {}
-    for record in records:
-        if _is_count(record.get("round")):
-            groups.setdefault(record["round"], []).append(record)
+def _rounds(epochs: list[Epoch]) -> dict[str, list[Any]] | None:
+    """The rounds in order: number, first and last epoch, and the best of each figure; None if there were none."""
+    groups: dict[int, list[Epoch]] = {}
+    for epoch in epochs:
+        if epoch.round is not None:
+            groups.setdefault(epoch.round, []).append(epoch)
     best = {
-        key: {number: max(found) for number, group in groups.items() if (found := list(_numbers(group, key)))}
+        key: {
+            number: max(found)
+            for number, group in groups.items()
+            if (found := [value for epoch in group if (value := getattr(epoch, key)) is not None])
+        }
         for key in ROUND_SERIES
     }
     if not any(groups) or not any(best.values()):
         return None
     numbers = sorted(groups)
-    if len(numbers) > MAX_POINTS:
-        kept = {numbers[0], numbers[-1]}
-        for values in best.values():
-            known = sorted(values)
-            kept |= set(thin(known, [values[number] for number in known], MAX_POINTS // len(best) - 1)[0])
-        numbers = sorted(kept)
     return {
         "round": numbers,
-        "first": [min(record["epoch"] for record in groups[number]) for number in numbers],
-        "last": [max(record["epoch"] for record in groups[number]) for number in numbers],
+        "first": [groups[number][0].epoch for number in numbers],
+        "last": [groups[number][-1].epoch for number in numbers],
         **{
             key: [_rounded(values[number]) if number in values else None for number in numbers]
             for key, values in best.items()
@@ -331,129 +274,46 @@ def _rounds(records: list[Record]) -> dict[str, list[Any]] | None:
     }
 
 
-def _workers(record: Record) -> list[dict[str, Any]]:
-    workers = record.get("workers")
-    return [_mapping(worker) for worker in workers] if isinstance(workers, list) else []
-
-
-def _timeline(records: list[Record]) -> dict[str, Any] | None:
+def _timeline(epochs: list[Epoch]) -> dict[str, Any] | None:
     """What each worker did per epoch, averaged over stretches of epochs; None without workers."""
-    count = max((len(_workers(record)) for record in records), default=0)
+    count = max((len(epoch.workers) for epoch in epochs), default=0)
     if not count:
         return None
-    bars = min(MAX_BARS, len(records))
-    ends = [(bar + 1) * len(records) // bars for bar in range(bars)]
-    stretches = [records[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    bars = min(MAX_BARS, len(epochs))
+    ends = [(bar + 1) * len(epochs) // bars for bar in range(bars)]
+    stretches = [epochs[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     workers = []
     for rank in range(count):
-        parts = [[rows[rank] for record in stretch if rank < len(rows := _workers(record))] for stretch in stretches]
-        workers.append(
-            {key: [_rounded(sum(_numbers(part, key)) / max(1, len(part))) for part in parts] for key in WORKER_FIGURES}
-        )
-    return {"edges": [records[0]["epoch"] - 1, *(records[end - 1]["epoch"] for end in ends)], "workers": workers}
+        parts = [[epoch.workers[rank] for epoch in stretch if rank < len(epoch.workers)] for stretch in stretches]
+        workers.append({key: [_mean(getattr(each, key) for each in part) for part in parts] for key in WORKER_FIGURES})
+    return {"edges": [epochs[0].epoch - 1, *(epochs[end - 1].epoch for end in ends)], "workers": workers}
 
 
-def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
-    """What settings that were left to the data became, in a sentence if there are any."""
-    left = [name for name in SETTLED if config.get(name) in (None, "auto") and summary.get(name) is not None]
-    texts = [f"{name.replace('_', ' ')} {_short(summary[name])}" for name in left if _name(summary[name])]
-    return [f"left to the data: {', '.join(texts)}"] if texts else []
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return _rounded(sum(found) / max(1, len(found)))
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else _name(value)[:LONGEST_TASK]
-
-
-def _figures(value: Any, most: float = math.inf) -> dict[str, float | None]:
-    """Named numbers, None for what is not a number."""
-    named = {_name(name)[:LONGEST_TASK]: number for name, number in list(_mapping(value).items())[:MAX_TIMES]}
-    return {name: number if is_number(number) and abs(number) <= most else None for name, number in named.items()}
-
-
-def _data(value: Any) -> dict[str, Any] | None:
-    """The facts of the graph: numbers, and the quartiles of the degrees."""
-    given = _mapping(value)
-    facts: dict[str, Any] = {
-        name: given[name] for name in DATA_FACTS if is_number(given.get(name)) and abs(given[name]) < 1e15
-    }
-    degrees = given.get("degrees")
-    if isinstance(degrees, list) and len(degrees) == 5 and all(map(_is_count, degrees)):
-        facts["degrees"] = degrees
-    return facts or None
-
-
-def _metrics(value: Any) -> dict[str, dict[str, float | None]]:
-    """The figures on the nodes of each kind that there are."""
-    parts = {name: _figures(_mapping(value).get(name), 1e9) for name in ("train", "val", "test")}
-    return {name: figures for name, figures in parts.items() if figures}
-
-
-def _reliability(value: Any) -> dict[str, Any] | None:
-    """Confidence and accuracy of the bins that have rows, as shares."""
-    given = _mapping(value)
-    bins = given.get("bins")
-    found = [_mapping(each) for each in bins[:MAX_POINTS]] if isinstance(bins, list) else []
-    sound = [
-        {"confidence": _rounded(each["confidence"]), "accuracy": _rounded(each["accuracy"]), "rows": each["rows"]}
-        for each in found
-        if all(is_number(each.get(name)) and 0 <= each[name] <= 1 for name in ("confidence", "accuracy"))
-        and _is_count(each.get("rows"), 1)
-    ]
-    return {"nodes": _name(given.get("nodes")), "bins": sound} if sound else None
-
-
-def _times(value: Any) -> dict[str, float]:
-    """Seconds by task, in the order in which they were written."""
-    return {name: _rounded(each) for name, each in _figures(value).items() if each is not None and each >= 0}
-
-
-def _kept(config: dict[str, Any], records: list[Record]) -> int | None:
+def _kept(settings: Settings, epochs: list[Epoch]) -> int | None:
     """The epoch with the best validation score, whose weights are kept; None where validation does not choose.
 
-    With pdADMM-G the best of all stages, since a grown network starts as the one before; else of the last stage.
+    It is the best of all stages, since a grown network starts as the one before, and a depth beyond the first must be
+    worth it where 'growth' says so.
     """
-    if config.get("patience", 1) is None:
+    if settings.patience is None or settings.method != "pdadmm-g":
         return None
-    method = METHODS.get(str(config.get("method")))
+    name = "val_score" if any(epoch.val_score is not None for epoch in epochs) else "val_accuracy"
     best, kept = (-math.inf, -math.inf), None
-    for stage, group in groupby(records, key=lambda record: record["stage"]):
-        own = [(found, record) for record in group if (found := _judged(record)) is not None]
+    for stage, group in groupby(epochs, key=attrgetter("stage")):
+        own = [
+            ((-math.inf if (score := getattr(epoch, name)) is None else score, -epoch.val_loss), epoch.epoch)
+            for epoch in group
+            if epoch.val_loss is not None
+        ]
         if not own:
             continue
-        (score, loss), record = max(own, key=lambda pair: pair[0])
-        # A depth beyond the first must be worth it, in runs before 'growth' only where nodes without labels taught.
-        costly = config["growth"] == "gain" if config.get("growth") else _count(record.get("round"))
-        margin = GAIN if stage > 1 and costly else 0.0
-        if (method is not None and method.optimizer) or (score - margin, loss) > best:
-            best, kept = (score, loss), record["epoch"]
+        (score, loss), number = max(own, key=itemgetter(0))
+        margin = GAIN if stage > 1 and settings.growth == "gain" else 0.0
+        if (score - margin, loss) > best:
+            best, kept = (score, loss), number
     return kept
-
-
-def _judged(record: Record) -> tuple[float, float] | None:
-    """What validation chooses by, as far as the record is sound, see :func:`~pdadmm_g.training.records.judged`."""
-    score = record.get("val_accuracy") if record.get("val_score") is None else record["val_score"]
-    known = is_number(score) and is_number(record.get("val_loss"))
-    return judged({"val_accuracy": None} | record) if known else None
-
-
-def _outputs(value: Any) -> dict[str, Any] | None:
-    """The figures of each of several labels or numbers, if there are sound ones."""
-    given = _mapping(value)
-    names, figures = given.get("names"), given.get("figures")
-    if not isinstance(names, list) or not isinstance(figures, list) or len(names) != len(figures) or not names:
-        return None
-    rows = [_figures(each, LARGEST_DRAWN) for each in figures[:MAX_POINTS]]
-    names = [_name(name)[:LONGEST_TASK] for name in names[:MAX_POINTS]]
-    return {"nodes": _name(given.get("nodes")), "names": names, "figures": rows}
-
-
-def _confusion(value: Any) -> dict[str, Any] | None:
-    """The confusion matrix of a summary if it has a sound one."""
-    table = _mapping(value)
-    classes, counts = table.get("classes"), table.get("counts")
-    if not isinstance(classes, list) or not isinstance(counts, list) or len(classes) != len(counts):
-        return None
-    sound = all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_count, row)) for row in counts)
-    if not sound or not classes:
-        return None
-    return {"nodes": _name(table.get("nodes")), "classes": [_name(name) for name in classes], "counts": counts}

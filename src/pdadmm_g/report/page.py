@@ -1,4 +1,4 @@
-"""The page: template, style, script and the runs as JSON, all in one file; what it is made from lies in assets/."""
+"""The page: template, style, script and the runs as JSON in one file; what it is made from lies in assets/."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from .. import __version__
-from .collect import Run
+from ..data.graph import Graph
+from ..estimator import Estimator
+from ..runs.run import save_run
+from ..utils import check_folder, temporary_folder, write_atomically
+from .collect import Run, read_run
 
 #: Colours of the runs. Any two differ by 29 CIELAB units or more, also as seen with protanopia or deuteranopia (23 with
 #: tritanopia), and each has a contrast of at least 3 to the background it is for.
@@ -38,6 +43,16 @@ def render(runs: Sequence[Run]) -> str:
         script_hash=_hash(script),
         data=embedded({"runs": runs, "written": written, "version": __version__, "colours": len(LIGHT)}),
     )
+
+
+def write_report(estimator: Estimator, path: str | Path, data: Graph | None = None) -> None:
+    """Write the page of its training, under the name of the file; with the scores on ``data`` where they are given."""
+    path = Path(path)
+    check_folder(path)
+    with temporary_folder() as folder:
+        save_run(estimator, folder, data)
+        run = read_run(folder, path.stem)
+    write_atomically(path, render([run | {"path": ""}]))
 
 
 def joined_script() -> str:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any, Literal
 
-from ..config import TARGETS, RunConfig
-from ..decoding import Check, Items, Text, decoded, is_number, parsed, reading
+import msgspec
+
+from ..config import RunConfig
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, GAMLPRegressor, load_estimator
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
-from ..training.records import Record, as_line, is_record, is_task, plain
-from ..utils import Event, locked, read_lines, read_text, write_atomically, writing
-from .tensorboard import ScalarLog
+from ..training.records import WORKER_FIGURES, OnEpoch, Record, WorkerFigures, as_line, is_record, is_task_line, plain
+from ..utils import Event, decoded, locked, read_lines, read_record, reading, write_atomically, writing
 
 #: The summary of a run whose model is there and has not been scored yet.
 UNSCORED = "unscored.json"
@@ -34,66 +34,94 @@ FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
 LOCK = ".lock"
 #: Where a report of the run goes unless another place is asked for.
 REPORT = "report.html"
-
-
 #: How a run may have ended to go on from its checkpoint; None if it was killed. With more epochs than it had, also one
 #: that used them all.
 RESUMABLE = (None, Status.INTERRUPTED.name, Status.STOPPED.name, Status.PEER_LOST.name)
 
-
-@dataclass(frozen=True)
-class Ending:
-    """What a summary must say: the name of a :class:`Status`."""
-
-    status: Text
+#: A class, or the name of an output.
+Label = bool | int | float | str
+Figures = dict[str, float | None]
 
 
-def _each(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Is it a table of nothing but that?"""
-    return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
+class Bin(msgspec.Struct, frozen=True):
+    """Of the calibration curve."""
+
+    confidence: float
+    accuracy: float
+    rows: int
 
 
-def _is_figure(value: Any) -> bool:
-    return value is None or is_number(value)
+class Reliability(msgspec.Struct, frozen=True):
+    """The calibration curve on the nodes of one mask."""
+
+    nodes: str
+    bins: list[Bin]
 
 
-def _are_workers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(worker, dict) and "layers" in worker for worker in value)
+class Confusion(msgspec.Struct, frozen=True):
+    """How often each class (rows) was taken for each class (columns) on the nodes of one mask."""
+
+    nodes: str
+    classes: list[Label]
+    counts: list[list[int]]
 
 
-_Ending = Annotated[str, Check(lambda value: value in list(Status.__members__), "is not how a run ends")]
-_Target = Annotated[str | None, Check(lambda value: value in (None, *TARGETS), "is not known")]
-_Number = Annotated[float, Check(is_number, "is missing or no number")]
-_Figure = Annotated[float | None, Check(_is_figure, "is no number")]
-_Times = Annotated[dict[str, float], Check(_each(is_number), "is missing")]
-_Workers = Annotated[list[Any], Check(_are_workers, "is missing")]
-_Metrics = Annotated[
-    dict[str, Any] | None, Check(lambda value: value is None or _each(_each(_is_figure))(value), "is no table")
-]
+class Outputs(msgspec.Struct, frozen=True):
+    """The figures of each of several labels or numbers on the nodes of one mask."""
+
+    nodes: str
+    names: list[Label]
+    figures: list[Figures]
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the summary of a trained run says that is told again where somebody asks to go on with it."""
+class Worker(WorkerFigures, frozen=True):
+    """What a worker did, in an epoch or in all, and how many layers it has."""
 
-    status: _Ending
-    message: Text
-    advice: Text
-    choices: Items
-    layers: _Number
-    parameters: _Number
-    epochs: _Number
-    seconds: _Number
-    work_seconds: _Number
-    bytes_sent: _Number
-    bytes_unquantized: _Number
-    workers: _Workers
-    times: _Times
-    train_accuracy: _Figure = None
-    val_accuracy: _Figure = None
-    test_accuracy: _Figure = None
-    target: _Target = None
-    metrics: _Metrics = None
+    layers: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read again of summary.json. A run that has lost a worker has the first three alone."""
+
+    status: str
+    advice: str = ""
+    message: str = ""
+    dataset: str = ""
+    method: str = ""
+    seed: int | None = None
+    target: Literal["classification", "multilabel", "regression"] | None = None
+    finished: str | None = None
+    augment: str | None = None
+    hops: int | None = None
+    weight_decay: float | None = None
+    unlabelled: int | None = None
+    choices: list[str] = []
+    train_accuracy: float | None = None
+    val_accuracy: float | None = None
+    test_accuracy: float | None = None
+    layers: int = 0
+    parameters: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_unquantized: int = 0
+    workers: list[Worker] = []
+    times: dict[str, float] = {}
+    versions: dict[str, str] = {}
+    data: dict[str, float | list[int] | None] | None = None
+    metrics: dict[str, Figures] = {}
+    confusion: Confusion | None = None
+    reliability: Reliability | None = None
+    outputs: Outputs | None = None
+
+
+def require_tensorboard() -> None:
+    """Raise unless the package is there: better before training than after the first epoch."""
+    try:
+        import tensorboard  # type: ignore[import-untyped,unused-ignore]  # noqa: F401
+    except ImportError:
+        raise InputError("tensorboard is not installed: pip install tensorboard") from None
 
 
 class RunFolder:
@@ -108,11 +136,12 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
         self.previous = self.path / "previous"
-        self._may_replace = True
         self._epochs = 0
         self._metrics: IO[str] | None = None
-        self._scalars: ScalarLog | None = None
+        self._scalars: Any = None
         self._notes: list[Event] = []
+        self._asked: RunConfig
+        self._before: Sequence[Record] = ()
 
     @property
     def unscored(self) -> bool:
@@ -129,8 +158,8 @@ class RunFolder:
         if not self._summary.exists():
             return None
         try:
-            return decoded(Ending, parsed(read_text(self._summary, "the summary"))).status
-        except ValueError:
+            return read_record(Summary, self._summary, "the summary").status
+        except InputError:
             return "unreadable"
 
     def summary(self) -> dict[str, Any]:
@@ -138,17 +167,10 @@ class RunFolder:
         path = self._summary
         if not path.exists():
             return {}
+        found = read_record(dict[str, Any], path, "the summary")
         with reading(path, "the summary"):
-            found = parsed(read_text(path, "the summary"))
-            if not isinstance(found, dict):
-                raise ValueError("it is not that of a run")
-        return found
-
-    def told(self) -> dict[str, Any]:
-        """Its summary, if that is one of a trained run, see :class:`Told`."""
-        found = self.summary()
-        with reading(self._summary, "the summary"):
-            decoded(Told, found)
+            if decoded(Summary, found).status not in Status.__members__:
+                raise ValueError(f"status {found['status']!r} is not how a run ends")
         return found
 
     @property
@@ -177,10 +199,13 @@ class RunFolder:
                 with suppress(OSError):
                     place.rmdir()
 
-    def start(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
+    def begin(self, config: RunConfig, history: Sequence[Record] = ()) -> None:
+        """Take in what a run is of, and the history so far; they are written with the first epoch, or the model."""
+        self._asked, self._before = config, history
+
+    def _start(self) -> None:
         """Put an earlier run aside, and write the configuration and the history so far."""
-        if self.finished and not self._may_replace:  # where the file system knows no locks
-            raise InputError(f"{self.path}: another command has finished a run there meanwhile; choose another --out")
+        config = self._asked
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._put_aside()
@@ -190,15 +215,19 @@ class RunFolder:
                 checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
-            self._asked = config.to_yaml()
-            write_atomically(self.path / "config.yaml", self._asked)
-            self._scalars = ScalarLog(self.tensorboard) if config.tensorboard else None
+            write_atomically(self.path / "config.yaml", config.to_yaml())
+            if config.tensorboard:
+                # The package looks for TensorFlow and says so when it finds none.
+                logging.getLogger("tensorflow").setLevel(logging.ERROR)
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._scalars = SummaryWriter(str(self.tensorboard), flush_secs=5)
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         self._metrics, self._epochs = metrics, 0  # not before: an interrupt on the way makes us start over
         for event in self._notes:
             self._write(json.dumps(dataclasses.asdict(event)) + "\n")
-        for record in history:
+        for record in self._before:
             self.append(record)
 
     def _put_aside(self) -> None:
@@ -228,7 +257,6 @@ class RunFolder:
         A checkpoint is there to be resumed from: nothing is lost for want of an option. A run that writes checkpoints
         and was interrupted before the first one may start over.
         """
-        self._may_replace = overwrite or resume
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
@@ -286,10 +314,14 @@ class RunFolder:
         if foreign and not (self.path / "metrics.jsonl").exists():
             raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
 
-    @property
-    def started(self) -> bool:
-        """Has it been written to in this process?"""
-        return self._metrics is not None
+    def listening(self, on_epoch: OnEpoch | None) -> OnEpoch:
+        """A callback that writes the record of an epoch, then passes it on."""
+
+        def record_epoch(record: Record) -> object:
+            self.append(record)
+            return None if on_epoch is None else on_epoch(record)
+
+        return record_epoch
 
     def note(self, event: Event) -> None:
         """A line on a task; those before the first epoch are written with it."""
@@ -307,10 +339,17 @@ class RunFolder:
 
     def append(self, record: Record) -> None:
         """One line of metrics, and its scalars for TensorBoard where that is wanted."""
+        if self._metrics is None:
+            self._start()
         self._write(as_line(record))
         self._epochs += 1
         if self._scalars is not None:
-            self._scalars.append(plain(record))
+            for name, value in plain(record).items():
+                if isinstance(value, (int, float)):
+                    self._scalars.add_scalar(name, value, record["epoch"])
+            for rank, worker in enumerate(record["workers"]):
+                for name in WORKER_FIGURES:
+                    self._scalars.add_scalar(f"worker {rank}/{name}", worker[name], record["epoch"])
 
     def _complete(self, history: Sequence[Record]) -> None:
         """Write the records that an interrupt kept from being written."""
@@ -320,21 +359,23 @@ class RunFolder:
             for record in history[len(self.history()) :]:
                 self.append(record)
 
-    def keep(self, classifier: Estimator, summary: dict[str, Any]) -> None:
+    def keep(self, estimator: Estimator, summary: dict[str, Any]) -> None:
         """Write the model and what is known of it before it is scored: from here on no training can be lost.
 
         An interrupt is heard when all is written.
         """
         try:
-            self._keep(classifier, summary)
+            self._keep(estimator, summary)
         except KeyboardInterrupt:
-            self._keep(classifier, summary)
+            self._keep(estimator, summary)
             raise
 
-    def _keep(self, classifier: Estimator, summary: dict[str, Any]) -> None:
-        self._complete(classifier.history_)
-        classifier.save(self.model)
-        write_atomically(self.path / "config.yaml", self._asked + _chosen(classifier))
+    def _keep(self, estimator: Estimator, summary: dict[str, Any]) -> None:
+        if self._metrics is None:  # interrupted in the very first epoch, or resumed at the very end
+            self._start()
+        self._complete(estimator.history_)
+        estimator.save(self.model)
+        write_atomically(self.path / "config.yaml", self._asked.to_yaml() + _chosen(estimator))
         self._write_summary(UNSCORED, summary)
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -352,6 +393,12 @@ class RunFolder:
         # can go on from it.
         if not status.was_stopped and status not in (Status.MAX_EPOCHS, Status.PEER_LOST):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def lose(self, error: Exception) -> None:
+        """A worker was lost: say so, unless nothing was written, or the model, which may still be scored."""
+        if self._metrics is not None and not self.unscored:
+            lost = Status.PEER_LOST
+            self.finish({"status": lost.name, "advice": lost.advice, "message": str(error)})
 
     def _write_summary(self, name: str, summary: dict[str, Any]) -> None:
         # Rows of numbers on one line each. Text in JSON has no line breaks, so nothing else can match.
@@ -384,7 +431,7 @@ class RunFolder:
             return []
         with reading(path, "the metrics"):
             lines = read_lines(path, "the metrics")
-            records = [record for record in map(parsed, lines) if not is_task(record)]
+            records = [decoded(Record, line) for line in lines if not is_task_line(line)]
             for number, record in enumerate(records, start=1):
                 if not is_record(record, number):
                     raise ValueError(f"it has no record of epoch {number}")
@@ -405,11 +452,11 @@ class RunFolder:
         return load_estimator(self.model)
 
 
-def _chosen(classifier: Estimator) -> str:
+def _chosen(estimator: Estimator) -> str:
     """What the data decided, as comments below the settings that were asked for."""
-    settings = {name: getattr(classifier.config_, name) for name in CHOSEN}
+    settings = {name: getattr(estimator.config_, name) for name in CHOSEN}
     lines = [
         "chosen by the data, where it was left to them:",
         *(f"{name}: {value}" for name, value in settings.items()),
     ]
-    return "".join(f"# {line}\n" for line in (*lines, *classifier.choices_))
+    return "".join(f"# {line}\n" for line in (*lines, *estimator.choices_))

@@ -20,6 +20,13 @@ Record = dict[str, Any]
 OnEpoch = Callable[[Record], object]
 #: Called with a line on what is being done.
 Say = Callable[[str], None]
+
+
+def is_task_line(line: str) -> bool:
+    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.utils.Event`), and not of an epoch?"""
+    return line.startswith('{"task"')
+
+
 #: What is known of an epoch in which the network was evaluated.
 SCORES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
 

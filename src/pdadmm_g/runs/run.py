@@ -1,10 +1,12 @@
-"""A run from its configuration to its folder: load the data, train, write; alone or as one of many processes."""
+"""A run from its configuration to its folder, alone or as one of many processes; estimators as run folders."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from contextlib import ExitStack
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,24 +14,23 @@ import torch
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset, require_edge_table
-from ..data.graph import Graph
-from ..data.splits import with_masks
+from ..data.graph import MASKS, Graph
+from ..data.readers import graph_alone
+from ..data.splits import one_split, with_masks
 from ..data.targets import target_of
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
-from ..estimator import Estimator, estimator_for, warm_start
-from ..status import Status
+from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards, take_part
 from ..training.prepare import split_rows
-from ..training.records import OnEpoch, Record, Say
+from ..training.records import OnEpoch, Say
 from ..training.warm_start import WarmStart
 from ..utils import run_tasks, task
-from .folder import DIGEST, RunFolder
+from .folder import DIGEST, RunFolder, require_tensorboard
 from .scoring import figures, summarize
-from .tensorboard import require_tensorboard
 
 TRAINED = "holds the trained model"
 SETTLED = "already holds this run, finished; nothing is left to train"
@@ -83,22 +84,13 @@ def train_run(
             _announce(team, Begin.REFUSED)
             raise
         _announce(team, Begin.FRESH if checkpointing.resume is None else Begin.RESUMED)
-
-        def record_epoch(record: Record) -> object:
-            if not folder.started:
-                folder.start(config, checkpointing.history)
-            folder.append(record)
-            return None if on_epoch is None else on_epoch(record)
-
-        classifier = estimator_for(config, config.seed)
+        folder.begin(config, checkpointing.history)
+        classifier, told = estimator_for(config, config.seed), folder.listening(on_epoch)
         try:
-            classifier._fit(data, None, on_epoch=record_epoch, checkpointing=checkpointing, team=team, start=start)
+            classifier._fit(data, None, on_epoch=told, checkpointing=checkpointing, team=team, start=start)
         except (WorkerLostError, PeerLostError) as error:
-            if folder.started:
-                folder.finish(lost_worker(error))
+            folder.lose(error)
             raise
-        if not folder.started:  # interrupted in the very first epoch, or resumed at the very end
-            folder.start(config, checkpointing.history)
         summary = summarize(classifier, config) | {DIGEST: digest(data)}
         folder.keep(classifier, summary)
         summary |= _scores(classifier, data, config, folder, say)
@@ -124,7 +116,7 @@ def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFo
 
 def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The summary of a run that is trained already, with the scores that it may lack."""
-    summary = folder.told()
+    summary = folder.summary()
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
         return summary
@@ -135,11 +127,6 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
     summary |= {"dataset": config.dataset} | _scores(folder.classifier(), data, config, folder, say)
     folder.finish(summary)
     return summary
-
-
-def lost_worker(error: Exception) -> dict[str, Any]:
-    """The summary of a run that has lost a worker."""
-    return {"status": Status.PEER_LOST.name, "advice": Status.PEER_LOST.advice, "message": str(error)}
 
 
 def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Graph, Checkpointing]:
@@ -187,3 +174,61 @@ def join_run(config: RunConfig, team: Team) -> bool:
 def _announce(team: Team | None, begin: Begin) -> None:
     if team is not None:
         team.broadcast(torch.tensor(int(begin)), 0)
+
+
+# -------------------------------------------------------------------------------- estimators that were fitted in Python
+
+
+def save_run(estimator: Estimator, path: str | Path, data: Graph | None = None) -> None:
+    """Write what ``pdadmm-g train`` would have written, with the accuracies on ``data`` where they are given.
+
+    It replaces a finished run, as a file of that name would be replaced.
+    """
+    folder = RunFolder(path)
+    graph = None if data is None else _split(estimator, graph_alone(data, "data", estimator.config_.target))
+    with folder.held():
+        folder.check_replaceable()
+        settings = dict(vars(estimator.config_))
+        if callable(settings["scoring"]):
+            settings["scoring"] = "auto"  # as in a model file, which has no place for a function
+        # Python does not know where its data come from.
+        config = RunConfig(**settings, dataset="", seed=estimator.seed_ or 0, out=str(path))
+        summary = summarize(estimator, config)
+        if graph is not None:
+            summary |= figures(estimator, graph)
+        folder.begin(config, estimator.history_)
+        folder.keep(estimator, summary)
+        folder.finish(summary)
+
+
+def _split(estimator: Estimator, data: Graph) -> Graph:
+    """The checked graph with the nodes that trained and validated, where it is the one of which these were drawn.
+
+    That it is one can tell by the sentences on it: they have the numbers of its labels.
+    """
+    data, config = estimator._checked(data), estimator.config_
+    drawn, reasons = with_masks(data, config, seed=estimator.seed_ or 0)
+    if {*reasons} <= {*estimator.choices_}:
+        return drawn
+    data, _ = one_split(data, config.split)
+    if data.y is not None and not any(mask in data for mask in MASKS):
+        what = "nothing says which nodes train, validate or test, and its labels are not those of training"
+        warnings.warn(f"data: {what}: there are no accuracies; give it masks (in a table: 'split')", stacklevel=4)
+    return data
+
+
+def load_run(kind: type[AnyEstimator], path: str | Path) -> AnyEstimator:
+    """The estimator of a run folder, with the history of its training."""
+    folder = RunFolder(path)
+    estimator = kind.load(folder.model)
+    estimator.history_ = folder.history()
+    estimator.n_iter_ = len(estimator.history_)
+    estimator.seconds_ = float(sum(record["seconds"] for record in estimator.history_))
+    if (folder.path / "config.yaml").exists():
+        estimator.seed_ = estimator.random_state = folder.config().seed
+    if estimator.history_ and estimator.history_[-1]["workers"]:
+        estimator.plan_ = tuple(worker["layers"] for worker in estimator.history_[-1]["workers"])
+    summary = folder.summary()
+    estimator.message_, estimator.times_ = summary.get("message", ""), summary.get("times", {})
+    estimator.choices_ = tuple(summary.get("choices", ()))
+    return estimator

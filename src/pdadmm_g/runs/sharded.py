@@ -1,0 +1,525 @@
+"""Runs on a folder of shards: train into a run folder, predict and score, each in as many processes as are wanted.
+
+Alone, in processes that are started here (each runs this module with the folder of its job), or as one of those of
+another launcher: the same task, given a team.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..config import ModelConfig, RunConfig
+from ..data.augmentation import GraphAugment
+from ..data.graph import MASKS, order
+from ..data.sharded_augmentation import ShardedAugment
+from ..data.shards import Part, ShardFolder, shard_name
+from ..data.targets import check_kind
+from ..engine.agreement import agreed
+from ..engine.launch import join, run_workers
+from ..engine.plan import Plan
+from ..engine.team import PeerLostError, Team
+from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
+from ..errors import InputError
+from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
+from ..model import GCN
+from ..training import checkpoint
+from ..training.checkpoint import Checkpointing
+from ..training.mesh_choice import choose_mesh
+from ..training.records import OnEpoch, Record, Say, take_in
+from ..training.sharded import (
+    ShardedResult,
+    all_figures,
+    augmented,
+    fit_sharded,
+    hard_classes,
+    open_part,
+    with_defaults,
+)
+from ..training.sharded_scores import predictions, score
+from ..training.train import TrainingResult
+from ..training.worker_process import end, end_with_parent, tell
+from ..utils import compute_threads, decoded, run_tasks, task, temporary_folder, usable_cores, write_atomically, writing
+from .folder import DIGEST, MODEL, RunFolder, require_tensorboard
+from .run import SETTLED, TRAINED
+from .scoring import summarize
+
+#: The command that becomes one of the processes, to which the folder of the job is added.
+PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded"]
+JOB, RESULT = "job.json", "result.json"
+#: Written last into a folder of predictions.
+DESCRIPTION = "predictions.json"
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What every process of a task is told: the settings, and the model and the place of what it is to write."""
+
+    task: str
+    config: dict[str, Any]
+    model: str = ""
+    out: str = ""
+    #: By which a process finds the checkpoint that the run goes on from.
+    checkpointing: dict[str, Any] = {}
+
+
+class Listeners(msgspec.Struct, frozen=True):
+    """Who is told of progress, of epochs, and of the trained model before it is scored."""
+
+    say: Say
+    on_epoch: OnEpoch | None = None
+    on_trained: Callable[[ShardedResult], None] = lambda _: None
+
+
+# ----------------------------------------------------------------------------------------------------- a run folder
+
+
+def train_sharded_run(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    on_epoch: OnEpoch | None = None,
+    say: Say | None = None,
+    team: Team | None = None,
+) -> dict[str, Any] | None:
+    """As :func:`~.run.train_run` on a folder of shards; under a launcher all members of the ``team`` call it.
+
+    The summary; None on a member that is not the first.
+    """
+    config = config.resolved()
+    if config.workers == "auto":
+        config = _with_mesh(config, team) if team is None else agreed(team, lambda: _with_mesh(config, team))
+    if team is not None:
+        team.arrange(config.shards or 1)
+    assert config.out is not None
+    folder, say = RunFolder(config.out), say or (lambda _: None)
+    with ExitStack() as stack:
+
+        def begin() -> Checkpointing | None:
+            if team is None or team.rank == 0:
+                stack.enter_context(folder.held())
+                folder.check_free(config, overwrite=overwrite, resume=resume)
+            done = resume and not overwrite and folder.settled(config)
+            return None if done else _begun(config, folder, resume=resume)
+
+        checkpointing = begin() if team is None else agreed(team, begin)
+        if checkpointing is None:
+            return _settled(config, folder, say, team) if team is None or team.rank == 0 else None
+        folder.begin(config, checkpointing.history)
+        kept: list[Estimator] = []
+
+        def keep(estimator: Estimator) -> None:
+            kept.append(estimator)
+            folder.keep(estimator, _summary(estimator, config))
+
+        try:
+            with task("augmentation and training"):
+                found = _trained(config, checkpointing, folder.listening(on_epoch), say, team, keep)
+        except (WorkerLostError, PeerLostError) as error:
+            folder.lose(error)
+            raise
+        except KeyboardInterrupt:
+            if folder.unscored:
+                say(f"{folder.path}: {TRAINED}; --resume scores it")
+            raise
+        if found is None:
+            return None
+        summary = _summary(kept[-1], config) | _scores(found)
+        folder.finish(summary)
+    return summary
+
+
+def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
+    """``config`` with numbers of workers and shards: as many shards as the folder's can be dealt to."""
+    folder = ShardFolder(config.dataset)
+    processes = max(1, usable_cores() // config.threads) if team is None else team.size
+    fitting = [
+        each
+        for each in range(1, processes + 1)
+        if folder.whole.shards % each == 0 and (team is None or processes % each == 0)
+    ]
+    shards = config.shards or fitting[-1]
+    if team is not None:
+        return dataclasses.replace(config, workers=processes // shards, shards=shards)
+    mask = folder.part(0, 1).column("train_mask")
+    rows = max(shards, 0 if mask is None else int(mask.sum()))
+    given = dataclasses.replace(config, shards=shards, unlabelled=config.unlabelled or 0)
+    chosen, _ = choose_mesh(given, (rows, folder.whole.features), folder.whole.classes)
+    return dataclasses.replace(config, workers=chosen.workers, shards=shards)
+
+
+def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointing:
+    """What a run goes on from that may be written to the folder; raises if it cannot be trained."""
+    saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+    if config.tensorboard:
+        require_tensorboard()
+    if config.asked_target in ("multilabel", "regression"):
+        raise InputError(f"{config.dataset}: a folder of shards is for classes, not for {config.asked_target}")
+    if config.init is not None:
+        raise InputError("init is not for a folder of shards yet: leave it out, or train on one file")
+    data = ShardFolder(config.dataset)
+    data.check_parts(config.shards or 1)
+    with_defaults(config, data.whole)
+    return Checkpointing.of_run(folder.checkpoints, config, saved, data.whole.digest)
+
+
+def _settled(config: RunConfig, folder: RunFolder, say: Say, team: Team | None) -> dict[str, Any]:
+    """The summary of a run that is trained already, with the scores that it may lack."""
+    summary = folder.summary()
+    if not folder.unscored:
+        say(f"{folder.path}: {SETTLED}")
+        return summary
+    folder.check_data(config, summary, ShardFolder(config.dataset).whole.digest)
+    say(f"{folder.path}: {TRAINED}, which is scored now")
+    # Of a team the first member does it alone: the others may have nothing to do with it but layers.
+    found = score_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
+    assert found is not None
+    summary |= {"dataset": config.dataset} | _scores(found)
+    folder.finish(summary)
+    return summary
+
+
+def _summary(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
+    """What is known before it is scored."""
+    whole = ShardFolder(config.dataset).whole
+    facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
+    with run_tasks() as tasks:
+        estimator.times_ = tasks.times()
+    return summarize(estimator, config) | {"confusion": None, "data": facts, DIGEST: whole.digest}
+
+
+def _scores(result: dict[str, Any]) -> dict[str, Any]:
+    """What scoring adds to it."""
+    return result["accuracies"] | {name: result[name] for name in ("confusion", "processes")}
+
+
+def _trained(
+    config: RunConfig,
+    checkpointing: Checkpointing,
+    on_epoch: OnEpoch,
+    say: Say,
+    team: Team | None,
+    keep: Callable[[Estimator], None],
+) -> dict[str, Any] | None:
+    """Train, ``keep`` the model, score it; what is known of it then, None where this is not the first member."""
+    if team is not None or config.processes == 1:
+        listeners = Listeners(say, on_epoch, lambda found: keep(_estimator(found, config)))
+        return _train(config, checkpointing, team or Team(), listeners)
+    history = checkpointing.history
+    job = Job("train", dataclasses.asdict(config), checkpointing=checkpointing.for_others())
+    with temporary_folder() as folder:
+
+        def on_trained() -> None:
+            estimator, result = load_estimator(folder / MODEL), json.loads((folder / RESULT).read_text())
+            estimator.config_ = ModelConfig(**result["config"]).resolved()
+            estimator.set_params(**parameters(estimator.config_))
+            plan = Plan(tuple(result["plan"]))
+            training = TrainingResult(estimator.model_, history, estimator.status_, plan, result["message"])
+            keep(_adopted(estimator, config.seed, training, tuple(result["reasons"])))
+
+        return _run_processes(folder, job, config.processes, say, on_epoch, history, on_trained)
+
+
+def _estimator(found: ShardedResult, config: RunConfig) -> Estimator:
+    """The estimator that such a run amounts to."""
+    estimator = GAMLPClassifier(**parameters(found.config), random_state=config.seed)
+    estimator.model_ = found.training.model.cpu().eval()
+    estimator.outputs_, estimator.augmentation_ = found.classes, found.augmentation
+    estimator.config_, estimator.status_ = found.config, found.training.status
+    whole = ShardFolder(config.dataset).whole
+    estimator._set_features(whole.features, whole.feature_names)
+    return _adopted(estimator, config.seed, found.training, found.reasons)
+
+
+def _adopted(estimator: Estimator, seed: int, training: TrainingResult, reasons: tuple[str, ...]) -> Estimator:
+    estimator.history_, estimator.message_, estimator.seconds_ = training.history, training.message, training.seconds
+    estimator.plan_, estimator.choices_ = training.plan.counts, reasons
+    estimator.n_iter_, estimator.seed_ = len(training.history), seed
+    return estimator
+
+
+# ---------------------------------------------------------------------------------------------- predicting and scoring
+
+
+def predict_shards(
+    model: str, dataset: str, out: str, shards: int, *, team: Team | None = None, say: Say | None = None
+) -> dict[str, Any] | None:
+    """A label for every node of a folder of shards, by the model of a file, in so many processes or in a ``team``.
+
+    Into one CSV file if ``out`` ends in .csv, else into a folder with two arrays for each shard. What it took; None on
+    a member of a team that is not the first.
+    """
+    try:
+        return _applied("predict", model, dataset, shards, team, say, out)
+    except BaseException:
+        for rank in range(shards) if Path(out).suffix == ".csv" else ():
+            with suppress(OSError):
+                _piece(Path(out), rank).unlink()
+        raise
+
+
+def score_shards(
+    model: str, dataset: str, shards: int, *, team: Team | None = None, say: Say | None = None
+) -> dict[str, Any] | None:
+    """Accuracies on a folder of shards, in so many processes or in a ``team``; None on a member that is not the first.
+
+    The keys are those of :class:`~pdadmm_g.training.sharded_scores.Scores`, and ``processes``.
+    """
+    return _applied("evaluate", model, dataset, shards, team, say)
+
+
+def _applied(
+    name: str, model: str, dataset: str, shards: int, team: Team | None, say: Say | None, out: str = ""
+) -> dict[str, Any] | None:
+    config = RunConfig(dataset=dataset, shards=shards)
+    job, say = Job(name, dataclasses.asdict(config), str(Path(model).resolve()), out), say or (lambda _: None)
+    if team is not None or shards == 1:
+        return APPLY[name](job, team or Team(), say)
+    with temporary_folder() as folder:
+        return _run_processes(folder, job, shards, say)
+
+
+def _predict(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
+    """The part of one process in :func:`predict_shards`."""
+    out = Path(job.out)
+    with compute_threads(1):
+        classifier, part, sharded, figures = _opened(job, team, say)
+        agreed(team, lambda: _make_room(out) if team.rank == 0 else None)
+        agreed(team, lambda: _write(out, classifier, part, sharded, team, say))
+    everyone, whole = all_figures(team, figures), part.whole  # by now all have written theirs
+    if team.rank > 0:
+        return None
+    if out.suffix == ".csv":
+        with writing(out):
+            with _piece(out, 0).open("ab") as joined:
+                for rank in range(1, team.size):
+                    with _piece(out, rank).open("rb") as piece:
+                        shutil.copyfileobj(piece, joined, 1 << 22)
+                    _piece(out, rank).unlink()
+            _piece(out, 0).replace(out)
+    else:
+        about = {"nodes": whole.nodes, "counts": list(whole.counts), "data": whole.id}
+        write_atomically(out / DESCRIPTION, json.dumps(about, indent=2) + "\n")
+    return {"predictions": whole.nodes, "file": job.out, "processes": everyone}
+
+
+def _evaluate(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
+    """The part of one process in :func:`score_shards`."""
+    with compute_threads(1):
+        classifier, part, sharded, figures = _opened(job, team, say)
+        y = part.column("y")
+        if y is None:  # on all processes alike
+            raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+        check_kind(y, classifier.classes_)
+        masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
+        found = score(classifier.model_, sharded, hard_classes(y), masks, classifier.classes_, team.rows)
+    everyone = all_figures(team, figures)
+    return None if team.rank > 0 else found._asdict() | {"processes": everyone}
+
+
+APPLY: dict[str, Callable[[Job, Team, Say], dict[str, Any] | None]] = {"predict": _predict, "evaluate": _evaluate}
+
+
+def _opened(job: Job, team: Team, say: Say) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
+    """The model, the part of this process and its features, and what these took."""
+    dataset = job.config["dataset"]
+    classifier = agreed(team, lambda: _of_classes(job.model))
+    whole, part = open_part(dataset, team)
+    if isinstance(classifier.model_, GCN):
+        raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
+    if whole.features != classifier.n_features_in_:
+        expected = f"the model was trained with {classifier.n_features_in_}"
+        raise InputError(f"{dataset} has {whole.features} features, {expected}")
+    if order(whole.feature_names, getattr(classifier, "feature_names_in_", None)) is not None:
+        why = "the features stand in another order than those of the model"
+        raise InputError(f"{dataset}: {why}: make the folder anew in its order")
+    augment = classifier.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+    sharded, figures = augmented(team, part, augment, say)
+    assert part is not None
+    assert sharded is not None
+    return classifier, part, sharded, figures
+
+
+def _of_classes(path: str) -> GAMLPClassifier:
+    """The classifier of a model file, if it is of one class a node."""
+    classifier = load_estimator(path)
+    if not isinstance(classifier, GAMLPClassifier) or classifier.config_.target != "classification":
+        raise InputError(f"{path}: is for {classifier.config_.target}, a folder of shards is for classes alone")
+    return classifier
+
+
+def _make_room(out: Path) -> None:
+    """What is there of an earlier call must not pass for that of this one."""
+    with writing(out):
+        if out.suffix == ".csv":
+            if not out.parent.is_dir():
+                raise InputError(f"{out}: cannot write: {out.parent} is no folder")
+            return
+        if out.exists() and not (out / DESCRIPTION).exists() and not all(map(_is_of_predictions, out.iterdir())):
+            raise InputError(f"{out}: is a folder with something else in it; choose another --out")
+        (out / DESCRIPTION).unlink(missing_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def _is_of_predictions(path: Path) -> bool:
+    """Is it the folder of a shard as :func:`_write` leaves it? Those that were cut short may be made again."""
+    is_shard = path.is_dir() and fnmatch(path.name, "shard-*-of-*")
+    return is_shard and all(file.name in ("label.npy", "probability.npy", "id.npy") for file in path.iterdir())
+
+
+def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
+    """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
+    labels = np.empty(part.count, dtype=classifier.classes_.dtype)
+    probabilities, shown = np.empty(part.count, dtype=np.float32), 0
+    for block in predictions(classifier.model_, sharded):
+        labels[block.nodes], probabilities[block.nodes] = classifier.classes_[block.best], block.probability
+        tenths = 10 * (int(block.nodes[-1]) + 1) // part.count
+        if team.rank == 0 and tenths > shown:
+            shown = tenths
+            say(f"predictions: {tenths * 10}%")
+    with writing(out):
+        if out.suffix == ".csv":
+            import pandas as pd
+
+            ids = part.column("id")
+            if ids is None:
+                ids = np.arange(part.first, part.first + part.count)
+            elif ids.dtype.kind == "S":
+                ids = np.char.decode(ids, "utf-8")
+            table = pd.DataFrame({"node": ids, "label": labels, "probability": probabilities})
+            table.to_csv(
+                _piece(out, team.rank), header=team.rank == 0, index=False, float_format="%.6f", lineterminator="\n"
+            )
+            return
+        place, starts = 0, part.whole.starts
+        for shard in part.shards:
+            folder = out / shard_name(starts.index(shard.first), part.whole.shards)
+            folder.mkdir(exist_ok=True)
+            np.save(folder / "label.npy", labels[place : place + shard.count])
+            np.save(folder / "probability.npy", probabilities[place : place + shard.count])
+            if "id" in shard.arrays:
+                np.save(folder / "id.npy", shard.arrays["id"])
+            place += shard.count
+
+
+def _piece(out: Path, rank: int) -> Path:
+    return out.with_name(f"{out.name}.part-{rank}")
+
+
+# ------------------------------------------------------------------------------------------------------- the processes
+
+
+def _run_processes(
+    folder: Path,
+    job: Job,
+    processes: int,
+    say: Say,
+    on_epoch: OnEpoch | None = None,
+    history: list[Record] | None = None,
+    on_trained: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Do a task in so many processes on this machine; the result, which they leave in ``folder``."""
+
+    def on_note(_: int, note: dict[str, Any]) -> object:
+        if "epoch" in note:
+            return take_in(note["epoch"], [] if history is None else history, on_epoch)
+        if "progress" in note:
+            say(note["progress"])
+        elif "trained" in note and on_trained is not None:
+            on_trained()
+        elif "interrupted" in note:
+            raise KeyboardInterrupt
+        elif "error" in note:
+            raise InputError(note["error"])
+        elif "warning" in note:
+            warnings.warn(note["warning"], stacklevel=2)
+        return None
+
+    (folder / JOB).write_bytes(msgspec.json.encode(job))
+    config = RunConfig(**job.config)
+    run_workers(
+        [*PROCESS, str(folder)], processes, threads=config.threads, timeout=config.timeout, folder=folder,
+        on_note=on_note,
+    )  # fmt: skip
+    return decoded(dict[str, Any], (folder / RESULT).read_text())
+
+
+def _train(config: RunConfig, checkpointing: Checkpointing, team: Team, listeners: Listeners) -> dict[str, Any] | None:
+    """The part of one process in training; what is known in the end, None where this is not the first."""
+    found = fit_sharded(
+        config.dataset, ModelConfig(**config.model_settings()), seed=config.seed, team=team,
+        on_epoch=listeners.on_epoch, checkpointing=checkpointing, say=listeners.say, on_trained=listeners.on_trained,
+    )  # fmt: skip
+    return None if found is None else _plain(found)
+
+
+def _plain(found: ShardedResult) -> dict[str, Any]:
+    """What a process tells the one that started it, beside the model."""
+    return {
+        **({} if found.scores is None else found.scores._asdict()),
+        "processes": found.processes,
+        "plan": found.training.plan.counts,
+        "message": found.training.message,
+        "reasons": found.reasons,
+        "config": dataclasses.asdict(found.config),
+    }
+
+
+def main(folder: Path) -> None:
+    """One process of a task: join the team and do it; the first process leaves the result in the folder of the job."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
+    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+    job = decoded(Job, (folder / JOB).read_text())
+    config = RunConfig(**job.config)
+
+    def say(line: str) -> None:
+        tell({"progress": line})
+
+    def on_trained(found: ShardedResult) -> None:
+        _estimator(found, config).save(folder / MODEL)
+        (folder / RESULT).write_text(json.dumps(_plain(found)))
+        tell({"trained": True})
+
+    team = join(config.device, config.timeout, watch=False, shards=config.shards or 1)
+    try:
+        if job.task == "train":
+            listeners = Listeners(say, lambda record: tell({"epoch": record}), on_trained)
+            result = _train(config, Checkpointing.joined(**job.checkpointing), team, listeners)
+        else:
+            result = APPLY[job.task](job, team, say)
+        if team.rank == 0:
+            (folder / RESULT).write_text(json.dumps(result))
+        team.leave()
+    except InputError as error:
+        tell({"error": str(error)})  # all know the same one
+        end(f"error: {error}", 1)
+    except KeyboardInterrupt:
+        if team.rank == 0:
+            tell({"interrupted": True})
+        end("interrupted", 1)
+    except PeerLostError as error:
+        end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
+    except Exception:
+        end(traceback.format_exc(), 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    os._exit(0)  # not through exit handlers, in which threads of groups that are gone may abort the process
