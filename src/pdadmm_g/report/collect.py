@@ -172,7 +172,7 @@ def _facts(settings: Settings, epochs: list[Epoch], summary: Summary) -> dict[st
     }
     told = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
     facts = {key: getattr(summary, key) for key in told}
-    facts |= {key: getattr(summary, key) or value for key, value in known.items()}
+    facts |= {key: getattr(summary, key) for key in known} if summary.layers else known
     figure = TARGETS[summary.target or "classification"].figure
     if figure != "accuracy":  # what people look at first, in the place of the accuracy
         facts |= {f"{part}_accuracy": summary.metrics.get(part, {}).get(figure) for part in ("test", "val", "train")}
