@@ -4,9 +4,14 @@ import pytest
 import torch
 
 from helpers.communities import communities
-from pdadmm_g.data import components
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.components import are_dense, feature_rows, principal_directions, projected_rows
+from pdadmm_g.data import augmentation
+from pdadmm_g.data.augmentation import (
+    GraphAugment,
+    are_dense,
+    directions_in_memory,
+    feature_rows,
+    projected_rows,
+)
 from pdadmm_g.data.propagation import renormalized_adjacency
 
 
@@ -22,7 +27,7 @@ def features(rank: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_directions_are_those_of_the_largest_singular_values() -> None:
     H, A = features()
-    basis = principal_directions(H, A, 4)
+    basis = directions_in_memory(H, A, 4)
     image = A.to_dense() @ A.to_dense() @ H
     _, _, right = torch.linalg.svd(image, full_matrices=False)
     assert torch.allclose(basis.mT @ basis, torch.eye(4, dtype=torch.float64), atol=1e-10)
@@ -34,9 +39,9 @@ def test_the_directions_are_those_of_the_largest_singular_values() -> None:
 
 def test_a_sample_of_nodes_is_enough(monkeypatch) -> None:
     H, A = features()
-    every = principal_directions(H, A, 4)
-    monkeypatch.setattr(components, "SAMPLE", 30)
-    some = principal_directions(H, A, 4)
+    every = directions_in_memory(H, A, 4)
+    monkeypatch.setattr(augmentation, "SAMPLE", 30)
+    some = directions_in_memory(H, A, 4)
     assert float((every - some @ (some.mT @ every)).norm()) < 0.5  # of 2; unrelated directions would leave 1.9
 
 
@@ -61,8 +66,8 @@ def test_projected_rows_are_those_of_all_features(row_normalize: bool, monkeypat
     x = 2.0 ** torch.randint(4, (50, 1), generator=generator) * torch.eye(8).repeat(7, 1)[:50].sub(0.5).sign()
     basis = torch.randint(-3, 4, (8, 3), generator=generator).float()
     expected = feature_rows(x, torch.float32, row_normalize=row_normalize) @ basis
-    for size in (1, 7 * 8 * 4, components.BLOCK_BYTES):
-        monkeypatch.setattr(components, "BLOCK_BYTES", size)
+    for size in (1, 7 * 8 * 4, augmentation.BLOCK_BYTES):
+        monkeypatch.setattr(augmentation, "BLOCK_BYTES", size)
         for given in (x, x.T.contiguous().T, x.double()):
             found = projected_rows(given, basis, torch.float32, row_normalize=row_normalize)
             assert torch.equal(found, expected)

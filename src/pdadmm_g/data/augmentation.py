@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .components import are_dense, feature_rows, principal_directions, projected_rows
 from .copies import Copies, Source
 from .examples import WholeGraph
 from .graph import Graph
 from .propagation import (
+    BLOCK_BYTES,
     DENSE,
     Adjacency,
     Directed,
@@ -26,6 +26,7 @@ from .propagation import (
     Operator,
     column_blocks,
     inverse_row_sums,
+    neighbourhood,
     normalized,
     quiet,
     to_unit_length,
@@ -150,7 +151,7 @@ class GraphAugment:
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
         rows = self.propagated(data, torch.cat([nodes, sample]), source=source)
-        self._learn(rows[len(nodes) :])
+        self.learn(rows[len(nodes) :])
         return self._normalized(rows[: len(nodes)])
 
     def source(self, data: Graph) -> Source:
@@ -164,7 +165,7 @@ class GraphAugment:
             # Directions of features are those of the undirected graph, whichever way these go afterwards.
             undirected = self._adjacency(data, "symmetric") if self.directed != "symmetric" else A
             assert undirected is None or isinstance(undirected, Tensor)
-            self.basis = principal_directions(H, None if undirected is None else undirected.cpu(), self.components)
+            self.basis = directions_in_memory(H, None if undirected is None else undirected.cpu(), self.components)
         raw, basis = (H if H.layout != torch.strided else None), self.basis
         if basis is not None:
             H = H @ basis
@@ -173,14 +174,17 @@ class GraphAugment:
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
         if self.normalize == "centered":
-            self._learn(rows)
+            self.learn(rows)
         return self._normalized(rows.clone())
 
-    def _learn(self, rows: Tensor) -> None:
-        rows = rows.clone()
+    def learn(
+        self, rows: Tensor, number: int | None = None, total: Callable[[Tensor], Tensor] = lambda part: part
+    ) -> None:
+        """Column means and scales by a sample of the propagated rows, ``number`` with those of other processes."""
+        rows, number = rows.clone(), number or len(rows)
         to_unit_length(rows, self.blocks)
-        mean = rows.mean(0)
-        deviation = torch.linalg.vector_norm(rows.sub_(mean), dim=0) / len(rows) ** 0.5
+        mean = total(rows.sum(0)) / number
+        deviation = total(torch.linalg.vector_norm(rows.sub_(mean), dim=0).square()).sqrt() / number**0.5
         self.mean = mean.cpu()
         self.scale = (deviation.where(deviation > 1e-12, 1.0) ** (0.25 if self.basis is None else 0.5)).cpu()
 
@@ -273,6 +277,97 @@ class GraphAugment:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
+
+
+# ------------------------------------------------------------------------------------------------- principal directions
+
+#: So many nodes at the most, evenly spaced, say which directions matter, after two steps over the graph.
+SAMPLE = 20_000
+#: Iterations, and directions beyond those that are kept, which make them accurate.
+ITERATIONS, EXTRA = 2, 32
+
+
+def principal_directions(
+    onto: Callable[[Tensor], Tensor],
+    back: Callable[[Tensor], Tensor],
+    shape: tuple[int, int],
+    number: int,
+    total: Callable[[Tensor], Tensor] = lambda part: part,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    r"""An orthonormal basis (features, ``number``) of the directions in which :math:`\tilde A^2 H` is longest.
+
+    By subspace iteration from random directions. ``onto`` multiplies the sampled rows of :math:`\tilde A^2 H`, which
+    are of this ``shape``, and ``back`` their transpose; ``total`` adds up what all processes have.
+    """
+    rows, features = shape
+    width = min(number + EXTRA, rows, features)
+    basis = torch.randn(features, width, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for _ in range(ITERATIONS):
+        basis = torch.linalg.qr(back(onto(basis)))[0]
+    image = onto(basis).double()
+    _, axes = torch.linalg.eigh(total(image.mT @ image))  # from the shortest to the longest
+    return (basis @ axes.flip(1)[:, :number].to(basis.dtype)).contiguous()
+
+
+def directions_in_memory(H: Tensor, A: Tensor | None, number: int) -> Tensor:
+    """The principal directions of features that are dense or sparse by rows, of the undirected graph ``A``."""
+    nodes = torch.arange(0, len(H), -(-len(H) // SAMPLE))
+    near, A = neighbourhood(A, nodes, reach=2)
+    if near is not None:
+        with quiet():
+            dense = H.layout == torch.strided
+            H = H[near] if dense else H.to_sparse_coo().index_select(0, near).to_sparse_csr()
+        nodes = torch.searchsorted(near, nodes)
+
+    def stepped(H: Tensor) -> Tensor:
+        return H if A is None else A @ (A @ H)
+
+    with quiet():
+        turned = H.mT.to_sparse_csr() if H.layout != torch.strided else H.mT
+        return principal_directions(
+            lambda M: stepped(H @ M)[nodes],
+            lambda Y: turned @ stepped(Y.new_zeros(len(H), Y.shape[1]).index_copy_(0, nodes, Y)),  # A is symmetric
+            (len(nodes), H.shape[1]),
+            number,
+            dtype=H.dtype,
+        )
+
+
+def are_dense(x: Tensor, dtype: torch.dtype) -> bool:
+    """Is so much of these features not zero that they are not multiplied as a sparse matrix?"""
+    if x.layout != torch.strided:
+        return False
+    return sum(int(block.count_nonzero()) for _, block in column_blocks(x, dtype)) >= DENSE * x.numel()
+
+
+def projected_rows(x: Tensor, basis: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
+    """What :func:`feature_rows` gives of dense features, times ``basis``, without ever being all in memory."""
+    scale = inverse_row_sums(x, dtype) if row_normalize else None
+    found = torch.empty(len(x), basis.shape[1], dtype=dtype)
+    step = max(1, BLOCK_BYTES // (x.shape[1] * dtype.itemsize))
+    for own in (slice(start, start + step) for start in range(0, len(x), step)):
+        rows = x[own].to(dtype).contiguous()
+        found[own] = (rows if scale is None else rows * scale[own]) @ basis
+    return found
+
+
+def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
+    """All features on the CPU, rows divided by their absolute sums if asked for, sparse where most of them is zero."""
+    x = x.cpu()
+    scale = inverse_row_sums(x, dtype) if row_normalize else None
+    x = x.to(dtype)
+    if x.layout == torch.strided and int(x.count_nonzero()) >= DENSE * x.numel():
+        return x if scale is None else x * scale
+    with quiet():
+        x = x.to_sparse_csr()
+        if scale is None:
+            return x
+        values = x.values() * scale.view(-1).repeat_interleave(x.crow_indices().diff())
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+
+
+# ------------------------------------------------------------------------------------------------------- other products
 
 
 def whole_graph(data: Graph, augment: GraphAugment, device: str | torch.device) -> WholeGraph:

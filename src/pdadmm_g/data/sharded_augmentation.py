@@ -22,9 +22,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
-from .augmentation import GraphAugment
-from .components import EXTRA, HOPS, ITERATIONS, SAMPLE
-from .propagation import COLUMNS, inverse, normalized, quiet, to_unit_length
+from .augmentation import SAMPLE, GraphAugment, principal_directions
+from .propagation import COLUMNS, inverse, normalized, quiet
 from .shards import Part
 
 #: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
@@ -343,27 +342,17 @@ class ShardedAugment:
         """Column means and scales from the same evenly spaced nodes as on one process, see :class:`GraphAugment`."""
         number = self.part.whole.nodes
         nodes = np.arange(0, number, max(1, number // self.augment.sample))
-        rows = self._propagated(self._own(nodes))
-        to_unit_length(rows, self.augment.blocks)
-        mean = self.across.sum(rows.sum(0, dtype=torch.float64)) / len(nodes)
-        squares = self.across.sum((rows.double() - mean).square().sum(0))
-        deviation = (squares / len(nodes)).sqrt()
-        power = 0.25 if self.augment.basis is None else 0.5
-        self.augment.mean = mean.float()
-        self.augment.scale = (deviation.where(deviation > 1e-12, 1.0) ** power).float()
+        self.augment.learn(self._propagated(self._own(nodes)), len(nodes), self.across.sum)
 
     def _principal_directions(self, number: int) -> Tensor:
-        """As :func:`~.components.principal_directions`, of all processes together."""
         nodes, features = self.part.whole.nodes, self.part.whole.features
         sample = np.arange(0, nodes, -(-nodes // SAMPLE))
         own = torch.from_numpy(self._own(sample))
 
         def onto(M: Tensor) -> Tensor:
-            """A^2 H M, of the sample."""
             return torch.cat([self._stepped(self._times(part))[own] for part in M.split(self.step, dim=1)], 1)
 
         def back(Y: Tensor) -> Tensor:
-            """(A^2 H)^T Y; A is symmetric."""
             found = []
             for part in Y.split(self.step, dim=1):
                 spread = torch.zeros(self.part.count, part.shape[1]).index_copy_(0, own, part)
@@ -373,16 +362,7 @@ class ShardedAugment:
                 found.append(self.across.sum(total))
             return torch.cat(found, 1)
 
-        width = min(number + EXTRA, nodes, features, len(sample))
-        basis = torch.randn(features, width, generator=torch.Generator().manual_seed(0))
-        for _ in range(ITERATIONS):
-            basis = torch.linalg.qr(back(onto(basis)))[0]
-        image = onto(basis).double()
-        _, axes = torch.linalg.eigh(self.across.sum(image.mT @ image))
-        return (basis @ axes.flip(1)[:, :number].float()).contiguous()
+        return principal_directions(onto, back, (len(sample), features), number, self.across.sum)
 
     def _stepped(self, H: Tensor) -> Tensor:
-        if self.matrix is not None:
-            for _ in range(HOPS):
-                H = self.matrix @ H
-        return H
+        return H if self.matrix is None else self.matrix @ (self.matrix @ H)
