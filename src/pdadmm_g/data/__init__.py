@@ -9,8 +9,7 @@
 ``facts``                what there is to know of a graph before training: sizes, directions, homophily, structure
 ``splits``               which nodes train and validate, where that is not said
 ``propagation``          the graph's matrix, and its products with features, a block of columns at a time
-``components``           the principal directions of features
-``augmentation``         multi-hop operators: what the graph adds to the features
+``augmentation``         multi-hop operators: what the graph adds to the features; their principal directions
 ``augmentation_choice``  which of them, where that is left to the data
 ``linear_models``        linear models by which it is chosen
 ``copies``               random copies of augmented features
