@@ -24,7 +24,6 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from pdadmm_g.engine.launch import Site
 from pdadmm_g.errors import InputError
 
 #: Bits per second of the links that are compared, slowest first; None is as fast as the machine.
@@ -57,11 +56,6 @@ class Network:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    @property
-    def site(self) -> Site:
-        """For :func:`~pdadmm_g.engine.launch.run_workers`."""
-        return Site("link", self.inside)
 
     @contextmanager
     def inside(self, worker: int | None) -> Iterator[None]:

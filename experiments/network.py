@@ -65,7 +65,9 @@ def _measured(results: Results, workers: int, repeat: int, order: Row) -> list[R
             (folder / f"turn-{note['turn']}").touch()
             return True
 
-        return measure(results, paced.__name__, workers, repeat, order, site=network.site, answer=turn)
+        return measure(
+            results, paced.__name__, workers, repeat, order, answer=turn, interface="link", inside=network.inside
+        )
 
 
 def learn(results: Results, *, device: str, depth: int, size: Size, epochs: int, seeds: Sequence[int]) -> Iterator[Row]:

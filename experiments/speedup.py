@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pdadmm_g.engine.launch import LOOPBACK, Site, join, run_workers
+from pdadmm_g.engine.launch import join, run_workers
 from pdadmm_g.engine.team import Team
 from pdadmm_g.training.train import train
 
@@ -155,12 +155,12 @@ def measure(
     repeat: int,
     order: Row,
     *,
-    site: Site = LOOPBACK,
     answer: Callable[[Path, Row], bool] = lambda *_: False,
+    **network: Any,
 ) -> list[Row]:
     """Have so many processes run ``module`` on the order, and save each row as it comes.
 
-    ``answer`` is asked first: it returns True for what is no row.
+    ``answer`` is asked first: it returns True for what is no row. What ``network`` they talk over, see ``run_workers``.
     """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
@@ -174,7 +174,7 @@ def measure(
                 rows.append(results.put(row | {"repeat": repeat}))
 
         command = [sys.executable, "-m", module, name]
-        run_workers(command, processes, threads=1, timeout=600, folder=folder, on_note=show, site=site)
+        run_workers(command, processes, threads=1, timeout=600, folder=folder, on_note=show, **network)
     return rows
 
 

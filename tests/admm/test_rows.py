@@ -13,8 +13,7 @@ from torch import Tensor
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.state import Boundary, Layer, Quantization
 from pdadmm_g.admm.targets import Targets
-from pdadmm_g.engine.row_sums import RowSums
-from pdadmm_g.engine.team import Line
+from pdadmm_g.engine.team import Line, RowSums
 from pdadmm_g.engine.worker import Ends, Worker
 
 SETTINGS = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
-from pdadmm_g.engine.codec import IndexCodec, apply_changes, changes, codec_for, pack, unpack
+from pdadmm_g.engine.link import Codec, apply_changes, changes, pack, unpack
 
 devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -42,8 +42,7 @@ def test_values_on_levels_come_back_bit_for_bit(
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, columns, generator=generator, dtype=dtype).to(device)
     levels = Levels.calibrated(x, bits)
-    codec = codec_for(x.shape, x, levels)
-    assert isinstance(codec, IndexCodec)
+    codec = Codec(x.shape, x, levels)
     assert codec.nbytes == -(-rows * columns * bits // 8)
     projected = levels.project(x)
     buffer = codec.encode(projected)
@@ -80,7 +79,7 @@ def test_message_after_message_comes_back_bit_for_bit(device: str, bits: int, se
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(40, 10, generator=generator).to(device)
     levels = Levels.calibrated(x, bits)
-    sender, receiver = (codec_for(x.shape, x, levels) for _ in range(2))
+    sender, receiver = (Codec(x.shape, x, levels) for _ in range(2))
     sizes = []
     for share in (1.0, 0.02, 0.5, 0.0, 1.0):
         y = 2 * torch.randn(40, 10, generator=generator).to(device)
@@ -99,14 +98,14 @@ def test_message_after_message_comes_back_bit_for_bit(device: str, bits: int, se
 def test_arbitrary_levels_come_back_bit_for_bit(values: list[float], seed: int) -> None:
     levels = Levels(torch.tensor(sorted(values), dtype=torch.float64))
     x = levels.project(50 * torch.randn(7, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))
-    codec = codec_for(x.shape, x, levels)
+    codec = Codec(x.shape, x, levels)
     assert codec.nbytes == -(-35 * (len(values) - 1).bit_length() // 8)
     assert torch.equal(codec.decode(codec.encode(x)), x)
 
 
 def test_paper_levels_take_five_bits() -> None:
     x = torch.arange(-1.0, 21.0).view(2, 11)
-    codec = codec_for(x.shape, x, Levels.from_sequence(PAPER_LEVELS, like=x))
+    codec = Codec(x.shape, x, Levels.from_sequence(PAPER_LEVELS, like=x))
     assert codec.nbytes == -(-22 * 5 // 8)
     assert torch.equal(codec.decode(codec.encode(x)), x)
 
@@ -116,15 +115,15 @@ def test_paper_levels_take_five_bits() -> None:
 def test_unquantized_is_lossless(device: str, dtype: torch.dtype) -> None:
     x = torch.randn(5, 3, dtype=dtype, device=device)
     x[0, 0], x[1, 1], x[2, 2] = float("nan"), float("inf"), -0.0
-    codec = codec_for(x.shape, x, None)
+    codec = Codec(x.shape, x, None)
     assert codec.nbytes == 15 * dtype.itemsize
     assert torch.equal(codec.encode(codec.decode(codec.encode(x))), codec.encode(x))
     # A strided view encodes like its contiguous copy.
-    assert torch.equal(codec_for((3, 5), x, None).encode(x.T), codec_for((3, 5), x, None).encode(x.T.contiguous()))
+    assert torch.equal(Codec((3, 5), x, None).encode(x.T), Codec((3, 5), x, None).encode(x.T.contiguous()))
 
 
 def test_encoding_is_a_copy() -> None:
     x = torch.ones(2, 2)
-    buffer = codec_for(x.shape, x, None).encode(x)
+    buffer = Codec(x.shape, x, None).encode(x)
     x.zero_()
     assert buffer.view(torch.float32).tolist() == [1.0] * 4

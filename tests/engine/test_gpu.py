@@ -24,7 +24,7 @@ QUANTIZATIONS = {"plain": Quantization(), "pq5": Quantization(p=True, q=True, bi
 def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The kernels that have been given weights, and "recorded" once an epoch is."""
     kernels = pytest.importorskip("pdadmm_g.engine.kernels", exc_type=ImportError)
-    monkeypatch.setattr("pdadmm_g.engine.backends.WORTH_COMPILING", 0)
+    monkeypatch.setattr("pdadmm_g.engine.phases.WORTH_COMPILING", 0)
     seen: set[str] = set()
     for phase, kernel in kernels.KERNELS.items():
 

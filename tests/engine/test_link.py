@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pdadmm_g.engine import link as link_module
-from pdadmm_g.engine.codec import Codec, codec_for
-from pdadmm_g.engine.link import Link
+from pdadmm_g.engine.link import Codec, Link
 
 
 class Work:
@@ -36,7 +35,7 @@ def test_seconds_bytes_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "time", SimpleNamespace(perf_counter=tick))
     monkeypatch.setattr(link_module.dist, "isend", lambda message, peer, group: post("out", message, peer))
     monkeypatch.setattr(link_module.dist, "irecv", lambda message, peer, group: post("in", message, peer))
-    codecs: list[Codec] = [codec_for((4, 3), torch.zeros(()), None) for _ in range(2)]
+    codecs: list[Codec] = [Codec((4, 3), torch.zeros(()), None) for _ in range(2)]
     link = Link(7, *codecs)
     link.send(torch.ones(4, 3))
     link.expect()

@@ -12,7 +12,7 @@ import torch
 from helpers.faults import config, descendants
 from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.state import Weights
-from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.layout import Plan
 from pdadmm_g.engine.replicas import ReplicasDifferError, check_replicas, difference, fingerprint
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import WorkerLostError

@@ -1,4 +1,4 @@
-"""What stands on a board, where anybody may have written it, and what is said of those who are silent."""
+"""What stands in the store, where anybody may have written it, and what is said of those who are silent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from torch.distributed import HashStore
 
 from pdadmm_g.engine import watchdog
+from pdadmm_g.engine.launch import FolderStore
 from pdadmm_g.engine.team import PeerLostError, Stop
-from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Beats, Heart, WatchedTeam, WorkerLostError, raise_if_lost
+from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Heartbeat, Heartbeats, WatchedTeam, WorkerLostError, raise_if_lost
 
 BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
 
@@ -34,9 +35,9 @@ BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
     ],
 )
 def test_a_beat_that_no_worker_wrote_says_nothing(text: bytes) -> None:
-    board = HashStore()
-    board.set("beat/0", text)
-    beats = Beats(board, 1)
+    store = HashStore()
+    store.set("beat/0", text)
+    beats = Heartbeats(store, 1)
     beats.look()
     assert beats.describe(0) == "worker 0, not yet in an epoch,"
 
@@ -45,35 +46,35 @@ def test_a_beat_that_no_worker_wrote_says_nothing(text: bytes) -> None:
     ("text", "stop"), [(b"2", Stop.INTERRUPT), (b"", Stop.NOBODY), (b"7", Stop.NOBODY), (b"\xff", Stop.NOBODY)]
 )
 def test_a_request_that_nobody_here_makes_is_none(text: bytes, stop: Stop) -> None:
-    board = HashStore()
-    board.set("stop", text)
-    member = SimpleNamespace(rank=0, _board=board)
+    store = HashStore()
+    store.set("stop", text)
+    member = SimpleNamespace(rank=0, _store=store)
     assert WatchedTeam.stop_requested(member) is stop  # type: ignore[arg-type]
 
 
 def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that never was there has had the time that starting may take, not the timeout of the others."""
-    board, now = HashStore(), [0.0]
+    store, now = HashStore(), [0.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    board.set("beat/1", json.dumps(BEAT))
-    beats = Beats(board, 2)
+    store.set("beat/1", json.dumps(BEAT))
+    beats = Heartbeats(store, 2)
     beats.look()
     now[0] = 4.0
     assert beats.silent(3.0) == {1: "worker 1 (layers 5-7), last seen in epoch 13, has not answered for 3 s"}
-    board.set("beat/1", json.dumps(BEAT | {"epoch": 14}))
+    store.set("beat/1", json.dumps(BEAT | {"epoch": 14}))
     now[0] = 121.0
     beats.look()
     assert beats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
 
 
 def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: pytest.MonkeyPatch) -> None:
-    board, now = HashStore(), [10.0]
+    store, now = HashStore(), [10.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    beats = Beats(board, 2)
+    beats = Heartbeats(store, 2)
     assert beats.longest_silent(20.0) == -1
     beats.look()
     now[0] = 11.0
-    board.set("beat/0", json.dumps(BEAT))
+    store.set("beat/0", json.dumps(BEAT))
     beats.look()
     now[0] = 13.0
     assert beats.longest_silent(2.5) == 1
@@ -90,9 +91,9 @@ def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: 
     ],
 )
 def test_who_fell_silent_is_named_before_whose_connection_broke(silent: int, peer: int, told: str) -> None:
-    board = HashStore()
-    board.set("beat/1", json.dumps(BEAT))
-    member = SimpleNamespace(_board=board, size=2, _heart=SimpleNamespace(find_lost=lambda: silent))
+    store = HashStore()
+    store.set("beat/1", json.dumps(BEAT))
+    member = SimpleNamespace(_store=store, size=2, _heart=SimpleNamespace(find_lost=lambda: silent))
     assert WatchedTeam.peer_lost(member, PeerLostError(peer)) == told  # type: ignore[arg-type]
 
 
@@ -112,15 +113,15 @@ def test_who_caused_it_is_named_before_those_who_lost_it(
         (tmp_path / f"stderr-{rank}").write_text("a warning\nlost\n")
     processes = [SimpleNamespace(poll=lambda code=code: code) for code in codes]
     with pytest.raises(WorkerLostError) as caught:
-        raise_if_lost(processes, Beats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
+        raise_if_lost(processes, Heartbeats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
     assert str(caught.value) == told
 
 
 class Gone:
-    """A board on which nothing can be written; with a heart, that shows only once it has stopped."""
+    """A store in which nothing can be written; with a heartbeat, that shows only once it has stopped."""
 
     def __init__(self) -> None:
-        self.heart: Heart | None = None
+        self.heart: Heartbeat | None = None
         self.beats = 0
 
     def set(self, key: str, value: str) -> None:
@@ -139,10 +140,10 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_whose_board_is_gone_ends(exits: list[int]) -> None:
-    board = Gone()
-    heart = Heart(board, 0, 1, 60.0, watch=False)  # type: ignore[arg-type]
-    while board.beats < 2:
+def test_a_worker_whose_store_is_gone_ends(exits: list[int]) -> None:
+    store = Gone()
+    heart = Heartbeat(store, 0, 1, 60.0, watch=False)  # type: ignore[arg-type]
+    while store.beats < 2:
         heart.move()
         time.sleep(0.01)
     code = exits[0] if exits else None
@@ -151,12 +152,12 @@ def test_a_worker_whose_board_is_gone_ends(exits: list[int]) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_that_has_stopped_does_not_mind_that_its_board_goes(exits: list[int]) -> None:
-    board = Gone()
-    board.heart = heart = Heart(HashStore(), 0, 1, 60.0, watch=False)
-    heart.board = board  # type: ignore[assignment]
+def test_a_worker_that_has_stopped_does_not_mind_that_its_store_goes(exits: list[int]) -> None:
+    store = Gone()
+    store.heart = heart = Heartbeat(HashStore(), 0, 1, 60.0, watch=False)
+    heart.store = store  # type: ignore[assignment]
     heart.move(epoch=1)
-    while not board.beats:
+    while not store.beats:
         time.sleep(0.01)
     heart.stop()
     assert not heart._thread.is_alive()
@@ -166,20 +167,35 @@ def test_a_worker_that_has_stopped_does_not_mind_that_its_board_goes(exits: list
 def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:
     before = signal.getsignal(signal.SIGTERM)
     for watch in (False, True):
-        board = HashStore()
-        heart = Heart(board, 0, 1, 60.0, watch=watch)
+        store = HashStore()
+        heart = Heartbeat(store, 0, 1, 60.0, watch=watch)
         try:
             assert (signal.getsignal(signal.SIGTERM) is before) is not watch
-            beats = Beats(board, 1)
+            beats = Heartbeats(store, 1)
             for place, told in (
                 ({"chain": [0, 1], "shard": [0, 1]}, "worker 0, not yet in an epoch,"),
                 ({"epoch": 1, "layers": [0, 2]}, "worker 0 (layers 1-2), last seen in epoch 1,"),
             ):
                 heart.move(**place)
-                while not json.loads(board.get("beat/0")).keys() >= place.keys():
+                while not json.loads(store.get("beat/0")).keys() >= place.keys():
                     time.sleep(0.01)
                 beats.look()
                 assert beats.describe(0) == told
         finally:
             heart.stop()
         assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_last_text_counts_however_long_the_one_before_was(tmp_path: Path) -> None:
+    store, other = FolderStore(tmp_path), FolderStore(tmp_path)
+    assert not store.check(["beat/0"])
+    store.set("beat/0", '{"epoch": 1000}')
+    store.set("beat/0", '{"epoch": 2}')
+    assert other.check(["beat/0"])
+    assert not other.check(["beat/0", "stop"])
+    assert other.get("beat/0") == b'{"epoch": 2}'
+
+
+def test_a_file_that_is_there_but_not_written_yet_has_no_text(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    assert FolderStore(tmp_path).get("stop") == b""

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import communication
 from experiments.results import Results
-from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.layout import Plan
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
 from pdadmm_g.training.train import TrainingResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pdadmm_g.engine.plan import Plan, deal, layer_costs
+from pdadmm_g.engine.layout import Plan, deal, layer_costs
 
 
 def dealing_to(active: Callable[[], int]) -> Callable[..., Plan]:

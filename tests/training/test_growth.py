@@ -4,7 +4,7 @@ import torch
 
 from helpers.blobs import TRAINING
 from pdadmm_g.admm.state import Weights
-from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.layout import Plan
 from pdadmm_g.engine.team import Team
 from pdadmm_g.training.growth import initial_layer, redeal, widths
 

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.plan import Plan
+from pdadmm_g.engine.layout import Plan
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
 from pdadmm_g.training.refit import _settings

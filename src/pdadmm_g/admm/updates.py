@@ -145,7 +145,7 @@ def p_preconditioned(
 
 
 def at_once(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
-    """An elementwise phase on all rows; what else may run it, see :mod:`pdadmm_g.engine.backends`."""
+    """An elementwise phase on all rows; what else may run it, see :mod:`pdadmm_g.engine.phases`."""
     return phase(*tensors, **settings)
 
 

@@ -1,6 +1,8 @@
-"""One end of the boundary between two workers: sends one variable of it, receives the other.
+"""One end of the boundary between two workers: what p and q look like as messages, and how they are exchanged.
 
-A message whose size varies has it in front, in a message of its own.
+Unquantized they travel whole, a payload of known size and nothing else. Quantized, most entries keep their level from
+one epoch to the next, so that after the first message only those travel that have changed. Nothing is lost by it. A
+message whose size varies has it in front, in a message of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +12,117 @@ import time
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
-from .codec import Codec
-from .team import PeerLostError, Traffic, to_travel
+from ..admm.levels import Levels
+from .team import Traffic, talking_to, to_travel
+
+
+class Codec:
+    """Between tensors of one shape and flat byte buffers, on whatever device the tensors are.
+
+    One end of a connection encodes message after message, the other decodes them in that order. Without ``levels``
+    numbers travel as they are; else the indices of their levels, of ceil(log2 |levels|) bits each: all in the first
+    message, then those that have changed.
+    """
+
+    def __init__(self, shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | None) -> None:
+        self.shape = torch.Size(shape)
+        self.dtype, self.device = like.dtype, like.device
+        self.levels = levels
+        #: Size of a message, the most where it varies.
+        bits = 8 * like.dtype.itemsize if levels is None else levels.bits
+        self.nbytes = -(-self.shape.numel() * bits // 8)
+        #: The indices of the last message.
+        self._last: Tensor | None = None
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The bytes of ``x``, a fresh flat uint8 tensor."""
+        if self.levels is None:
+            return x.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
+        last, self._last = self._last, self.levels.index(x).view(-1)
+        if last is not None:
+            changed = self._last != last
+            # More take longer to pack than all of them, and save little.
+            if int(changed.count_nonzero()) <= len(changed) // 8:
+                message = changes(self._last, changed, self.levels.bits)
+                if len(message) < self.nbytes:
+                    return message
+        return pack(self._last, self.levels.bits)
+
+    def decode(self, buffer: Tensor) -> Tensor:
+        """The tensor that ``buffer`` holds; bit for bit what was encoded, if its values are levels."""
+        if self.levels is None:
+            return buffer.view(self.dtype).view(self.shape)
+        if len(buffer) == self.nbytes:
+            self._last = unpack(buffer, self.levels.bits, self.shape.numel())
+        else:
+            assert self._last is not None
+            apply_changes(self._last, buffer, self.levels.bits)
+        return self.levels.at(self._last).view(self.shape)
+
+    def inbox(self, size: int | None = None) -> Tensor:
+        """An empty buffer for one message, of the most that it can have unless a size is given."""
+        return torch.empty(self.nbytes if size is None else size, dtype=torch.uint8, device=self.device)
+
+
+def changes(index: Tensor, changed: Tensor, bits: int) -> Tensor:
+    """The indices that have ``changed``, as bytes.
+
+    Which groups of eight entries have some, a bit each; which entries of these groups have, a bit each; and these
+    entries.
+    """
+    index, changed = (pad(x, (0, -len(x) % 8)) for x in (index, changed))
+    some = changed.view(torch.int64) != 0  # eight at a time
+    entries = changed.view(-1, 8)[some]
+    return torch.cat([pack(some, 1), pack(entries.view(-1), 1), pack(index.view(-1, 8)[some][entries], bits)])
+
+
+def apply_changes(index: Tensor, message: Tensor, bits: int) -> None:
+    """The inverse of :func:`changes`, in place."""
+    count = -(-len(index) // 8)
+    marks, rest = message.tensor_split([-(-count // 8)])
+    groups = unpack(marks, 1, count).nonzero()
+    marks, rest = rest.tensor_split([len(groups)])
+    entries = unpack(marks, 1, 8 * len(groups)).view(-1, 8).bool()
+    places = (8 * groups + torch.arange(8, device=index.device))[entries]
+    index[places] = unpack(rest, bits, len(places)).to(index.dtype)
+
+
+def pack(index: Tensor, bits: int) -> Tensor:
+    """Non-negative integers below ``2**bits``, 1 <= bits <= 16, as ceil(len x bits / 8) bytes, little-endian."""
+    if bits == 8:
+        return index.to(torch.uint8)
+    if bits == 16:
+        return torch.stack([index & 0xFF, index >> 8], dim=1).to(torch.uint8).view(-1)
+    if bits in (1, 2, 4):
+        per_byte = 8 // bits
+        padded = pad(index.to(torch.uint8), (0, -len(index) % per_byte)).view(-1, per_byte)
+        packed = padded[:, 0].clone()
+        for place in range(1, per_byte):
+            packed |= padded[:, place] << (place * bits)
+        return packed
+    # Eight entries make `bits` whole bytes: spread them into single bits, then collect eight at a time.
+    padded = pad(index.to(torch.int32), (0, -len(index) % 8))
+    places = torch.arange(bits, dtype=torch.int32, device=index.device)
+    spread = ((padded[:, None] >> places) & 1).view(-1)
+    return pack(spread, 1)[: -(-len(index) * bits // 8)].contiguous()
+
+
+def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    """The inverse of :func:`pack`: ``count`` indices, as bytes where they fit and are whole parts of one."""
+    if bits == 8:
+        return packed
+    if bits == 16:
+        pairs = packed.view(-1, 2).to(torch.int64)
+        return pairs[:, 0] | (pairs[:, 1] << 8)
+    if bits in (1, 2, 4):
+        unpacked = packed.new_empty(len(packed), 8 // bits)
+        for place in range(8 // bits):
+            torch.bitwise_and(packed >> (place * bits), 2**bits - 1, out=unpacked[:, place])
+        return unpacked.view(-1)[:count]
+    spread = unpack(packed, 1, count * bits).view(-1, bits).to(torch.int64)
+    return (spread << torch.arange(bits, device=packed.device)).sum(1)
 
 
 class Link:
@@ -38,9 +148,8 @@ class Link:
         self.traffic = Traffic()
         self._inbox: Tensor | None = None
         self._arrival: dist.Work | None = None
-        # The transport reads the buffer until the work is done: it must stay alive that long.
-        self._outbox: list[Tensor] = []
-        self._departures: list[dist.Work | None] = []
+        # The transport reads a buffer until the work is done: it must stay alive that long.
+        self._departures: list[tuple[dist.Work | None, Tensor]] = []
 
     @property
     def expecting(self) -> bool:
@@ -50,13 +159,13 @@ class Link:
     def expect(self) -> None:
         """Post the receive of the neighbour's next message, or of its size."""
         assert self._inbox is None
-        self._post(_size_of(self.incoming) if self.incoming.varies else self.incoming.inbox())
+        self._post(_size_of(self.incoming) if self.incoming.levels else self.incoming.inbox())
 
     def receive(self) -> Tensor:
         """Wait for the message that is expected, and unpack it."""
         assert self._inbox is not None
         self._wait(self._arrival)
-        if self.incoming.varies:
+        if self.incoming.levels:
             self._post(self.incoming.inbox(int(self._inbox)))
             self._wait(self._arrival)
         start = time.perf_counter()
@@ -70,13 +179,13 @@ class Link:
         self.finish()
         start = time.perf_counter()
         message = self.outgoing.encode(x)
-        parts = [_size_of(self.outgoing, len(message)), message] if self.outgoing.varies else [message]
-        self._outbox = [to_travel(part) for part in parts]
+        parts = [_size_of(self.outgoing, len(message)), message] if self.outgoing.levels else [message]
+        parts = [to_travel(part) for part in parts]
         self.traffic.pack_seconds += time.perf_counter() - start
         self.traffic.bytes_sent += sum(part.nbytes for part in parts)
         self.traffic.values_sent += x.numel()
-        for part in self._outbox:
-            self._departures.append(self._guard(lambda out: dist.isend(out, self.peer, group=self.by[0]), part))
+        with talking_to(self.peer):
+            self._departures = [(dist.isend(part, self.peer, group=self.by[0]), part) for part in parts]
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call."""
@@ -85,28 +194,21 @@ class Link:
 
     def finish(self) -> None:
         """Wait until the last message is out."""
-        for departure in self._departures:
+        for departure, _ in self._departures:
             self._wait(departure)
         self._departures = []
 
     def _post(self, inbox: Tensor) -> None:
         self._inbox = to_travel(inbox)
-        self._arrival = self._guard(lambda inbox: dist.irecv(inbox, self.peer, group=self.by[1]), self._inbox)
+        with talking_to(self.peer):
+            self._arrival = dist.irecv(self._inbox, self.peer, group=self.by[1])
 
     def _wait(self, work: dist.Work | None) -> None:
         if work is not None:
             start = time.perf_counter()
-            try:
+            with talking_to(self.peer):
                 work.wait()
-            except RuntimeError as error:
-                raise PeerLostError(self.peer) from error
             self.traffic.wait_seconds += time.perf_counter() - start
-
-    def _guard(self, post, buffer: Tensor) -> dist.Work | None:  # type: ignore[no-untyped-def]
-        try:
-            return post(buffer)
-        except RuntimeError as error:
-            raise PeerLostError(self.peer) from error
 
 
 def _size_of(codec: Codec, size: int = 0) -> Tensor:

@@ -2,12 +2,17 @@
 
 Each phase reads and writes every tensor once and returns the sums that are needed of it, over the rows that it was
 given, each with its weight. What is left outside are the norms and column sums of the products, which are known only
-after them. A :mod:`backend <pdadmm_g.engine.backends>` decides how a phase is run.
+after them. How a phase is run is decided by the device (:func:`backend_for`): on a CPU in blocks of rows, on a GPU
+compiled or by Triton kernels of our own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from itertools import repeat
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +21,9 @@ from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import Delta
 from ..admm.sums import column_sums, squared_norm, sum_up
-from ..admm.updates import W_gradient, p_gradient, p_pull, q_step, stepped, u_implied, u_step
+from ..admm.updates import W_gradient, at_once, p_gradient, p_pull, q_step, stepped, u_implied, u_step
+
+T = TypeVar("T")
 
 
 class WeightSums(NamedTuple):
@@ -54,11 +61,6 @@ class StepSums(NamedTuple):
     output: Tensor
     #: The sum of the old q, in which a NaN shows.
     q_old: Tensor
-
-    @property
-    def boundary(self) -> BoundarySums:
-        """The part that is measured of the boundary."""
-        return BoundarySums(self.share, self.gap, self.output)
 
 
 def gradient(
@@ -192,3 +194,72 @@ def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: f
         return u
     assert z is not None
     return u_implied(q, f(z), nu=nu)
+
+
+# --------------------------------------------------------------------------------------------------- how they are run
+
+#: Values of the widest tensor in one block: a dozen of such blocks fits in the cache that the cores share.
+BLOCK = 1 << 18
+#: From so many values on, a phase on a GPU is worth the time that it takes to compile.
+WORTH_COMPILING = 1 << 22
+
+
+def backend_for(device: torch.device) -> Callable[..., Any]:
+    """What applies a phase to all rows of its tensors, and adds up what it returns.
+
+    On a GPU without Triton phases run as they are, one operation after the other.
+    """
+    if device.type != "cuda":
+        _keep_heap()
+        return in_blocks
+    return fused if find_spec("triton") is not None else at_once
+
+
+def in_blocks(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
+    """One block of rows after the other, each small enough to stay in the cache."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    rows = max(1, BLOCK // max(tensor.shape[-1] for tensor in given))
+    if given[0].shape[-2] <= rows:
+        return phase(*tensors, **settings)
+    blocks = (repeat(None) if tensor is None else tensor.split(rows, -2) for tensor in tensors)
+    return _total([phase(*block, **settings) for block in zip(*blocks, strict=False)])
+
+
+def fused(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
+    """On a GPU: a kernel of ours where there is one, or else compiled; small tensors as they are."""
+    from .kernels import kernel_for
+
+    first = next(tensor for tensor in tensors if tensor is not None)
+    if first.numel() < WORTH_COMPILING:
+        return phase(*tensors, **settings)
+    run: Callable[..., T] = kernel_for(phase, tensors, settings) or _compiled(phase)
+    return run(*tensors, **settings)
+
+
+def _total(parts: list[T]) -> T:
+    """The sum of what a phase returned for each block: a tensor, a named tuple of tensors or nothing."""
+    first = parts[0]
+    if first is None:
+        return first
+    if isinstance(first, Tensor):
+        return torch.stack(parts).sum(0)  # type: ignore[arg-type,return-value]
+    assert isinstance(first, tuple)
+    return type(first)(*torch.stack([torch.stack(part) for part in parts]).sum(0))  # type: ignore[arg-type]
+
+
+@cache
+def _compiled(phase: Callable[..., T]) -> Callable[..., T]:
+    # Hyperparameters are constants of what is compiled: a search for weight decay takes many.
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    setattr(config, limit, max(getattr(config, limit), 64))
+    return torch.compile(phase, dynamic=False)
+
+
+def _keep_heap() -> None:
+    """Let the allocator of the C library keep the memory of a block that is done, for the next.
+
+    By default glibc gives it back to the system and gets it anew, page by page, which takes longer than what is
+    computed in it. It stops doing so once it has seen a piece of that size freed; 32 MiB is the most it heeds.
+    """
+    torch.empty((32 << 20) - (1 << 16), dtype=torch.uint8)

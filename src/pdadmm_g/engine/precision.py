@@ -1,4 +1,7 @@
-"""How exactly the large products of an epoch are computed. Of the state only r may be as short as they are."""
+"""How exactly the large products of an epoch are computed, and the memory that they take beside the state.
+
+Of the state only r may be as short as the factors of products are.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,13 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, bfloat16
 
 from ..admm.state import SMALL
 from ..admm.sums import Product, matmul
 
 Precision = Literal["fp32", "tf32", "bf16"]
-
-
-def product(precision: Precision) -> Product:
-    """The matrix product for the steps of an epoch."""
-    return {"fp32": matmul, "tf32": mm_tf32, "bf16": mm_bf16}[precision]
+Variable = Literal["p", "r"]
 
 
 #: Since torch 2.8 the result of a product may be in a wider type than its factors.
@@ -86,3 +85,74 @@ def tensor_cores(precision: Precision) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Workspace:
+    """Memory for factors and products, and the products of that precision.
+
+    All layers share a few pieces of memory, one group of layers after the other:
+
+    =========  =================================================================================  ======================
+    piece      holds                                                                              until
+    =========  =================================================================================  ======================
+    wide       the product r W, then over it the gradient of the p-step                           the p-step has moved p
+    wide       a copy of ``p`` (exact) or ``r`` (linearized) as the p-step left it, in the other  another group writes
+               order of memory, where TF32 on a GPU is faster for it
+    product    what the direction of the p-step does to r, then that of the W-step                the z-step has read it
+    p, r       in bfloat16: r as the p-step finds it, for its first product alone (exact); a      another group writes
+               copy of ``p`` as the p-step left it (linearized, which keeps r itself in bfloat16)
+    =========  =================================================================================  ======================
+
+    Where products are in bfloat16, all of it is.
+    """
+
+    def __init__(self, precision: Precision, solver: Literal["linearized", "exact"], like: Tensor | None) -> None:
+        self.mm: Product = {"fp32": matmul, "tf32": mm_tf32, "bf16": mm_bf16}[precision]
+        #: For what is factorised, which bfloat16 is too coarse for.
+        self.gram_mm: Product = matmul if precision == "fp32" else mm_tf32
+        self._precision = precision
+        self._exact = solver == "exact"
+        self._like = like
+        self._memory: dict[str, Tensor] = {}
+        #: The copies that are still there, by the piece of memory: of which variable and group.
+        self._copies: dict[str, tuple[Variable, int, Tensor]] = {}
+
+    def write(self, piece: str, shape: tuple[int, ...]) -> Tensor:
+        """Memory of that shape, for something new."""
+        self._copies.pop(piece, None)
+        layers, rows, width = shape
+        # Room for either order of memory, in which the rows or the columns begin at multiples of the alignment.
+        memory, size = self._memory.get(piece), layers * aligned(rows) * aligned(width)
+        if memory is None or memory.numel() < size:
+            assert self._like is not None
+            kind = bfloat16 if self._precision == "bf16" else None
+            memory = self._memory[piece] = self._like.new_empty(size, dtype=kind)
+        return memory[: layers * rows * width].view(layers, rows, width)
+
+    def copy_of(self, name: Variable, group: int, x: Tensor) -> Tensor | None:
+        """Where the p-step leaves a copy of ``x``, which it has just moved, for the W-step; None if it needs none."""
+        if x.dtype is bfloat16:
+            return None  # it is as a product wants it
+        if self._precision == "bf16" and not self._exact:
+            piece: str = name
+            copy = self.write(name, x.shape)
+        elif self._precision == "tf32" and name == ("p" if self._exact else "r") and x.is_cuda and x.numel() > SMALL:
+            piece, (layers, rows, width) = "wide", x.shape
+            copy = self.write(piece, (layers, width, aligned(rows)))[..., :rows].mT
+        else:
+            return None
+        self._copies[piece] = (name, group, copy)
+        return copy
+
+    def kept_copy(self, name: Variable, group: int) -> Tensor | None:
+        """The copy that the group's p-step left, if it left one and nothing has been written over it."""
+        return next((copy for kind, of, copy in self._copies.values() if (kind, of) == (name, group)), None)
+
+    def factor(self, name: Variable, group: int, x: Tensor) -> Tensor:
+        """``x`` as a factor of the W-step's products: the copy that is there, or else as for the p-step."""
+        copy = self.kept_copy(name, group)
+        return self.rounded(name, x) if copy is None else copy
+
+    def rounded(self, name: Variable, x: Tensor) -> Tensor:
+        """``x`` itself, or rounded anew where products are in bfloat16."""
+        return x if self._precision != "bf16" or x.dtype is bfloat16 else self.write(name, x.shape).copy_(x)

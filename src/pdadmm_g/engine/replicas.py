@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..admm.state import Weights
-from .plan import Plan
+from .layout import Plan
 from .team import Team
 from .watchdog import WorkerLostError
 

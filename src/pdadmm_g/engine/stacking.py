@@ -49,6 +49,11 @@ class Group:
     p_levels: Delta | None = None
     q_levels: Delta | None = None
 
+    def read_by_p(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What the gradient of p reads of the boundary before: p, q, u, and the z of the layer before it."""
+        assert self.before is not None
+        return self.before.p, self.before.q, self.before.u, self.z_before
+
 
 def grouped(
     layers: list[Layer], boundaries: list[Boundary | None], f: Activation, *, stack: bool = True

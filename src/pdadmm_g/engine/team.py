@@ -7,7 +7,9 @@ rows the same layers and different rows. :class:`Line` is a line of one process,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -17,7 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-T = TypeVar("T")
+from ..errors import InputError
+
+A = TypeVar("A")
 
 
 class Stop(IntEnum):
@@ -72,16 +76,8 @@ class Line:
         """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
         return part
 
-    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
-        """As :meth:`sum`, without waiting for it: what is returned does."""
-        return lambda: part
-
-    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
-        """Likewise the parts of all processes, stacked in their order."""
-        return lambda: part[None]
-
     def largest(self, part: Tensor) -> Tensor:
-        """Likewise the largest, number by number."""
+        """The largest of the parts of all processes, number by number. May overwrite ``part``."""
         return part
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
@@ -107,7 +103,6 @@ class Team(Line):
         self.chain: Line = Line()
         #: The line of those with the same layers and other rows.
         self.rows: Line = Line()
-
         #: By which p goes from neighbour to neighbour; q goes by that of all processes.
         self.leftward: dist.ProcessGroup | None = None
 
@@ -134,6 +129,15 @@ class PeerLostError(RuntimeError):
         self.peer = peer
 
 
+@contextmanager
+def talking_to(peer: int) -> Iterator[None]:
+    """What fails within has lost a process: ``peer``, or -1 if that is not known."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLostError(peer) from error
+
+
 class ProcessLine(Line):
     """Processes of ``torch.distributed``: all of them, or those of a ``group``.
 
@@ -155,70 +159,62 @@ class ProcessLine(Line):
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
-        padded = to_travel(padded)
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
-        _guard(lambda: dist.all_gather(parts, padded, group=self.group), self._other)
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(rows.device)
+        parts = self.start_gather(padded)()
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
         # Straight to where they belong: a collective would take memory for all of it a second time.
         parts, others = whole.split(list(counts)), [(self.rank + step) % self.size for step in range(1, self.size)]
-
-        def exchange() -> None:
+        with talking_to(-1):
             works = [dist.irecv(parts[place], self.global_rank(place)) for place in reversed(others)]
             works += [dist.isend(parts[self.rank], self.global_rank(place)) for place in others]
             for work in works:
                 assert work is not None
                 work.wait()
 
-        _guard(exchange)
-
     def sum(self, part: Tensor) -> Tensor:
         return self.start_sum(part)()
 
     def largest(self, part: Tensor) -> Tensor:
-        return self._start_reducing(part, dist.ReduceOp.MAX)()
+        return self.start_sum(part, dist.ReduceOp.MAX)()
 
-    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
-        return self._start_reducing(part, dist.ReduceOp.SUM)
-
-    def _start_reducing(self, part: Tensor, operation: dist.ReduceOp.RedOpType) -> Callable[[], Tensor]:
+    def start_sum(self, part: Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Callable[[], Tensor]:
+        """As :meth:`sum`, without waiting for it: what is returned does."""
         message = to_travel(part.contiguous())
-        arrived = self._start(lambda: dist.all_reduce(message, operation, group=self.group, async_op=True))
-        return lambda: arrived(message).to(part.device)
+        with talking_to(self._other):
+            work = dist.all_reduce(message, operation, group=self.group, async_op=True)
+        return lambda: self._arrived(work, message).to(part.device)
 
     def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
+        """The parts of all processes, stacked in order of rank: what is returned waits for them."""
         message = to_travel(part.contiguous())
-        parts = [torch.empty_like(message) for _ in range(self.size)]
-        arrived = self._start(lambda: dist.all_gather(parts, message, group=self.group, async_op=True))
-        return lambda: torch.stack(arrived(parts)).to(part.device)
+        parts = message.new_empty(self.size, *message.shape)
+        with talking_to(self._other):
+            work = dist.all_gather(list(parts), message, group=self.group, async_op=True)
+        return lambda: self._arrived(work, parts).to(part.device)
 
-    def _start(self, operation: Callable[[], dist.Work | None]) -> Callable[[T], T]:
-        """Begin; what is returned waits for the end and gives what it is told that has arrived then."""
-        started: list[dist.Work | None] = []
-        _guard(lambda: started.append(operation()), self._other)
-
-        def arrived(result: T) -> T:
-            work = started[0]
-            if work is not None:
-                _guard(work.wait, self._other)
-            return result
-
-        return arrived
+    def _arrived(self, work: dist.Work | None, result: Tensor) -> Tensor:
+        if work is not None:
+            with talking_to(self._other):
+                work.wait()
+        return result
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
         message = to_travel(x)
-        _guard(lambda: dist.broadcast(message, self.global_rank(source), group=self.group), self._other)
+        with talking_to(self._other):
+            dist.broadcast(message, self.global_rank(source), group=self.group)
         return x.copy_(message)
 
     def send(self, x: Tensor, to: int) -> None:
         to = self.global_rank(to)
-        _guard(lambda: dist.send(to_travel(x.contiguous()), to), to)
+        with talking_to(to):
+            dist.send(to_travel(x.contiguous()), to)
 
     def receive(self, like: Tensor, source: int) -> Tensor:
         source = self.global_rank(source)
         message = to_travel(like)
-        _guard(lambda: dist.recv(message, source), source)
+        with talking_to(source):
+            dist.recv(message, source)
         return like.copy_(message)
 
 
@@ -243,7 +239,7 @@ class DistributedTeam(ProcessLine, Team):
             self.chain, self.rows = ProcessLine(mesh.get_group("chain")), ProcessLine(mesh.get_group("rows"))
 
     def barrier(self) -> None:
-        _guard(lambda: dist.all_reduce(torch.zeros(1)), self._other)
+        self.sum(torch.zeros(1))
 
 
 def by_way_of_the_host(x: Tensor) -> bool:
@@ -256,9 +252,95 @@ def to_travel(x: Tensor) -> Tensor:
     return x.to("cpu", copy=True) if by_way_of_the_host(x) else x
 
 
-def _guard(operation: Callable[[], object], peer: int = -1) -> None:
-    """What fails has lost a process: ``peer``, if that is known."""
+# ------------------------------------------------------------------------------------------------------ errors of all
+
+#: Bytes of a message: four for each of its characters at the most, and one line is not longer.
+LENGTH = 2048
+
+
+def agreed(line: Line, action: Callable[[], A]) -> A:
+    """Collective error handling: what ``action`` returns, if it succeeds on every process of the line.
+
+    Where it raises an :class:`InputError` on some, all raise that of the first of these.
+    """
+    text, result = b"", None
     try:
-        operation()
-    except RuntimeError as error:
-        raise PeerLostError(peer) from error
+        result = action()
+    except InputError as error:
+        text = str(error).encode()[:LENGTH]
+    message = torch.zeros(1, LENGTH, dtype=torch.uint8)
+    message[0, : len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+    for own in line.concat(message, [1] * line.size):
+        if bool(own.any()):
+            raise InputError(bytes(own.tolist()).rstrip(b"\0").decode(errors="ignore"))
+    return result  # type: ignore[return-value]
+
+
+def same(line: Line, digest: str, culprit: str) -> None:
+    """Raise on every process unless all have the same ``digest`` (hexadecimal) of ``culprit``."""
+    own = torch.tensor([list(bytes.fromhex(digest))], dtype=torch.uint8)
+    digests = line.concat(own, [1] * line.size)
+    for place, other in enumerate(digests):
+        if not torch.equal(digests[0], other):
+            raise InputError(f"{culprit}: process {place} sees another file than process 0: give all the same folder")
+
+
+# ------------------------------------------------------------------------------------------ sums over rows in an epoch
+
+#: Up to so many values are gathered and added in the order of the processes. How a long sum is added up depends on the
+#: place of a value in it, and a worker with more layers has more numbers to sum.
+SHORT = 1 << 14
+
+
+class RowSums:
+    """Sums over the rows of all processes of a line, for the steps of an epoch.
+
+    A group of layers needs a sum soon after it has computed its part of it. So two groups run as greenlets: where one
+    starts a sum, the other goes on (:func:`taking_turns`). Who goes on when follows from the steps alone, so that all
+    processes start the same sums in the same order.
+    """
+
+    def __init__(self, line: ProcessLine) -> None:
+        self._line = line
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
+        line, size = self._line, self._line.size
+        short = part.numel() <= SHORT
+        arrived = line.start_gather(part) if short else line.start_sum(part)
+        line.traffic.bytes_sent += part.nbytes * (size - 1) if short else 2 * part.nbytes * (size - 1) // size
+        _let_other_go_on()
+        start = time.perf_counter()
+        parts = arrived()
+        line.traffic.wait_seconds += time.perf_counter() - start
+        return parts.sum(0) if short else parts
+
+    def largest(self, part: Tensor) -> Tensor:
+        """The largest of the parts of all processes, number by number."""
+        return self._line.largest(part)
+
+
+def one_after_the_other(first: Callable[[], None], second: Callable[[], None]) -> None:
+    """Where no sum is waited for."""
+    first()
+    second()
+
+
+def taking_turns(first: Callable[[], None], second: Callable[[], None]) -> None:
+    """Both, in turns: where one waits for a sum over rows, the other goes on. The first begins."""
+    from greenlet import greenlet
+
+    running = [greenlet(first), greenlet(second)]
+    while running:
+        for one in list(running):
+            one.switch()
+            if one.dead:
+                running.remove(one)
+
+
+def _let_other_go_on() -> None:
+    from greenlet import getcurrent
+
+    other = getcurrent().parent
+    if other is not None:
+        other.switch()

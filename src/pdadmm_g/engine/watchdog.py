@@ -1,8 +1,9 @@
 """What happens when a worker dies or hangs: it is noticed, named, and the others end too.
 
-Every worker beats: it writes where it is on a board, twice a second and whenever an epoch begins. Whoever watches the
-beats notices a worker that hangs; one that dies is noticed by its exit code or by its neighbours' broken connections.
-Under torchrun anybody who reaches the store can write to it: what stands there is never taken for more than a text.
+Every worker has a heartbeat: it writes where it is to a key-value store, twice a second and whenever an epoch begins.
+Whoever watches the heartbeats notices a worker that hangs; one that dies is noticed by its exit code or by its
+neighbours' broken connections. Under torchrun anybody who reaches the store can write to it: what stands there is never
+taken for more than a text.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol
 
 import msgspec
 import torch.distributed as dist
 
-from ..utils import Count, Size, decoded
-from .folder_store import Board
-from .plan import describe
+from ..utils import decoded
+from .layout import describe
 from .team import DistributedTeam, Line, PeerLostError, Stop
 
 #: How long a process may take to start: importing torch on a busy machine is slow.
@@ -33,9 +33,7 @@ JOIN_SECONDS = 300.0
 EXIT_PEER_LOST = 4
 #: Exit code of a worker that was told to end, as shells have it.
 EXIT_TERMINATED = 128 + signal.SIGTERM
-
-
-#: On the board if a worker ends for a reason that has been told.
+#: In the store if a worker ends for a reason that has been told.
 GIVEN_UP = "given-up"
 
 
@@ -43,10 +41,24 @@ class WorkerLostError(RuntimeError):
     """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
-class Beat(msgspec.Struct, frozen=True):
-    """Where a worker is."""
+class KeyValueStore(Protocol):
+    """What processes tell each other by name: a store of ``torch.distributed``, or a folder."""
 
-    epoch: Count
+    def set(self, key: str, value: str, /) -> None: ...
+
+    def get(self, key: str, /) -> bytes: ...
+
+    def check(self, keys: list[str], /) -> bool: ...
+
+
+#: Anybody may have written it; what is larger is nothing that a range could be made of.
+Size = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a worker is, the content of a heartbeat."""
+
+    epoch: Size
     #: Its first layer, and the one after its last.
     layers: tuple[Size, Size]
     #: Its place along the chain and along the rows, each with the number of places.
@@ -54,25 +66,26 @@ class Beat(msgspec.Struct, frozen=True):
     shard: tuple[Size, Size]
 
 
-class Beats:
-    """The beats of a team, seen on a board."""
+class Heartbeats:
+    """The heartbeats of all workers, as they are seen in the store."""
 
-    def __init__(self, board: Board, size: int, start: float | None = None) -> None:
-        self.board = board
+    def __init__(self, store: KeyValueStore, size: int, start: float | None = None) -> None:
+        self.store = store
         self.size = size
         self.start = START_SECONDS if start is None else start
+        #: The newest of each worker, and when it was first seen.
         self._last: dict[int, tuple[bytes, float]] = {}
 
     def look(self) -> None:
-        """Read the newest beat of every worker."""
+        """Read the newest heartbeat of every worker."""
         for rank in range(self.size):
             key = f"beat/{rank}"
-            text = self.board.get(key) if self.board.check([key]) else b""
+            text = self.store.get(key) if self.store.check([key]) else b""
             if rank not in self._last or text != self._last[rank][0]:
                 self._last[rank] = (text, time.monotonic())
 
     def silent(self, timeout: float) -> dict[int, str]:
-        """What there is to say of those that have not beaten for ``timeout`` seconds, or not once since their start."""
+        """A complaint for each that has been silent for ``timeout`` seconds, or said nothing since its start."""
         now, complaints = time.monotonic(), {}
         for rank, (text, seen) in self._last.items():
             limit = timeout if text else max(timeout, self.start)
@@ -81,7 +94,7 @@ class Beats:
         return complaints
 
     def longest_silent(self, least: float) -> int:
-        """The worker whose last beat is the oldest, if that was ``least`` seconds ago, else -1."""
+        """The worker whose last heartbeat is the oldest, if that was ``least`` seconds ago, else -1."""
         rank, (_, seen) = min(self._last.items(), key=lambda item: item[1][1], default=(-1, (b"", 0.0)))
         return rank if time.monotonic() - seen > least else -1
 
@@ -91,41 +104,42 @@ class Beats:
         On a mesh ``worker 3 (layers 5-7, place 2 of 2 in the chain, shard 2 of 2)``.
         """
         try:
-            beat = decoded(Beat, self._last.get(rank, (b"", 0.0))[0])
+            place = decoded(Place, self._last.get(rank, (b"", 0.0))[0])
         except ValueError:  # nothing yet, not all of it yet, or nothing that a worker wrote
             return f"worker {rank}, not yet in an epoch,"
-        (shard, shards), (place, places) = beat.shard, beat.chain
-        part = f", place {place + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
-        return f"worker {rank} ({describe(range(*beat.layers))}{part}), last seen in epoch {beat.epoch},"
+        (shard, shards), (at, places) = place.shard, place.chain
+        part = f", place {at + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
+        return f"worker {rank} ({describe(range(*place.layers))}{part}), last seen in epoch {place.epoch},"
 
 
-class Heart:
-    """Beats for a worker from its start until it leaves, and looks at the others' beats where nobody else does.
+class Heartbeat:
+    """A thread that writes where this worker is, from its start until it leaves.
 
-    The team forms meanwhile, so that of those who wait for one that does not come only that one is silent.
+    Where nobody else does (``watch``) it looks at the others' as well. The group forms meanwhile, so that of those who
+    wait for one that does not come only that one is silent.
     """
 
-    def __init__(self, board: Board, rank: int, size: int, timeout: float, *, watch: bool) -> None:
-        self.board = board
+    def __init__(self, store: KeyValueStore, rank: int, size: int, timeout: float, *, watch: bool) -> None:
+        self.store = store
         self.rank = rank
         self._timeout = timeout
         self._interval = min(0.5, timeout / 10)
-        self._beats = Beats(board, size, JOIN_SECONDS) if watch else None
+        self._others = Heartbeats(store, size, JOIN_SECONDS) if watch else None
         #: SIGTERM is how torchrun ends the others of one that died: they have something to say first.
         self._terminations = Terminations() if watch else None
         self._place: dict[str, Any] = {}
         self._done = False
         self._moved = threading.Event()
-        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def move(self, **place: Any) -> None:
-        """Tell of a new place, given as in :class:`Beat`."""
+        """Tell of a new place, given as in :class:`Place`."""
         self._place = self._place | place
         self._moved.set()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """End the thread."""
         self._done = True
         self._moved.set()
         # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
@@ -134,40 +148,35 @@ class Heart:
             self._terminations.close()
 
     def find_lost(self) -> int:
-        """The worker that beats no more while the others look for it here; -1 if there is none, or nobody looks."""
-        if self._beats is None:
+        """The worker that is silent while the others look for it here; -1 if there is none, or nobody looks."""
+        if self._others is None:
             return -1
         time.sleep(3 * self._interval)
-        return self._beats.longest_silent(2 * self._interval)
+        return self._others.longest_silent(2 * self._interval)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         count, told_to_end = 0, float("inf")
         while not self._done:
             count += 1
             try:
-                self.board.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
-                if self._beats is not None:
-                    self._beats.look()
-                    for complaint in self._beats.silent(self._timeout).values():
+                self.store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
+                if self._others is not None:
+                    self._others.look()
+                    for complaint in self._others.silent(self._timeout).values():
                         _die(complaint)
             except (OSError, RuntimeError):
-                if not self._done:  # the board is gone, and with it whoever started us
+                if not self._done:  # the store is gone, and with it whoever started us
                     os._exit(EXIT_PEER_LOST)
             if self._terminations is not None and self._terminations.heard():
                 told_to_end = time.monotonic()
-            if time.monotonic() - told_to_end > 3 * self._interval:
-                self._end()
-            time.sleep(min(self._interval, 0.02))  # a beat is cheap, but not for an epoch of a millisecond
+            if self._others is not None and time.monotonic() - told_to_end > 3 * self._interval:
+                lost = self._others.longest_silent(2 * self._interval)
+                if lost >= 0 and not self.store.check([GIVEN_UP]):
+                    _die(f"{self._others.describe(lost)} was lost")
+                os._exit(EXIT_TERMINATED)
+            time.sleep(min(self._interval, 0.02))  # writing is cheap, but not for an epoch of a millisecond
             self._moved.wait(self._interval)
             self._moved.clear()
-
-    def _end(self) -> NoReturn:
-        """End as we were told; if that is because one was lost, say which."""
-        assert self._beats is not None
-        lost = self._beats.longest_silent(2 * self._interval)
-        if lost >= 0 and not self.board.check([GIVEN_UP]):
-            _die(f"{self._beats.describe(lost)} was lost")
-        os._exit(EXIT_TERMINATED)
 
 
 class Terminations:
@@ -196,36 +205,34 @@ class Terminations:
 
 
 class WatchedTeam(DistributedTeam):
-    """A distributed team whose members beat, and can be asked to stop."""
+    """A distributed team whose members have heartbeats, and can be asked to stop."""
 
-    def __init__(self, board: Board, heart: Heart, shards: int = 1) -> None:
-        self._board = board
+    def __init__(self, store: KeyValueStore, heart: Heartbeat, shards: int = 1) -> None:
+        self._store = store
         self._heart = heart
         super().__init__(shards)
 
     def arrange(self, shards: int) -> None:
         super().arrange(shards)
-        self._heart.move(
-            **{name: [line.rank, line.size] for name, line in (("chain", self.chain), ("shard", self.rows))}
-        )
+        self._heart.move(chain=[self.chain.rank, self.chain.size], shard=[self.rows.rank, self.rows.size])
 
     def progress(self, *, epoch: int, layers: range) -> None:
         self._heart.move(epoch=epoch, layers=[layers.start, layers.stop])
 
     def stop_requested(self) -> Stop:
-        if self.rank > 0 or not self._board.check(["stop"]):
+        if self.rank > 0 or not self._store.check(["stop"]):
             return Stop.NOBODY
         try:
-            return Stop(int(self._board.get("stop")))
+            return Stop(int(self._store.get("stop")))
         except ValueError:  # nothing that we wrote, or only half of it yet
             return Stop.NOBODY
 
     def give_up(self) -> None:
         """End soon, for a reason that has been told: the others, when they are told to end, have nothing to add."""
-        self._board.set(GIVEN_UP, "1")
+        self._store.set(GIVEN_UP, "1")
 
     def leave(self) -> None:
-        """Stop beating and take the connections down, after everyone is done."""
+        """End the heartbeat and take the connections down, after everyone is done."""
         self.barrier()
         self._heart.stop()
         self.leftward = None
@@ -233,13 +240,13 @@ class WatchedTeam(DistributedTeam):
         dist.destroy_process_group()
 
     def peer_lost(self, error: PeerLostError) -> str:
-        """Which worker it was, as far as its beats or the connection tell."""
+        """Which worker it was, as far as heartbeats or the connection tell."""
         # One whose connection broke may have ended because it lost another itself: the first to fall silent is it.
         lost = self._heart.find_lost()
         peer = lost if lost >= 0 else error.peer
         if peer < 0:
             return "a worker was lost"
-        beats = Beats(self._board, self.size)
+        beats = Heartbeats(self._store, self.size)
         beats.look()
         return f"{beats.describe(peer)} was lost"
 
@@ -249,16 +256,15 @@ def _die(message: str) -> NoReturn:
     os._exit(EXIT_PEER_LOST)
 
 
-def raise_if_lost(processes: list[subprocess.Popen[str]], beats: Beats, folder: Path, timeout: float) -> None:
+def raise_if_lost(processes: list[subprocess.Popen[str]], beats: Heartbeats, folder: Path, timeout: float) -> None:
     """Raise if one of the workers has ended badly, or does not answer; ``folder`` has what each said last."""
     codes = [process.poll() for process in processes]
-    if any(code not in (None, 0) for code in codes):
+    if any(codes):
         time.sleep(0.3)  # the neighbours of a dead worker fail too: let the one that caused it be among the ended
         codes = [process.poll() for process in processes]
         beats.look()
-        cause = next((r for r, code in enumerate(codes) if code not in (None, 0, EXIT_PEER_LOST)), None)
-        if cause is None:
-            cause = next(rank for rank, code in enumerate(codes) if code not in (None, 0))
+        failed = [rank for rank, code in enumerate(codes) if code]
+        cause = next((rank for rank in failed if codes[rank] != EXIT_PEER_LOST), failed[0])
         raise WorkerLostError(f"{beats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
     beats.look()
     for rank, complaint in beats.silent(timeout).items():

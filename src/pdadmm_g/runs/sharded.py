@@ -30,10 +30,9 @@ from ..data.graph import MASKS, order
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, ShardFolder, shard_name
 from ..data.targets import check_kind
-from ..engine.agreement import agreed
 from ..engine.launch import join, run_workers
-from ..engine.plan import Plan
-from ..engine.team import PeerLostError, Team
+from ..engine.layout import Plan
+from ..engine.team import PeerLostError, Team, agreed
 from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters

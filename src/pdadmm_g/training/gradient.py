@@ -14,7 +14,7 @@ from ..admm.risks import RISKS
 from ..admm.targets import Targets
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
-from ..engine.plan import Plan
+from ..engine.layout import Plan
 from ..model import GAMLP
 from ..status import Status
 from .growth import widths

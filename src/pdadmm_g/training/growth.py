@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..admm.state import Weights
-from ..engine.plan import Plan
+from ..engine.layout import Plan
 from ..engine.team import Line
 
 

@@ -18,7 +18,7 @@ from ..data.copies import NodeCopies
 from ..data.examples import Examples
 from ..data.propagation import Operator
 from ..engine.launch import run_workers
-from ..engine.plan import Plan
+from ..engine.layout import Plan
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP

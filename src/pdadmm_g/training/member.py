@@ -14,8 +14,7 @@ from ..admm.rows import Rows
 from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples, part_of
-from ..engine.row_sums import RowSums
-from ..engine.team import Line, Team
+from ..engine.team import Line, ProcessLine, RowSums, Team
 from .checkpoint import Checkpointing
 from .growth import widths
 
@@ -98,7 +97,8 @@ class Member:
             team, config, checkpointing, training, validation, scored, round, all_nodes=all_nodes, nodes=nodes,
             first=int(counts[: line.rank, 0].sum()), validation_nodes=validation_nodes, validates=all_validation > 0,
             scored_nodes=None if scored_nodes < 0 else scored_nodes, features=features, classes=classes,
-            soft=bool(soft), rows=Rows(number, weights, RowSums(line) if line.size > 1 else None), like=like,
+            soft=bool(soft), like=like,
+            rows=Rows(number, weights, RowSums(line) if isinstance(line, ProcessLine) else None),
         )  # fmt: skip
 
     def widths(self, depth: int) -> list[int]:

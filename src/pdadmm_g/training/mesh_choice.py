@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..config import ModelConfig
-from ..engine.plan import layer_costs
+from ..engine.layout import layer_costs
 from ..engine.team import Team
 from ..errors import InputError
 from ..utils import usable_cores

@@ -25,7 +25,7 @@ from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.copies import NodeCopies
 from ..data.examples import Examples
-from ..engine.plan import Plan
+from ..engine.layout import Plan
 from ..engine.team import Line, Team
 from .checkpoint import Checkpoint
 from .member import Member, Round, counts_of, dealt, spread_evenly

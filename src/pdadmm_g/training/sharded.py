@@ -25,9 +25,8 @@ from ..data.sharded_augmentation import ShardedAugment
 from ..data.sharded_copies import ShardedCopies
 from ..data.shards import Description, Part, ShardFolder, shard_name
 from ..data.targets import class_factors
-from ..engine.agreement import agreed, same
 from ..engine.gathering import gatherer
-from ..engine.team import Line, Team
+from ..engine.team import Line, Team, agreed, same
 from ..errors import InputError
 from ..utils import compute_threads
 from .checkpoint import Checkpointing

@@ -21,10 +21,9 @@ from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from ..admm.targets import Targets
 from ..config import ModelConfig
-from ..engine.codec import codec_for
-from ..engine.culprit import Culprit
-from ..engine.link import Link
-from ..engine.plan import Plan
+from ..engine.layout import Plan
+from ..engine.link import Codec, Link
+from ..engine.nonfinite import NonFinite
 from ..engine.replicas import check_replicas
 from ..engine.team import Stop, Traffic
 from ..engine.worker import Algorithm, Ends, Worker
@@ -74,7 +73,7 @@ class Stage:
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
         self.message = ""
-        self._culprit: tuple[int, Culprit] | None = None
+        self._nonfinite: tuple[int, NonFinite] | None = None
         self._rate = math.inf
 
     @classmethod
@@ -172,8 +171,8 @@ class Stage:
             if boundary is None:
                 links.append(None)
                 continue
-            p = codec_for(boundary.p.shape, self.like, boundary.p_levels)
-            q = codec_for(boundary.q.shape, self.like, boundary.q_levels)
+            p = Codec(boundary.p.shape, self.like, boundary.p_levels)
+            q = Codec(boundary.q.shape, self.like, boundary.q_levels)
             out, into, groups = (p, q, (self.team.leftward, None)) if step < 0 else (q, p, (None, self.team.leftward))
             links.append(Link(chain.global_rank(chain.rank + step), out, into, groups))
         ends = Ends(member.rows, None if member.training is None else member.training.X, self.targets)
@@ -191,9 +190,9 @@ class Stage:
         if self.like.is_cuda:
             torch.cuda.synchronize(self.like.device)
         measured = self._measured(moves, time.perf_counter() - start)
-        if self._culprit is None and not bool(measured.isfinite().all()):
-            found = self.worker.culprit(moves)
-            self._culprit = None if found is None else (number, found)
+        if self._nonfinite is None and not bool(measured.isfinite().all()):
+            found = self.worker.nonfinite(moves)
+            self._nonfinite = None if found is None else (number, found)
         return measured
 
     def _measured(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
@@ -342,15 +341,15 @@ class Stage:
             largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
             return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
         row = [math.inf] * 4
-        if self._culprit is not None:
-            epoch, found = self._culprit
+        if self._nonfinite is not None:
+            epoch, found = self._nonfinite
             row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
         rows = self.chain.concat(torch.tensor([row], dtype=torch.float64), [1] * self.chain.size)
         rows = self.team.rows.concat(rows, [len(rows)] * self.team.rows.size)
         epoch, *numbers = min(rows.tolist())
         if math.isinf(epoch):
             return "in the risk"
-        found = Culprit(*map(int, numbers))
+        found = NonFinite(*map(int, numbers))
         return f"layer {found.layer + 1}, variable {found.variable}"
 
     def _write_checkpoint(self, epoch: int, history: list[Record]) -> None:

@@ -20,7 +20,7 @@ from ..admm.state import Weights
 from ..config import ModelConfig
 from ..data.copies import NodeCopies
 from ..data.examples import Examples, aligned, simplified
-from ..engine.plan import Plan, deal, layer_costs
+from ..engine.layout import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP

@@ -6,20 +6,19 @@ import pytest
 import torch
 
 from pdadmm_g.admm.state import Quantization
-from pdadmm_g.engine import backends, phases
-from pdadmm_g.engine.backends import Blocks, Fused
+from pdadmm_g.engine import phases
 
 
 @pytest.mark.parametrize("block", [1, 7, 30, 1000])
 def test_blocks_cover_every_row_once(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(backends, "BLOCK", block)
+    monkeypatch.setattr(phases, "BLOCK", block)
     x, y = torch.arange(24.0).view(8, 3), torch.ones(8, 2)
 
     def phase(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y += 1
         return x.sum()
 
-    assert Blocks()(phase, x, y) == x.sum()
+    assert phases.in_blocks(phase, x, y) == x.sum()
     assert torch.equal(y, torch.full((8, 2), 2.0))
 
 
@@ -30,7 +29,7 @@ def test_an_epoch_does_not_depend_on_the_blocks(
 ) -> None:
     results = []
     for block in (20, 1 << 16):
-        monkeypatch.setattr(backends, "BLOCK", block)
+        monkeypatch.setattr(phases, "BLOCK", block)
         worker = make_chain(solver=solver, quantization=quantization, mu=0.01)
         for _ in range(5):
             moves = worker.epoch()
@@ -66,13 +65,13 @@ def test_no_two_variables_share_memory(make_chain) -> None:
 def test_small_tensors_on_a_gpu_are_taken_as_they_are() -> None:
     pytest.importorskip("triton")
     x = torch.ones(1, 4, 3)
-    assert Fused()(torch.add, x, x).equal(2 * x)
+    assert phases.fused(torch.add, x, x).equal(2 * x)
 
 
 def test_sums_of_blocks_are_added_up_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "BLOCK", 3)
+    monkeypatch.setattr(phases, "BLOCK", 3)
     W = torch.randn(1, 8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    sums = Blocks()(phases.move_weights, W.clone(), torch.zeros_like(W), torch.zeros_like(W), length=1.0)
+    sums = phases.in_blocks(phases.move_weights, W.clone(), torch.zeros_like(W), torch.zeros_like(W), length=1.0)
     assert isinstance(sums, phases.WeightSums)
     torch.testing.assert_close(sums.decay, W.square().sum((1, 2)))
     torch.testing.assert_close(sums.W, W.sum((1, 2)))

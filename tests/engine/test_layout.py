@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdadmm_g.engine.plan import ELEMENTWISE, Plan, deal, describe, layer_costs
+from pdadmm_g.engine.layout import ELEMENTWISE, Plan, deal, describe, layer_costs
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 11))

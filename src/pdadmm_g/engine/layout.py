@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ def describe(layers: range) -> str:
     return f"layer {layers[0] + 1}" if len(layers) == 1 else f"layers {layers[0] + 1}-{layers[-1] + 1}"
 
 
+#: All elementwise work of a layer takes about as long as a product with this many columns (two x86-64 cores).
+ELEMENTWISE = 60
+
+
 def layer_costs(nodes: int, widths: Sequence[int], solver: str) -> list[float]:
     """Relative time of each layer's share of an epoch, in multiply-adds.
 
@@ -61,27 +66,22 @@ def layer_costs(nodes: int, widths: Sequence[int], solver: str) -> list[float]:
     return costs
 
 
-#: All elementwise work of a layer takes about as long as a product with this many columns (two x86-64 cores).
-ELEMENTWISE = 60
-
-
 def deal(costs: Sequence[float], workers: int) -> Plan:
     """The contiguous partition with the smallest maximum, found by dynamic programming; ties go to the left."""
-    depth = len(costs)
-    used = min(workers, depth)
-    prefix = [0.0]
-    for cost in costs:
-        prefix.append(prefix[-1] + cost)
-    # best[k][i]: (slowest worker, start of the last run) for the first i layers on k workers.
-    best = [[(0.0, 0)] + [(float("inf"), 0)] * depth]
-    for k in range(1, used + 1):
-        row = [(float("inf"), 0)] * (depth + 1)
-        for i in range(k, depth + 1):
-            row[i] = min((max(best[k - 1][j][0], prefix[i] - prefix[j]), j) for j in range(k - 1, i))
-        best.append(row)
-    counts, end = [], depth
-    for k in range(used, 0, -1):
-        start = best[k][end][1]
-        counts.append(end - start)
+    until = [0.0, *accumulate(costs)]
+
+    @cache
+    def best(layers: int, used: int) -> tuple[float, int]:
+        """Of the first layers on so many workers: the slowest, and where the run of the last one starts."""
+        if used == 1:
+            return until[layers], 0
+        starts = range(used - 1, layers)
+        return min((max(best(start, used - 1)[0], until[layers] - until[start]), start) for start in starts)
+
+    counts: list[int] = []
+    end = len(costs)
+    for used in range(min(workers, end), 0, -1):
+        start = best(end, used)[1]
+        counts.insert(0, end - start)
         end = start
-    return Plan((*reversed(counts), *[0] * (workers - used)))
+    return Plan((*counts, *[0] * (workers - len(counts))))
