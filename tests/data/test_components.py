@@ -7,10 +7,8 @@ from helpers.communities import communities
 from pdadmm_g.data import augmentation
 from pdadmm_g.data.augmentation import (
     GraphAugment,
-    are_dense,
     directions_in_memory,
     feature_rows,
-    projected_rows,
 )
 from pdadmm_g.data.propagation import renormalized_adjacency
 
@@ -59,29 +57,13 @@ def test_rows_are_divided_by_their_sums_sparse_or_not(sparse) -> None:
     assert torch.allclose(feature_rows(dense, torch.float32, row_normalize=True).sum(1), torch.ones(5))
 
 
-@pytest.mark.parametrize("row_normalize", [True, False])
-def test_projected_rows_are_those_of_all_features(row_normalize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Powers of two, of which no order of sums makes anything else; and in either order in memory."""
-    generator = torch.Generator().manual_seed(0)
-    x = 2.0 ** torch.randint(4, (50, 1), generator=generator) * torch.eye(8).repeat(7, 1)[:50].sub(0.5).sign()
-    basis = torch.randint(-3, 4, (8, 3), generator=generator).float()
-    expected = feature_rows(x, torch.float32, row_normalize=row_normalize) @ basis
-    for size in (1, 7 * 8 * 4, augmentation.BLOCK_BYTES):
-        monkeypatch.setattr(augmentation, "BLOCK_BYTES", size)
-        for given in (x, x.T.contiguous().T, x.double()):
-            found = projected_rows(given, basis, torch.float32, row_normalize=row_normalize)
-            assert torch.equal(found, expected)
-
-
 def test_features_are_dense_where_a_tenth_of_them_is_not_zero() -> None:
     x = torch.zeros(10, 20)
     x.view(-1)[::10] = 1
     for given in (x, x.double()):
-        assert are_dense(given, torch.float32)
         assert feature_rows(given, torch.float32, row_normalize=True).layout == torch.strided
     x[0, 0] = 0
     for given in (x, x.to_sparse(), torch.full((10, 20), 1e-300, dtype=torch.float64)):
-        assert not are_dense(given, torch.float32)
         assert feature_rows(given, torch.float32, row_normalize=True).layout == torch.sparse_csr
 
 

@@ -17,7 +17,6 @@ from .copies import Copies, Source
 from .examples import WholeGraph
 from .graph import Graph
 from .propagation import (
-    BLOCK_BYTES,
     DENSE,
     Adjacency,
     Directed,
@@ -157,9 +156,6 @@ class GraphAugment:
     def source(self, data: Graph) -> Source:
         """What is propagated, in memory: the features in their principal directions, which are learned first."""
         A = self.adjacency(data)
-        if self.basis is not None and are_dense(x := data.x.cpu(), self.dtype):
-            H = projected_rows(x, self.basis, self.dtype, row_normalize=self.row_normalize)
-            return Source(H, A, None, self.basis).to(data.x.device)
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
         if self.components is not None and self.components < H.shape[1] and self.basis is None:
             # Directions of features are those of the undirected graph, whichever way these go afterwards.
@@ -332,24 +328,6 @@ def directions_in_memory(H: Tensor, A: Tensor | None, number: int) -> Tensor:
             number,
             dtype=H.dtype,
         )
-
-
-def are_dense(x: Tensor, dtype: torch.dtype) -> bool:
-    """Is so much of these features not zero that they are not multiplied as a sparse matrix?"""
-    if x.layout != torch.strided:
-        return False
-    return sum(int(block.count_nonzero()) for _, block in column_blocks(x, dtype)) >= DENSE * x.numel()
-
-
-def projected_rows(x: Tensor, basis: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
-    """What :func:`feature_rows` gives of dense features, times ``basis``, without ever being all in memory."""
-    scale = inverse_row_sums(x, dtype) if row_normalize else None
-    found = torch.empty(len(x), basis.shape[1], dtype=dtype)
-    step = max(1, BLOCK_BYTES // (x.shape[1] * dtype.itemsize))
-    for own in (slice(start, start + step) for start in range(0, len(x), step)):
-        rows = x[own].to(dtype).contiguous()
-        found[own] = (rows if scale is None else rows * scale[own]) @ basis
-    return found
 
 
 def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:

@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
 from .augmentation import SAMPLE, GraphAugment, principal_directions
 from .propagation import COLUMNS, inverse, normalized, quiet
-from .shards import Part
+from .shards import Part, StackedRows
 
 #: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
 WHOLE_BYTES, ROW_BYTES = 1 << 30, 1 << 26
@@ -137,7 +137,8 @@ class ShardedAugment:
         self._make_gather = make_gather
         self._gather: Gather | None = None
         self._matrix: OwnRows | None = None
-        self._files: list[NDArray[Any]] = []
+        self._x = StackedRows([shard.arrays["x"] for shard in part.shards])
+        self._propagated = StackedRows([])
         self._scale: Tensor | None = None
 
     def prepare(self, on_block: OnBlock | None = None) -> dict[str, float]:
@@ -168,15 +169,16 @@ class ShardedAugment:
         """Columns of the augmented features."""
         return self.augment.width(self.part.whole.features)
 
-    def rows(self, index: NDArray[Any] | slice) -> Tensor:
-        """Augmented rows of nodes of the part, which are counted from its first one."""
-        return self._normalized(self._propagated(index))
+    def rows(self, index: NDArray[Any]) -> Tensor:
+        """Augmented rows of nodes of the part, in order, which are counted from its first one."""
+        return self._normalized(torch.from_numpy(self._propagated.at(index)))
 
     def blocks(self) -> Iterator[Tensor]:
         """The augmented rows of all nodes of the part, a block at a time."""
         step = max(1, ROW_BYTES // (4 * self.width))
         for start in range(0, self.part.count, step):
-            yield self.rows(slice(start, min(start + step, self.part.count)))
+            stop = min(start + step, self.part.count)
+            yield self._normalized(torch.from_numpy(self._propagated.between(start, stop)))
 
     def copies(self, index: NDArray[Any], factors: Tensor) -> Tensor:
         """Augmented rows of nodes of the part in copies of all features (copies, nodes, columns).
@@ -199,17 +201,6 @@ class ShardedAugment:
 
     def _normalized(self, rows: Tensor) -> Tensor:
         return normalized(rows, self.augment.normalize, self.augment.blocks, self.augment.mean, self.augment.scale)
-
-    def _propagated(self, index: NDArray[Any] | slice) -> Tensor:
-        """Rows before they are normalised, in memory of their own."""
-        if isinstance(index, slice):
-            index = np.arange(index.start, index.stop)
-        bounds = np.searchsorted(index, np.cumsum([0, *(shard.count for shard in self.part.shards)]))
-        found, place = [np.empty((0, self.width), dtype=np.float32)], 0
-        for number, (shard, file) in enumerate(zip(self.part.shards, self._files, strict=True)):
-            found.append(file[index[bounds[number] : bounds[number + 1]] - place])
-            place += shard.count
-        return torch.from_numpy(np.concatenate(found))
 
     # --------------------------------------------------------------------------------------------------- propagation
 
@@ -239,9 +230,11 @@ class ShardedAugment:
         paths = [shard.folder / f"{name}.json" for shard in self.part.shards]
         done = min(self._done(path, len(starts)) for path in paths)
         done = -int(self.across.largest(torch.tensor([-done])))
-        self._files = [
-            self._file(path.with_suffix(".npy"), rows, done, len(starts)) for path, rows in self._sizes(paths)
+        files = [
+            self._file(path.with_suffix(".npy"), shard.count, done, len(starts))
+            for path, shard in zip(paths, self.part.shards, strict=True)
         ]
+        self._propagated = StackedRows(files)
         on_block(done, len(starts))
         if done == len(starts):
             return
@@ -249,17 +242,14 @@ class ShardedAugment:
         for number, start in enumerate(starts[done:], start=done + 1):
             stop = min(start + self.step, width)
             for block, operated in enumerate(self.augment.operator(matrix, self._features(start, stop))):
-                self._write(operated, block * width + start)
+                self._propagated.write(block * width + start, operated.numpy())
             if number == len(starts) or boot is None:
                 # A block has some of every page: on disk after each, the whole file would be written as often.
-                for file in self._files:
+                for file in files:
                     file.flush()  # type: ignore[attr-defined]
             for path in paths:
                 Progress(number, len(starts), boot if number < len(starts) else None).write(path)
             on_block(number, len(starts))
-
-    def _sizes(self, paths: list[Path]) -> Iterator[tuple[Path, int]]:
-        return zip(paths, (shard.count for shard in self.part.shards), strict=True)
 
     def _done(self, path: Path, total: int) -> int:
         """How many blocks of a shard are done."""
@@ -285,50 +275,37 @@ class ShardedAugment:
             raise InputError(f"{path}: has shape {file.shape}, expected {shape}; remove it")
         return file
 
-    def _write(self, operated: Tensor, first: int) -> None:
-        place = 0
-        for shard, file in zip(self.part.shards, self._files, strict=True):
-            file[:, first : first + operated.shape[1]] = operated[place : place + shard.count].numpy()
-            place += shard.count
-
     def _features(self, start: int, stop: int) -> Tensor:
         """Columns of what is propagated, of the own nodes."""
-        basis = self.augment.basis
-        if basis is None:
-            columns = [np.asarray(shard.arrays["x"][:, start:stop]) for shard in self.part.shards]
-            H = torch.from_numpy(np.ascontiguousarray(np.concatenate(columns)))
-            return H.mul_(self._row_scale()) if self.augment.row_normalize else H
-        return self._times(basis[:, start:stop])
+        if self.augment.basis is not None:
+            return self._times(self.augment.basis[:, start:stop])
+        H = torch.from_numpy(np.ascontiguousarray(self._x.between(0, self.part.count, slice(start, stop))))
+        return H.mul_(self._row_scale()) if self.augment.row_normalize else H
 
-    def _row_blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """The features of the own nodes, row-normalised if so asked, a block of rows at a time, each with its place."""
-        step, place = max(1, ROW_BYTES // (4 * self.part.whole.features)), 0
-        for shard in self.part.shards:
-            for start in range(0, shard.count, step):
-                x = torch.from_numpy(np.array(shard.arrays["x"][start : start + step]))
-                if self.augment.row_normalize:
-                    x *= self._row_scale()[place + start : place + start + len(x)]
-                yield place + start, x
-            place += shard.count
+    def _row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The features of the own nodes as they are, a block of rows at a time, each with its place."""
+        step = max(1, ROW_BYTES // (4 * self.part.whole.features))
+        for start in range(0, self.part.count, step):
+            x = torch.from_numpy(self._x.between(start, min(start + step, self.part.count)))
+            yield slice(start, start + len(x)), x
+
+    def _normalized_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The same, rows divided by their absolute sums if asked for."""
+        for place, x in self._row_blocks():
+            yield place, x.mul_(self._row_scale()[place]) if self.augment.row_normalize else x
 
     def _row_scale(self) -> Tensor:
         """One over the sum of the absolute values of each row, as a column; 1 for rows of zeros."""
         if self._scale is None:
-            sums, place = torch.zeros(self.part.count, dtype=torch.float64), 0
-            step = max(1, ROW_BYTES // (4 * self.part.whole.features))
-            for shard in self.part.shards:
-                for start in range(0, shard.count, step):
-                    x = torch.from_numpy(np.asarray(shard.arrays["x"][start : start + step]))
-                    sums[place + start : place + start + len(x)] = x.abs().sum(1, dtype=torch.float64)
-                place += shard.count
-            self._scale = inverse(sums, torch.float32)[:, None]
+            sums = [x.abs().sum(1, dtype=torch.float64) for _, x in self._row_blocks()]
+            self._scale = inverse(torch.cat(sums), torch.float32)[:, None]
         return self._scale
 
     def _times(self, M: Tensor) -> Tensor:
         """H M, of the own nodes."""
         out = torch.empty(self.part.count, M.shape[1])
-        for place, x in self._row_blocks():
-            out[place : place + len(x)] = x @ M
+        for place, x in self._normalized_blocks():
+            out[place] = x @ M
         return out
 
     # -------------------------------------------------------------------------------------------- what is learned
@@ -342,7 +319,8 @@ class ShardedAugment:
         """Column means and scales from the same evenly spaced nodes as on one process, see :class:`GraphAugment`."""
         number = self.part.whole.nodes
         nodes = np.arange(0, number, max(1, number // self.augment.sample))
-        self.augment.learn(self._propagated(self._own(nodes)), len(nodes), self.across.sum)
+        own = torch.from_numpy(self._propagated.at(self._own(nodes)))
+        self.augment.learn(own, len(nodes), self.across.sum)
 
     def _principal_directions(self, number: int) -> Tensor:
         nodes, features = self.part.whole.nodes, self.part.whole.features
@@ -357,8 +335,8 @@ class ShardedAugment:
             for part in Y.split(self.step, dim=1):
                 spread = torch.zeros(self.part.count, part.shape[1]).index_copy_(0, own, part)
                 spread, total = self._stepped(spread), torch.zeros(features, part.shape[1])
-                for place, x in self._row_blocks():
-                    total += x.mT @ spread[place : place + len(x)]
+                for place, x in self._normalized_blocks():
+                    total += x.mT @ spread[place]
                 found.append(self.across.sum(total))
             return torch.cat(found, 1)
 

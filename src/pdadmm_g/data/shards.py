@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -124,6 +125,30 @@ class Shard:
     first: int
     count: int
     arrays: dict[str, Array]
+
+
+class StackedRows:
+    """The rows of several arrays, one after the other, without being brought together in memory."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = arrays
+        self._firsts = np.cumsum([0, *map(len, arrays)])
+
+    def between(self, start: int, stop: int, columns: slice = slice(None)) -> Array:
+        """Some consecutive rows, in memory."""
+        places = zip(self.arrays, self._firsts.tolist(), strict=False)
+        return np.concatenate([each[max(0, start - at) : max(0, stop - at), columns] for each, at in places])
+
+    def at(self, index: Array) -> Array:
+        """The rows at these places, which are in order, in memory."""
+        bounds = np.searchsorted(index, self._firsts).tolist()
+        parts = zip(self.arrays, self._firsts.tolist(), bounds, bounds[1:], strict=False)
+        return np.concatenate([each[index[first:last] - at] for each, at, first, last in parts])
+
+    def write(self, first: int, block: Array) -> None:
+        """Replace the columns from ``first`` on."""
+        for each, at in zip(self.arrays, self._firsts.tolist(), strict=False):
+            each[:, first : first + block.shape[1]] = block[at : at + len(each)]
 
 
 @dataclass(frozen=True)
