@@ -103,8 +103,6 @@ def test_whole_numbers_that_are_too_large_for_features(value: int) -> None:
 def test_labels_that_are_too_large_are_named_as_they_are() -> None:
     with pytest.raises(InputError, match=r"but y\[1\] = 1e\+300"):
         check_labels(torch.tensor([0.0, 1e300], dtype=torch.float64), 2, "data")
-    with pytest.raises(InputError, match=r"labels must be at most 9007199254740992, got 1e\+300"):
-        encoded_labels(np.array([0.0, 1e300]), "labels")
     assert encoded_labels(np.array([0, 2**60], dtype=object), "labels")[0].tolist() == [0, 2**60]
     with pytest.raises(InputError, match="labels must be at most 9223372036854775807"):
         encoded_labels(np.array([0, 2**64], dtype=object), "labels")

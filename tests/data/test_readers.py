@@ -223,8 +223,8 @@ REFUSED = {
         "nodes: column 'feature 3' is there twice",
     ),
     "split": (lambda g: as_graph(node_table(g).assign(split="all"), edge_index=edge_table(g)), "'split' has 'all'"),
-    "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all numbers, got both"),
-    "fractions": (lambda g: as_graph(g.x, [0.5, 1.0] * 10, [[0], [1]]), "must be whole numbers or text, got 0.5"),
+    "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all whole numbers, got"),
+    "fractions": (lambda g: as_graph(g.x, [0.5, "a"] * 10, [[0], [1]]), "all text or all whole numbers, got 0.5"),
     "weights without edges": (
         lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), edge_weight=[1]), "edge_weight is given without edges",
     ),

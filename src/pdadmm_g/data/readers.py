@@ -10,7 +10,6 @@ where the columns of ``x`` have names. ``unused_edge_columns`` are those of a ta
 from __future__ import annotations
 
 import copy
-import numbers
 import sys
 import warnings
 from collections.abc import Sequence
@@ -266,34 +265,32 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     ids = list(graph.nodes)
     if not ids:
         raise InputError(f"{culprit}: there is no node")
-    attributes = [graph.nodes[node] for node in ids]
-    names = [*dict.fromkeys(name for own in attributes for name in own)]
-    columns = {"id": ids}
-    for name in names:
-        if name in KNOWN or (name == "y" and "label" not in names):
-            columns["label" if name == "y" else name] = [own.get(name) for own in attributes]
-        elif name == "x" or ("x" not in names and any(isinstance(own.get(name), numbers.Real) for own in attributes)):
-            lacking = next((node for node, own in zip(ids, attributes, strict=True) if name not in own), None)
-            if lacking is not None:
-                raise InputError(f"{culprit}: node {lacking!r} has no {name!r}, which is a feature of others")
-            columns[name] = [own[name] for own in attributes]
-    nodes = pd.DataFrame({name: pd.Series(object_array(values)).infer_objects() for name, values in columns.items()})
+    nodes = pd.DataFrame.from_records([own for _, own in graph.nodes(data=True)])
+    if "label" not in nodes:
+        nodes = nodes.rename(columns={"y": "label"})
+    words = [name for name in nodes if name not in (*KNOWN, "x") and nodes[name].dtype.kind not in "biuf"]
+    others = nodes.columns.difference([*KNOWN, "x"]) if "x" in nodes else words
+    nodes = nodes.drop(columns=others).assign(id=pd.Series(object_array(ids)).infer_objects())
+    for name in nodes.columns.difference(KNOWN):
+        lacking = np.flatnonzero(nodes[name].isna())
+        if len(lacking):
+            raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
     data = graph_of_nodes(nodes, target, culprit=culprit)
     place = {node: number for number, node in enumerate(ids)}
-    ends = [(place[a], place[b], own.get("weight")) for a, b, own in graph.edges(data=True)]
-    weighted = [w for _, _, w in ends if w is not None]
-    if weighted and len(weighted) < len(ends):
-        raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
+    ends = [(place[a], place[b], weight) for a, b, weight in graph.edges(data="weight")]
     pairs = torch.tensor([(a, b) for a, b, _ in ends], dtype=torch.int64).view(-1, 2).T
     both = not graph.is_directed()
     data.edge_index = torch.cat([pairs, pairs.flip(0)], dim=1) if both else pairs
-    if weighted:
+    weights = [weight for _, _, weight in ends if weight is not None]
+    if weights and len(weights) < len(ends):
+        raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
+    if weights:
 
         def called(edge: int) -> str:
             return f"edge {tuple(ids[end] for end in ends[edge][:2])}"
 
-        weights = torch.from_numpy(checked_weights(weighted, f"{culprit}: 'weight'", called))
-        data.edge_weight = weights.repeat(2) if both else weights
+        given = torch.from_numpy(checked_weights(weights, f"{culprit}: 'weight'", called))
+        data.edge_weight = given.repeat(2) if both else given
     return asked(data, target)
 
 

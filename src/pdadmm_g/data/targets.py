@@ -254,7 +254,7 @@ def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
 
 
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
-    """Labels as whole numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
+    """Labels as numbers, -1 where there is none, or as probabilities; and what the numbers stand for.
 
     Whole numbers stand for themselves (None). None, NaN, "" and -1 are no label.
     """
@@ -266,10 +266,11 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         array = object_array(y) if array.dtype.kind in "US" and isinstance(y, list | tuple) else array
     except ValueError:  # lists of several lengths
         array = object_array(list(y))
-    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim == 2):
-        return as_tensor(array, f"{culprit} must be numbers"), None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim <= 2):
+        given = as_tensor(array, f"{culprit} must be numbers")
+        return (given.where(~given.isnan(), -1) if given.ndim == 1 else given), None
     if array.ndim != 1:
         raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
     import pandas as pd
@@ -279,39 +280,27 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     except TypeError:
         odd = next(value for value in array.tolist() if getattr(value, "__hash__", None) is None)
         raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}") from None
-    known = np.array([not is_missing(value) and not (_is_whole(value) and int(value) == -1) for value in values], bool)
-    codes, names, classes = np.full(len(values) + 1, -1), None, [*values[known]]
-    if all(map(_is_whole, classes)):
-        large = next((value for value in classes if abs(value) > _largest(value)), None)
-        if large is not None:
-            raise InputError(f"{culprit} must be at most {_largest(large)}, got {large}")
-        codes[:-1][known] = [int(value) for value in classes]
-    else:
-        _check_names(classes, culprit)
-        names, codes[:-1][known] = np.unique(np.array(classes), return_inverse=True)
+    known = np.array([not is_missing(value) and value != -1 for value in values], dtype=bool)
+    kinds = {_kind_of_label(value): value for value in values[known]}
+    if None in kinds or len(kinds) > 1:
+        both = " and ".join(f"{value!r:.60}" for value in [kinds.get(None), *kinds.values()][:2] if value is not None)
+        raise InputError(f"{culprit} must be all text or all whole numbers, got {both}; {FOR_NUMBERS}")
+    codes, names = np.full(len(values) + 1, -1), None
+    if int in kinds:
+        try:
+            codes[:-1][known] = [int(value) for value in values[known]]
+        except OverflowError:
+            raise InputError(f"{culprit} must be at most {sys.maxsize}, got {max(values[known], key=abs)}") from None
+    elif kinds:
+        names, codes[:-1][known] = np.unique(np.array([*values[known]]), return_inverse=True)
     return torch.from_numpy(codes[places]), names
 
 
-def _check_names(classes: list[Any], culprit: str) -> None:
-    wrong = next((value for value in classes if isinstance(value, float)), None)
-    if wrong is not None:
-        raise InputError(f"{culprit} must be whole numbers or text, got {wrong!r}; {FOR_NUMBERS}")
-    if len({isinstance(value, str) for value in classes}) > 1:
-        raise InputError(f"{culprit} must be all text or all numbers, got both")
-    odd = next((value for value in classes if not isinstance(value, str | numbers.Real)), None)
-    if odd is not None:
-        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}")
-
-
-def _largest(label: Any) -> int:
-    """Whole numbers that came as fractions are themselves up to some size only."""
-    return LARGEST_LABEL if isinstance(label, float) else sys.maxsize
-
-
-def _is_whole(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    return isinstance(value, numbers.Integral) or float(value).is_integer()
+def _kind_of_label(value: Any) -> type | None:
+    if isinstance(value, str | bool):
+        return type(value)
+    whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
+    return int if whole else None
 
 
 def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None] | None:
