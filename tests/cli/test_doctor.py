@@ -11,7 +11,7 @@ from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
 from pdadmm_g.cli.doctor import Check, diagnose
-from pdadmm_g.training.stage import Stage
+from pdadmm_g.engine.worker import Worker
 
 doctor = sys.modules["pdadmm_g.cli.doctor"]  # the name is the command's
 
@@ -69,7 +69,7 @@ def test_other_weights_on_two_workers_are_a_failure(run, monkeypatch: pytest.Mon
 
 
 def test_an_interrupted_self_test_has_not_failed(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stage, "_epoch", interrupt)
+    monkeypatch.setattr(Worker, "epoch", interrupt)
     code, out, err = run()
     assert (code, err.split()) == (130, ["interrupted"])
     assert "FAILED" not in out

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import click
 
-from .completion import words
-from .output import Output, output_options
+from .common import Output, data_root_option, output_options
 
 
 @click.command(short_help="List the data sets known by name.")
-@click.option(
-    "--data-root",
-    metavar="TEXT",
-    help="folder of raw benchmark files [default: $PDADMM_G_DATA]",
-    shell_complete=words((), then="dir"),
-)
+@data_root_option
 @output_options
 def datasets(data_root: str | None, output: Output) -> None:
     """List the data sets known by name, and whether their raw files are under the data root."""

@@ -9,7 +9,7 @@ import click
 
 from ..config import RunConfig
 from ..status import Status
-from .exit_codes import EXIT_INTERRUPTED
+from .common import EXIT_INTERRUPTED
 
 
 @click.command(short_help="A few seconds on real data.")

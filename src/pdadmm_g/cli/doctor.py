@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import click
 
-from .exit_codes import EXIT_FAILURE
-from .output import Output, output_options
+from .common import EXIT_FAILURE, Output, error, output_options
 
 
 @dataclass(frozen=True)
@@ -188,5 +187,5 @@ def doctor(output: Output) -> int:
     healthy = all(check.state != "FAILED" for check in checks)
     output.result({"healthy": healthy, "checks": [asdict(check) for check in checks]})
     if not healthy:
-        output.error("failed: " + ", ".join(check.name for check in checks if check.state == "FAILED"))
+        error("failed: " + ", ".join(check.name for check in checks if check.state == "FAILED"))
     return 0 if healthy else EXIT_FAILURE

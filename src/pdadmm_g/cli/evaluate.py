@@ -9,9 +9,7 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from .finished_run import as_team, data_options, load_run, sharded_dataset
-from .output import Output, output_options
-from .text import NO_TEST, PARTS, shown
+from .common import NO_TEST, PARTS, Output, as_team, data_options, figure, load_run, output_options, sharded_dataset
 
 
 @click.command(short_help="Print accuracy and other figures of a run.")
@@ -73,9 +71,9 @@ def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float |
     numbers = "r2" in {**results, **next(iter(metrics.values()), {})}  # which are not right or wrong
     for name, value in results.items():
         if not (numbers and name.endswith("_accuracy")):
-            output.say(f"{name.replace('_', ' ')}: {shown(name, value)}")
+            output.say(f"{name.replace('_', ' ')}: {figure(name, value)}")
     for name in (name for name in next(iter(metrics.values()), {}) if name != "accuracy"):
-        values = ", ".join(f"{PARTS[part]} {shown(name, own[name])}" for part, own in metrics.items())
+        values = ", ".join(f"{PARTS[part]} {figure(name, own[name])}" for part, own in metrics.items())
         output.say(f"{name.replace('_', ' ')}: {values}")
     output.result(results | ({"metrics": metrics} if metrics else {}))
 

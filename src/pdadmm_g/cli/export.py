@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from .completion import words
-from .output import Output, output_options
+from .common import Output, output_options, run_argument
 
 FORMATS = ("safetensors", "torch-export", "onnx")
 
 
 @click.command(name="export", short_help="Write the model as safetensors, torch.export or ONNX.")
-@click.argument("run", shell_complete=words((), then="dir"))
+@run_argument
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="onnx", show_default=True, help="kind of file")
 @click.option(
     "--out", metavar="FILE", help="file to write [default: RUN's name with the format's ending, in this folder]"

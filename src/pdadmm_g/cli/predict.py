@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from .finished_run import as_team, data_options, load_run, sharded_dataset
-from .output import Output, output_options
+from .common import Output, as_team, data_options, load_run, output_options, sharded_dataset
 
 
 @click.command(short_help="Write a label for every node.")
@@ -63,7 +62,7 @@ def predict(
     columns = classifier.predictions(data, probabilities=probabilities)
     number, text = len(columns["node"]), _csv(columns)
     if out == "-":
-        output.content(text)
+        click.echo(text, nl=False)
         output.progress(f"{number} predictions written to standard output")
         return
     write_atomically(Path(out), text)

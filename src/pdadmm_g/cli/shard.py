@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from .completion import DATASETS, words
-from .output import Output, output_options
+from .common import DATASETS, Output, data_root_option, output_options, words
 
 
 @click.command(short_help="Write a graph as a folder of shards.")
-@click.argument("graph", metavar="INPUT", shell_complete=words(DATASETS, then="file"))
+@click.argument("graph", metavar="INPUT", shell_complete=words(DATASETS))
 @click.option("--shards", type=click.IntRange(1, 10_000), required=True, metavar="N", help="number of shards")
-@click.option("--out", required=True, metavar="FOLDER", help="folder to write", shell_complete=words((), then="dir"))
-@click.option("--data-root", metavar="TEXT", help="folder of raw benchmark files [default: $PDADMM_G_DATA]")
+@click.option("--out", required=True, metavar="FOLDER", help="folder to write", shell_complete=words())
+@data_root_option
 @click.option("--overwrite", is_flag=True, help="replace other shards in the folder")
 @output_options
 def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: bool, output: Output) -> None:

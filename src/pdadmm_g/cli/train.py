@@ -14,11 +14,22 @@ from ..config import TARGETS, RunConfig, settings_where
 from ..errors import InputError
 from ..status import Status
 from ..utils import Tasks
-from . import torchrun
-from .exit_codes import EXIT_FAILURE, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST
-from .options import SettingsCommand, settings_options
-from .output import Output, output_options
-from .text import NO_TEST, PARTS, percent
+from .common import (
+    EXIT_FAILURE,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_PEER_LOST,
+    NO_TEST,
+    PARTS,
+    Output,
+    SettingsCommand,
+    end,
+    error,
+    figure,
+    output_options,
+    settings_options,
+    torchrun_processes,
+)
 
 if TYPE_CHECKING:
     from ..engine.watchdog import WatchedTeam
@@ -57,20 +68,60 @@ def train(config_file: str | None, overwrite: bool, resume: bool, output: Output
     pdadmm-g train --dataset grown.npz --init runs/old          from the network of another run
     torchrun --nnodes 2 --nproc-per-node 4 -m pdadmm_g train --dataset cora
     """
-    overrides = {name: value for name, value in options.items() if value is not None}
-    # After a restart by torchrun, going on is what is wanted.
-    goes_on = resume or _restarted()
-    if goes_on:
-        output.progress("starting")  # to read the folder takes torch, which takes seconds to load
-    config = _settings(config_file, overrides, resume=resume)
-    if not goes_on:
-        output.progress("starting")
+    given = {name: value for name, value in options.items() if value is not None}
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # by torchrun: going on is what is wanted
+    processes = torchrun_processes()
+    config = None if resume or restarted else RunConfig.load(config_file, given)
+    output.progress("starting")  # what follows loads torch, which takes seconds
+    if config is None and config_file is None:
+        free = {"epochs", *settings_where(RunConfig, decides="nothing")}
+        config = _of_run(given, processes, must=resume and given.keys() <= free)
+    config = config or RunConfig.load(config_file, given)
+    if processes is not None:
+        config = _dealt(config, processes)
     with Tasks() as tasks:
-        return _in_tasks(config, tasks, output, overwrite=overwrite, resume=goes_on)
+        return _train(config.resolved(), tasks, output, overwrite=overwrite, resume=resume or restarted)
 
 
-def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool) -> int:
-    """What the command does, to the last line. The exit code."""
+def _of_run(given: dict[str, Any], processes: int | None, *, must: bool) -> RunConfig | None:
+    """The settings of the run to go on with, those ``given`` in their place; without one None, or an error."""
+    from ..runs.folder import RunFolder
+
+    where = {name: value for name, value in given.items() if name in ("out", "dataset", "data_root", "seed")}
+    out = RunConfig(**where).resolved().out
+    assert out is not None
+    before = RunFolder(out).run_to_resume()
+    if before is None:
+        if must:
+            remedy = "or, if it was interrupted before its first epoch, start it again without --resume"
+            raise InputError(f"{out}: holds no run to resume; name its folder with --out, {remedy}")
+        return None
+    known = dict(vars(before))
+    if processes is not None and (before.workers == "auto" or before.processes != processes):
+        known |= dict.fromkeys(("workers", "shards", "plan"))  # who computes is decided anew
+    elif given.keys() & {"workers", "plan"}:
+        known |= dict.fromkeys(("workers", "plan"))  # which must fit each other
+    return RunConfig(**known | given | {"out": out})
+
+
+def _dealt(config: RunConfig, processes: int) -> RunConfig:
+    """The settings with workers and shards for the processes that torchrun has started."""
+    workers, shards = config.workers, config.shards
+    if workers == "auto" or (workers is None and shards is None and config.plan is None):
+        return dataclasses.replace(config, workers="auto")
+    workers = workers or (len(config.plan) if config.plan else None)
+    count, name = (workers, "workers") if shards is None else (shards, "shards")
+    assert count is not None
+    if processes % count:
+        raise InputError(f"{processes} processes cannot be dealt to {count} {name}: start a multiple of {count}")
+    if workers and shards and workers * shards != processes:
+        needed = f"{workers} workers x {shards} shards are {workers * shards} processes"
+        raise InputError(f"{needed}, but {processes} were started: start as many, or leave one of the two out")
+    return dataclasses.replace(config, workers=workers or processes // count, shards=shards or processes // count)
+
+
+def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool) -> int:
+    """Train and print what came of it. The exit code."""
     with tasks.doing("starting"):
         import scipy.sparse  # noqa: F401 (graphs are such matrices, and later its seconds would be of no task)
 
@@ -84,118 +135,53 @@ def _in_tasks(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: boo
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
         config, _ = started(config)
-    team = join(config.device, config.timeout, watch=True, shards=config.shards or 1) if torchrun.is_member() else None
+    member = torchrun_processes() is not None
+    team = join(config.device, config.timeout, watch=True, shards=config.shards or 1) if member else None
+    code = 0
     try:
-        summary = _train(config, team, tasks, output, overwrite=overwrite, resume=resume)
-    except InputError as error:
+        summary = _run(config, team, tasks, output, overwrite=overwrite, resume=resume)
+        if summary is not None:
+            status = Status[summary["status"]]
+            code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
+            _show(summary, config.out, output)
+    except InputError as reason:
         if team is None:
             raise
-        click.echo(f"error: {error}", err=True)
+        error(str(reason))
         team.give_up()
-        torchrun.end(EXIT_INPUT)
+        code = EXIT_INPUT
     except KeyboardInterrupt:
         if team is not None or any("training" in name for name in tasks.seconds):
             raise
-        why = "interrupted before the first epoch: nothing was saved"
-        click.echo(f"{why}; start again with the same command", err=True)
+        click.echo("interrupted before the first epoch: nothing was saved; start again with the same command", err=True)
         return EXIT_INTERRUPTED
-    except (WorkerLostError, PeerLostError) as error:
-        message = team.peer_lost(error) if team is not None and isinstance(error, PeerLostError) else str(error)
-        click.echo(f"error: {Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}", err=True)
-        return EXIT_PEER_LOST if team is None else torchrun.end(EXIT_PEER_LOST)
-    code = 0
-    if summary is not None:
-        _print_summary(summary, config.out, output)
-        status = Status[summary["status"]]
-        code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
-    return code if team is None else torchrun.end(code)
+    except (WorkerLostError, PeerLostError) as reason:
+        message = team.peer_lost(reason) if team is not None and isinstance(reason, PeerLostError) else str(reason)
+        error(f"{Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}")
+        code = EXIT_PEER_LOST
+    return code if team is None else end(code)
 
 
-def _restarted() -> bool:
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-
-
-def _settings(config_file: str | None, overrides: dict[str, Any], *, resume: bool) -> RunConfig:
-    """Those of the file or of the run to go on with, what was given on the command line in their place."""
-    processes = torchrun.processes()
-    given = None
-    if (resume or _restarted()) and config_file is None:
-        free = {"epochs", *settings_where(RunConfig, decides="nothing")}
-        given = _resumed(overrides, processes, must=resume and overrides.keys() <= free)
-    given = given or RunConfig.load(config_file, overrides)
-    if processes is not None:
-        given = dataclasses.replace(given, **_mesh_of(processes, given))
-    return given.resolved()
-
-
-def _resumed(overrides: dict[str, Any], processes: int | None, *, must: bool) -> RunConfig | None:
-    """The settings of the run to go on with; without one None, or an error if there ``must`` be one.
-
-    Who computes is decided anew where other ``processes`` were started by torchrun than the run had.
-    """
-    from ..runs.folder import RunFolder
-
-    where = {name: value for name, value in overrides.items() if name in ("out", "dataset", "data_root", "seed")}
-    out = RunConfig(**where).resolved().out
-    assert out is not None
-    before = RunFolder(out).run_to_resume()
-    if before is None:
-        if must:
-            remedy = "or, if it was interrupted before its first epoch, start it again without --resume"
-            raise InputError(f"{out}: holds no run to resume; name its folder with --out, {remedy}")
-        return None
-    known = dict(vars(before))
-    if processes is not None and (before.workers == "auto" or before.processes != processes):
-        known |= dict.fromkeys(("workers", "shards", "plan"))
-    elif overrides.keys() & {"workers", "plan"}:
-        known |= dict.fromkeys(("workers", "plan"))  # which must fit each other
-    return RunConfig(**known | overrides | {"out": out})
-
-
-def _mesh_of(processes: int, given: RunConfig) -> dict[str, Any]:
-    """The settings of workers and shards where so many processes were started."""
-    workers, shards = given.workers, given.shards
-    if workers is None and shards is None and given.plan is None:
-        workers = "auto"
-    if workers == "auto":
-        return {"workers": workers}
-    workers = workers or (len(given.plan) if given.plan else None)
-    count, name = (workers, "workers") if shards is None else (shards, "shards")
-    assert count is not None
-    if processes % count:
-        raise InputError(f"{processes} processes cannot be dealt to {count} {name}: start a multiple of {count}")
-    if workers and shards and workers * shards != processes:
-        needed = f"{workers} workers x {shards} shards are {workers * shards} processes"
-        raise InputError(f"{needed}, but {processes} were started: start as many, or leave one of the two out")
-    return {"workers": workers or processes // count, "shards": shards or processes // count}
-
-
-def _train(
+def _run(
     config: RunConfig, team: WatchedTeam | None, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool
 ) -> dict[str, Any] | None:
     """The summary of the run; None on a member of a team that is not the first."""
     from ..data.shards import is_sharded
     from ..runs.run import join_run, train_run
+    from ..runs.sharded import train_sharded_run
     from ..training.progress import Progress
 
     summary = None
-    if is_sharded(config.dataset):
-        from ..runs.sharded import train_sharded_run
-
-        with Progress(config, console=output.console()) as progress:
-            tasks.listeners.append(progress.task)
-            summary = train_sharded_run(
-                config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
-            )
-    elif team is not None and team.rank > 0:
+    sharded = is_sharded(config.dataset)
+    if team is not None and team.rank > 0 and not sharded:
         if not join_run(config, team):
             team.give_up()
             time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-            torchrun.end(EXIT_INPUT)
+            end(EXIT_INPUT)
     else:
         with Progress(config, console=output.console()) as progress:
             tasks.listeners.append(progress.task)
-            summary = train_run(
+            summary = (train_sharded_run if sharded else train_run)(
                 config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
             )
     if team is not None:
@@ -203,29 +189,27 @@ def _train(
     return summary
 
 
-def _print_summary(summary: dict[str, Any], out: str | None, output: Output) -> None:
+def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
     output.result(summary | {"out": out})
     message = f"{summary['message']}. " if summary["message"] else ""
     ending = f"{summary['status']}: {message}{summary['advice']}"
-    if Status[summary["status"]].is_failure:
-        output.error(ending)
-    else:
-        output.say(ending)
+    (error if Status[summary["status"]].is_failure else output.say)(ending)
     for choice in summary["choices"]:
         output.say(choice)
-    figure = TARGETS[summary.get("target") or "classification"].figure
+    name = TARGETS[summary.get("target") or "classification"].figure
+    metrics = summary.get("metrics") or {}
     values = {part: summary.get(f"{part}_accuracy") for part in PARTS}
-    if figure != "accuracy":
-        values = {part: (summary.get("metrics") or {}).get(part, {}).get(figure) for part in PARTS}
-    each = ", ".join(f"{PARTS[part]} {percent(value)}" for part, value in values.items())
-    output.say(f"{figure.replace('_', ' ')}: {each}")
+    if name != "accuracy":
+        values = {part: metrics.get(part, {}).get(name) for part in PARTS}
+    each = ", ".join(f"{PARTS[part]} {figure(name, value)}" for part, value in values.items())
+    output.say(f"{name.replace('_', ' ')}: {each}")
     if values["test"] is None:
         output.say(NO_TEST)
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     for line in _about_workers(summary):
         output.say(line)
     times = summary["times"]
-    longest = ", ".join(f"{name} {times[name]:.1f}" for name in times if times[name] >= 0.05)
+    longest = ", ".join(f"{task} {seconds:.1f}" for task, seconds in times.items() if seconds >= 0.05)
     output.say(f"{sum(times.values()):.1f} s ({longest}); written to {out}")
 
 

@@ -1,0 +1,285 @@
+"""What commands share: exit codes, output, an option for every setting, completion, finished runs, torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..config import GROUPS, KINDS, NODE_TABLES, RUN, RunConfig, alternatives, described, settings_where
+from ..errors import InputError
+from ..status import Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..engine.watchdog import WatchedTeam
+
+#: Wrong input, numerical failure (the best model was kept), a worker lost, interrupted.
+EXIT_INPUT, EXIT_FAILURE, EXIT_PEER_LOST, EXIT_INTERRUPTED = 2, 3, 4, 130
+#: The data sets known by name, here so that completing them does not load torch.
+DATASETS = (
+    "digits", "cora", "pubmed", "citeseer", "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics",
+    "flickr", "ogbn-arxiv",
+)  # fmt: skip
+#: Options of commands that are no settings and belong to the run folder.
+RUN_OPTIONS = ("config_file", "overwrite", "resume")
+#: The kinds of nodes, and what they are called.
+PARTS = {"train": "train", "val": "validation", "test": "test"}
+#: What is said where the figure of the test nodes is a dash.
+NO_TEST = "no test nodes: mark some that neither train nor validate, in a column 'split' or test_mask"
+
+Command = Callable[..., Any]
+
+# ------------------------------------------------------------------------------------------------------------- output
+
+
+@dataclass(frozen=True)
+class Output:
+    """Results go to standard output, progress to standard error; errors and warnings are printed in every mode."""
+
+    quiet: bool = False
+    json: bool = False
+
+    def say(self, text: str) -> None:
+        """A line of the result, for people."""
+        if not (self.quiet or self.json):
+            click.echo(text)
+
+    def progress(self, text: str) -> None:
+        """A line about work under way."""
+        if not self.quiet:
+            with contextlib.suppress(BrokenPipeError):
+                click.echo(text, err=True)
+
+    def result(self, value: dict[str, Any]) -> None:
+        """The whole result, for scripts: call it once."""
+        if self.json:
+            click.echo(json.dumps(value))
+
+    def console(self) -> Console:
+        """Where a progress bar goes."""
+        from rich.console import Console
+
+        class Lasting(Console):
+            def on_broken_pipe(self) -> None:
+                self.quiet = True  # training goes on when nobody reads of it any more
+
+        return Lasting(stderr=True, quiet=self.quiet)
+
+
+def output_options(command: Command) -> Command:
+    """Give a command ``--quiet`` and ``--json``, and pass it an :class:`Output` for them."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="print nothing but errors and warnings")
+    @click.option("--json", "as_json", is_flag=True, help="print the result as one JSON object, and no text beside it")
+    @functools.wraps(command)
+    def with_output(*arguments: Any, quiet: bool, as_json: bool, **options: Any) -> Any:
+        return command(*arguments, output=Output(quiet, as_json), **options)
+
+    return with_output
+
+
+def error(text: str) -> None:
+    """A line about what is wrong, in every mode."""
+    click.echo(f"error: {text}", err=True)
+
+
+def figure(name: str, value: float | None) -> str:
+    """A figure by its name, errors in the units of the data, all others shares; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if name in ("mean_absolute_error", "root_mean_squared_error") else f"{value:.3f}"
+
+
+# ----------------------------------------------------------------------------------------------------------- settings
+
+
+class SettingsCommand(click.Command):
+    """A command whose help shows the settings in their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = {param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))}
+        for group in GROUPS:
+            names = (*(RUN_OPTIONS if group == RUN else ()), *settings_where(RunConfig, group=group))
+            with formatter.section(group):
+                formatter.write_dl([options.pop(name) for name in names])
+        with formatter.section("Other options"):
+            formatter.write_dl(list(options.values()))
+
+
+def settings_options(command: Command) -> Command:
+    """Give a command one option for every field of :class:`RunConfig`."""
+    for item in fields(RunConfig):
+        flag, kind, text = "--" + item.name.replace("_", "-"), KINDS[item.name], described(item)
+        if kind is bool:
+            option = click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=text)
+        else:
+            flags = (flag, "--nodes") if item.name == "dataset" else (flag,)
+            known = DATASETS if item.name == "dataset" else _written(kind)
+            option = click.option(
+                *flags, item.name, default=None, metavar=_metavar(kind), help=text, shell_complete=words(known)
+            )
+        command = option(command)
+    return command
+
+
+def words(choices: Iterable[str] = ()) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes these words and the names of files."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        items = [CompletionItem(word) for word in choices if word.startswith(incomplete)]
+        return [*items, CompletionItem(incomplete, type="file")]
+
+    return complete
+
+
+def _written(kind: Any) -> list[str]:
+    """The words that a setting of this type may be."""
+    return [word for each in alternatives(kind) if typing.get_origin(each) is Literal for word in typing.get_args(each)]
+
+
+def _metavar(kind: Any) -> str:
+    names = _written(kind)
+    for each in alternatives(kind):
+        origin, arguments = typing.get_origin(each), typing.get_args(each)
+        if origin is tuple:
+            names.insert(0, f"{_metavar(arguments[0])},...")
+        # A mapping is for files and Python, a function for Python alone: there is no way to write them here.
+        elif origin not in (Literal, Mapping, Callable) and each is not types.NoneType:
+            names.insert(0, {int: "N", float: "X", str: "TEXT"}[arguments[0] if origin is Annotated else each])
+    return "|".join(names)
+
+
+# ------------------------------------------------------------------------------------------------------ finished runs
+
+
+def run_argument(command: Command) -> Command:
+    """The folder of a run."""
+    return click.argument("run", shell_complete=words())(command)
+
+
+def data_root_option(command: Command) -> Command:
+    """Where raw benchmark files are."""
+    text = "folder of raw benchmark files [default: $PDADMM_G_DATA, or what the run had]"
+    return click.option("--data-root", metavar="TEXT", help=text, shell_complete=words())(command)
+
+
+def data_options(command: Command) -> Command:
+    """Options of the commands that apply a finished run to a data set."""
+    edges = "table of edges that goes with a table of nodes"
+    dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
+    shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
+    for decorate in (
+        run_argument,
+        data_root_option,
+        click.option("--edges", metavar="TEXT", help=edges, shell_complete=words()),
+        click.option(
+            "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
+            shell_complete=words(DATASETS),
+        ),
+        click.option("--shards", type=click.IntRange(1, 10_000), default=1, metavar="N", help=shards),
+    ):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
+    """The data set to use a run on, if that is a folder of shards."""
+    from ..data.shards import is_sharded
+    from ..runs.folder import RunFolder
+
+    if dataset is None and (RunFolder(run).path / "config.yaml").exists():
+        dataset = RunFolder(run).known().dataset
+    if dataset is not None and is_sharded(dataset):
+        return dataset
+    if shards > 1:
+        raise InputError(f"shards = {shards} needs a folder of shards, which 'pdadmm-g shard' makes")
+    return None
+
+
+def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
+    """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
+    from ..data.datasets import load_dataset, require_edge_table
+    from ..data.splits import with_masks
+    from ..runs.folder import RunFolder
+
+    folder = RunFolder(run)
+    estimator = folder.classifier()
+    config, tables = RunConfig(), dataset is not None and Path(dataset).suffix in NODE_TABLES
+    if dataset is None:
+        config = folder.known()
+    # A graph that is here needs nothing of the settings, but for the columns of a table.
+    elif (tables or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
+        config = folder.config()
+    data = load_dataset(
+        dataset or config.dataset,
+        data_root or config.data_root,
+        edges=edges or (config.edges if dataset is None else None),
+        target=estimator.config_.target,
+        labels=config.labels if dataset is None or tables else None,
+    )
+    if dataset is None:
+        return estimator, with_masks(data, config, seed=config.seed)[0]
+    if estimator.augmentation_ is not None and estimator.augmentation_.mode != "none":
+        require_edge_table(data, dataset)
+    return estimator, data
+
+
+# ----------------------------------------------------------------------------------------------------------- torchrun
+
+
+def torchrun_processes() -> int | None:
+    """How many processes torchrun has started, this one among them; None if it has not."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    given = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    numbers = {name: int(value) if value.isdecimal() and len(value) < 7 else -1 for name, value in given.items()}
+    wrong = [name for name, number in numbers.items() if number < 0]
+    wrong += ["MASTER_ADDR"] * (not os.environ.get("MASTER_ADDR"))
+    wrong += ["RANK"] * (numbers["RANK"] >= numbers["WORLD_SIZE"]) + ["MASTER_PORT"] * (numbers["MASTER_PORT"] > 65535)
+    if wrong:
+        problem = f"TORCHELASTIC_RUN_ID is set, but {wrong[0]} is {os.environ.get(wrong[0], '')[:60]!r}"
+        raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
+    return numbers["WORLD_SIZE"]
+
+
+def end(code: int) -> NoReturn:
+    """End a member of a team: not through exit handlers, which wait for others, or abort where groups are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
+    """Do work on shards as one of the processes of torchrun, if it started us, else by ourselves."""
+    size = torchrun_processes()
+    if size is None:
+        return work(None, shards)
+
+    from ..engine.launch import join
+    from ..engine.team import PeerLostError
+
+    team = join("cpu", 60.0, watch=True, shards=size)
+    try:
+        result = work(team, size)
+        team.leave()
+    except InputError as reason:
+        error(str(reason))
+        team.give_up()
+        end(EXIT_INPUT)
+    except PeerLostError as reason:
+        error(f"{Status.PEER_LOST.name}: {team.peer_lost(reason)}; start again with the same command")
+        end(EXIT_PEER_LOST)
+    return result
