@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -60,8 +59,10 @@ class Output:
     def progress(self, text: str) -> None:
         """A line about work under way."""
         if not self.quiet:
-            with contextlib.suppress(BrokenPipeError):
+            try:
                 click.echo(text, err=True)
+            except BrokenPipeError:
+                _nobody_reads()
 
     def result(self, value: dict[str, Any]) -> None:
         """The whole result, for scripts: call it once."""
@@ -74,9 +75,14 @@ class Output:
 
         class Lasting(Console):
             def on_broken_pipe(self) -> None:
-                self.quiet = True  # training goes on when nobody reads of it any more
+                _nobody_reads()
 
         return Lasting(stderr=True, quiet=self.quiet)
+
+
+def _nobody_reads() -> None:
+    """Training goes on when nobody reads of it any more, and what is still buffered is no failure in the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def output_options(command: Command) -> Command:
