@@ -28,9 +28,8 @@ from torch import Tensor
 from experiments.record import write
 from pdadmm_g.admm import updates
 from pdadmm_g.admm.activations import ACTIVATIONS
-from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.risks import RISKS, Targets
 from pdadmm_g.admm.rows import Rows
-from pdadmm_g.admm.targets import Targets
 from pdadmm_g.training.growth import anchor, initial_layer, widths
 
 DATASETS = (

@@ -38,8 +38,7 @@ from torch import Tensor
 
 from experiments.record import write
 from pdadmm_g.admm.activations import ACTIVATIONS
-from pdadmm_g.admm.risks import RISKS
-from pdadmm_g.admm.targets import Targets
+from pdadmm_g.admm.risks import RISKS, Targets
 
 MU, LEARNING_RATE, SCORE_EVERY, TEMPERATURE = 0.3, 0.001, 5, 0.3
 f, R = ACTIVATIONS["relu"], RISKS["cross-entropy"]

@@ -31,9 +31,8 @@ from helpers.commands import save
 from helpers.faults import config
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.diagnostics import rho_bound
-from pdadmm_g.admm.risks import RISKS
+from pdadmm_g.admm.risks import RISKS, Targets
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
-from pdadmm_g.admm.targets import Targets
 from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Worker
 from pdadmm_g.runs.run import train_run

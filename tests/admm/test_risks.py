@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pdadmm_g.admm.risks import RISKS, CrossEntropy
-from pdadmm_g.admm.targets import Targets
+from pdadmm_g.admm.risks import RISKS, CrossEntropy, Targets
 
 
 def random_problem(

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from pdadmm_g.admm.risks import Targets
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.state import Boundary, Layer, Quantization
-from pdadmm_g.admm.targets import Targets
 from pdadmm_g.engine.team import Line, RowSums
 from pdadmm_g.engine.worker import Ends, Worker
 

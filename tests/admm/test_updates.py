@@ -12,8 +12,7 @@ from torch import Tensor
 
 from pdadmm_g.admm import updates
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
-from pdadmm_g.admm.rows import Rows
-from pdadmm_g.admm.sums import squared_norm
+from pdadmm_g.admm.rows import Rows, squared_norm
 from pdadmm_g.admm.updates import (
     Step,
     W_exact,

@@ -10,7 +10,7 @@ import torch
 
 from helpers.communities import communities
 from helpers.threads import ThreadLine, on_threads
-from pdadmm_g.admm.targets import Targets
+from pdadmm_g.admm.risks import Targets
 from pdadmm_g.data import sharded_augmentation
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.propagation import normalized

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from helpers.threads import ThreadLine, on_threads
-from pdadmm_g.admm.targets import Targets
+from pdadmm_g.admm.risks import Targets
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.team import Team

@@ -3,10 +3,8 @@
 ``algorithm1``   Algorithm 1 of the paper, line by line
 ``updates``      the p-, W-, b-, q- and u-steps, linearized, exact and quantized
 ``activations``  f, and the z-step of a hidden layer
-``risks``        R, and the z-step of the last layer
-``targets``      what the rows are trained to become: labels or probabilities, and weights
-``rows``         the training rows, and sums over all of them
-``sums``         norms, sums and products that keep their digits
+``risks``        R, the targets that it is of, and the z-step of the last layer
+``rows``         the training rows, and norms, sums and products over them that keep their digits
 ``levels``       level sets for quantization
 ``state``        what a layer and a boundary between two layers hold, and how a forward pass fills them
 ``diagnostics``  Lagrangian, residuals, condition on rho, rate series

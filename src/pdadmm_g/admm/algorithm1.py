@@ -18,8 +18,7 @@ from torch import Tensor
 from . import updates
 from .activations import Activation
 from .levels import Levels
-from .risks import Risk
-from .targets import Targets
+from .risks import Risk, Targets
 
 #: A variable of all layers: place l is that of layer l, place 0 is empty.
 Layers = list[Tensor]

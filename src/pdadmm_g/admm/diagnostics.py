@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .sums import inner, squared_norm
+from .rows import inner, squared_norm
 
 
 class Moves(NamedTuple):

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from .levels import Delta
-from .rows import Rows
-from .sums import Product, across, column_sums, inner, matmul, squared_norm
+from .rows import Product, Rows, across, column_sums, inner, matmul, squared_norm
 
 T = TypeVar("T")
 

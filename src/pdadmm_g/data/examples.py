@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..admm.targets import Targets
+from ..admm.risks import Targets
 
 
 class Examples(NamedTuple):

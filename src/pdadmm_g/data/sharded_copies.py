@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..admm.targets import Targets
+from ..admm.risks import Targets
 from .sharded_augmentation import ShardedAugment
 
 

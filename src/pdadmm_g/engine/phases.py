@@ -20,7 +20,7 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import boundary_terms
 from ..admm.levels import Delta
-from ..admm.sums import column_sums, squared_norm, sum_up
+from ..admm.rows import column_sums, squared_norm, sum_up
 from ..admm.updates import W_gradient, at_once, p_gradient, p_pull, q_step, stepped, u_implied, u_step
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor, bfloat16
 
+from ..admm.rows import Product, matmul
 from ..admm.state import SMALL
-from ..admm.sums import Product, matmul
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Variable = Literal["p", "r"]

@@ -20,11 +20,9 @@ from torch import Tensor
 from ..admm.activations import Activation
 from ..admm.diagnostics import Moves, Shares, layer_terms
 from ..admm.levels import Levels
-from ..admm.risks import Risk
-from ..admm.rows import Rows
+from ..admm.risks import Risk, Targets
+from ..admm.rows import Rows, column_sums, squared_norm, sum_up
 from ..admm.state import Boundary, Layer, Weights, keeps_u
-from ..admm.sums import column_sums, squared_norm, sum_up
-from ..admm.targets import Targets
 from ..admm.updates import (
     Gram,
     Step,

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..admm.risks import RISKS
-from ..admm.targets import Targets
+from ..admm.risks import RISKS, Targets
 from ..config import METHODS, ModelConfig
 from ..data.examples import Examples
 from ..engine.layout import Plan

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..admm.risks import Targets
 from ..admm.rows import Rows
-from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.examples import Examples, part_of
 from ..engine.team import Line, ProcessLine, RowSums, Team

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
+from ..admm.risks import Targets
 from ..admm.state import Weights
-from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..data.copies import NodeCopies
 from ..data.examples import Examples

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..admm.targets import Targets
+from ..admm.risks import Targets
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation

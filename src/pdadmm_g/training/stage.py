@@ -16,10 +16,9 @@ from torch import Tensor
 from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import Moves, Shares, rate_term
 from ..admm.levels import PAPER_LEVELS
-from ..admm.risks import RISKS
+from ..admm.risks import RISKS, Targets
 from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
-from ..admm.targets import Targets
 from ..config import ModelConfig
 from ..engine.layout import Plan
 from ..engine.link import Codec, Link
