@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .graph import LARGEST, MASKS, Graph, are_names, as_mask, as_tensor, name_array
+from .graph import LARGEST, MASKS, Graph, are_names, as_mask, as_tensor, first_bad, name_array
 from .targets import (
     check_labels,
     checked_columns,
@@ -47,14 +47,14 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
             rule = f"must be {x.shape[1]} different names, one for each column of 'x'"
             raise InputError(f"{culprit}: feature_names {rule}: mend or delete it")
         data.feature_names = names = tuple(names)
-    _check_finite(x, culprit, names)
+    check_features(x, culprit, names)
     data.x, num_nodes = x.detach(), x.shape[0]
     if "num_nodes" in data:
         if not isinstance(data["num_nodes"], int) or data["num_nodes"] != num_nodes:
             raise InputError(f"{culprit}: 'num_nodes' contradicts the {num_nodes} rows of 'x'; leave it out")
         del data["num_nodes"]
     if data.edge_index is not None:
-        data.edge_index = _check_edges(data.edge_index, num_nodes, culprit)
+        data.edge_index = check_edges(data.edge_index, num_nodes, culprit)
         _check_weights(data, culprit)
     return check_nodes(data, num_nodes, culprit)
 
@@ -111,7 +111,7 @@ def _give_features(data: Graph, culprit: str) -> None:
     """Make features of the edges, for as many nodes as anything in the graph tells of."""
     from .facts import structural_features
 
-    edges = _check_edges(data.edge_index, sys.maxsize, culprit)
+    edges = check_edges(data.edge_index, sys.maxsize, culprit)
     own = [data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else []
     for name in ("y", "ids"):
         column = data.get(name)
@@ -119,7 +119,7 @@ def _give_features(data: Graph, culprit: str) -> None:
     number = max(own) if own else int(edges.max()) + 1
     if number > MOST_IMPLIED and not own:
         raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
-    _check_edges(edges, number, culprit)
+    check_edges(edges, number, culprit)
     data.x, data.structural = structural_features(edges, number), True
 
 
@@ -139,8 +139,7 @@ def _check_weights(data: Graph, culprit: str) -> None:
             f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
         )
     weights = weights.double()
-    place = bad_weight(weights)
-    if place is not None:
+    if (place := first_bad(bad_weights(weights))) is not None:
         remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
         raise InputError(
             f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
@@ -150,10 +149,9 @@ def _check_weights(data: Graph, culprit: str) -> None:
     data.edge_weight = weights
 
 
-def bad_weight(weights: Tensor) -> int | None:
-    """The place of the first weight that is not positive and finite, if there is one."""
-    bad = (~(weights > 0) | (weights > LARGEST)).nonzero()
-    return int(bad[0]) if len(bad) else None
+def bad_weights(weights: Tensor) -> Tensor:
+    """A mask of the weights of edges that are not positive and finite."""
+    return ~(weights > 0) | (weights > LARGEST)
 
 
 def check_training(data: Graph, *, culprit: str = "data") -> None:
@@ -189,7 +187,8 @@ def require_edges(
         raise InputError(f"data: 'edge_index' is missing; {remedy}")
 
 
-def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None) -> None:
+def check_features(x: Tensor, culprit: str, names: tuple[str, ...] | None = None, start: int = 0) -> None:
+    """Raise unless features are finite numbers of a size that can be computed with; rows are counted from ``start``."""
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
     if not x.is_floating_point():
@@ -208,9 +207,9 @@ def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None)
 
     def place(row: int) -> str:
         if names is None:
-            return f"row {row}"
-        bad = ~(x[row].detach().to_dense().abs() <= LARGEST)
-        return f"row {row}, column {names[int(bad.nonzero()[0])]!r}"
+            return f"row {start + row}"
+        column = first_bad(~(x[row].detach().to_dense().abs() <= LARGEST))
+        return f"row {start + row}, column {names[column or 0]!r}"
 
     bad = rows[~torch.isfinite(values)]
     if len(bad):
@@ -220,7 +219,8 @@ def _check_finite(x: Tensor, culprit: str, names: tuple[str, ...] | None = None)
         raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in {place(int(large.min()))}: rescale them")
 
 
-def _check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
+def check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
+    """Pairs of nodes as 64-bit numbers, or an :class:`InputError`."""
     if not isinstance(edge_index, Tensor) or edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise InputError(f"{culprit}: edge_index must have shape (2, edges)")
     if edge_index.layout != torch.strided:

@@ -237,6 +237,12 @@ def name_array(names: Any) -> NDArray[Any]:
     return array if array.ndim == 1 else np.empty(0)
 
 
+def first_bad(bad: Tensor) -> int | None:
+    """The place, or the row, of the first that is bad, if there is one."""
+    places = bad.nonzero()
+    return int(places[0, 0]) if len(places) else None
+
+
 def object_array(values: Sequence[Any]) -> NDArray[Any]:
     """A value an entry, whatever they are."""
     array = np.empty(len(values), dtype=object)

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES
 from ..errors import InputError
 from ..utils import Size, read_record, write_atomically, writing
-from .checks import check_nodes
+from .checks import check_edges, check_features, check_nodes
 from .examples import part_of
-from .graph import LARGEST, MASKS, Graph
+from .graph import MASKS, Graph, as_tensor
 from .shards import BY_NODE, DESCRIPTION, FORMAT, Description, ShardDescription, ShardFolder, shard_name
 from .targets import has_columns
 
@@ -127,8 +127,8 @@ def _array_source(folder: Path) -> Source:
 
     def edges(size: int, skip: int) -> Iterator[tuple[Array, Array]]:
         for start in range(skip, ends.shape[1], size):
-            block = np.asarray(ends[:, start : start + size])
-            sources, targets = _check_ends(block, len(whole), str(folder / "edge_index.npy"))
+            block = as_tensor(ends[:, start : start + size], f"{folder / 'edge_index.npy'}: must be whole numbers")
+            sources, targets = check_edges(block, len(whole), str(folder)).numpy()
             yield sources, targets
 
     mark = _mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])
@@ -196,29 +196,11 @@ def _columns(data: Graph) -> dict[str, Array]:
     return columns
 
 
-def check_block(x: Array, first: int, culprit: str) -> Array:
-    """Features of consecutive nodes from ``first`` on, as float32, or an :class:`InputError`."""
-    if x.dtype.kind not in "biuf":
-        raise InputError(f"{culprit}: features must be real numbers, not {x.dtype}")
-    # Of whole numbers only those of 64 bits reach the limit; the smallest has no absolute value of its kind.
-    wide = x.astype(np.float64) if x.dtype.kind in "iu" and x.dtype.itemsize == 8 else x
-    largest = np.abs(wide).max(1) if wide.dtype.kind == "f" else np.zeros(1)
-    if not bool((largest <= LARGEST).all()):
-        bad = np.flatnonzero(~np.isfinite(largest))
-        if len(bad):
-            raise InputError(f"{culprit}: features contain NaN or infinity, first in row {first + int(bad[0])}")
-        row = first + int(np.flatnonzero(largest > LARGEST)[0])
-        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in row {row}: rescale them")
-    return np.ascontiguousarray(x, dtype=np.float32)
-
-
-def _check_ends(ends: Array, nodes: int, culprit: str) -> Array:
-    if ends.dtype.kind not in "iu":
-        raise InputError(f"{culprit}: edges must be whole numbers, not {ends.dtype}")
-    for value in (int(ends.min()), int(ends.max())) if ends.size else ():
-        if not 0 <= value < nodes:
-            raise InputError(f"{culprit}: names node {value}, but nodes are 0..{nodes - 1}")
-    return ends.astype(np.int64, copy=False)
+def check_block(x: Array, start: int, culprit: str) -> Array:
+    """Features of consecutive nodes from ``start`` on, as float32, or an :class:`InputError`."""
+    given = as_tensor(x, f"{culprit}: features must be numbers")
+    check_features(given, culprit, start=start)
+    return given.float().contiguous().numpy()
 
 
 def _mark(files: list[Path]) -> str:

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .checks import bad_weight
-from .graph import MASKS, MOST_NAMED, Graph, as_tensor, check_file, first_line, is_missing
+from .checks import bad_weights
+from .graph import MASKS, MOST_NAMED, Graph, as_tensor, check_file, first_bad, first_line, is_missing
 from .readers import as_features, as_matrix
 from .targets import NO, YES, asked, set_targets
 
@@ -358,8 +358,7 @@ def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) ->
         numbers = pd.to_numeric(pd.Series(weights, dtype=object), errors="coerce")
         row = int(np.flatnonzero(numbers.isna())[0])
         raise InputError(f"{culprit} must be numbers, but {called(row)} has {weights[row]!r:.60}") from None
-    place = bad_weight(as_tensor(weights, culprit))
-    if place is not None:
+    if (place := first_bad(bad_weights(as_tensor(weights, culprit)))) is not None:
         raise InputError(f"{culprit} must be positive and finite, but {called(place)} has {weights[place]:g}")
     return weights
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..config import TARGETS, TargetKind, label_name
 from ..errors import InputError
-from .graph import LARGEST, Graph, as_tensor, is_missing, node_name, object_array
+from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
 
 Array = NDArray[Any]
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
@@ -86,9 +86,8 @@ def checked_columns(y: Tensor, target: str, num_nodes: int, culprit: str) -> Ten
             remedy = "give y as fractions, NaN where it is not known"
             raise InputError(f"{culprit}: -1 among whole numbers may stand for no value: {remedy}")
         _refuse(y.abs() > LARGEST_NUMBER, y, f"{culprit}: numbers must be finite and at most {LARGEST_NUMBER:g}")
-    some = (y.isnan().any(1) & ~y.isnan().all(1)).nonzero()
-    if len(some):
-        raise InputError(f"{culprit}: row {int(some[0])} of 'y' has NaN in some columns: give all of them, or none")
+    if (row := first_bad(y.isnan().any(1) & ~y.isnan().all(1))) is not None:
+        raise InputError(f"{culprit}: row {row} of 'y' has NaN in some columns: give all of them, or none")
     return y
 
 
@@ -164,10 +163,8 @@ def require_training_nodes(data: Graph, *, culprit: str = "data") -> None:
 
 def require_labels(data: Graph, mask: str, *, culprit: str = "data") -> None:
     """Raise unless every node of the mask has a label."""
-    unlabelled = (data[mask] & ~labelled(data)).nonzero()
-    if len(unlabelled):
-        node = node_name(data, int(unlabelled[0]))
-        raise InputError(f"{culprit}: node {node} of {mask} has no label ({missing_label(data)})")
+    if (node := first_bad(data[mask] & ~labelled(data))) is not None:
+        raise InputError(f"{culprit}: node {node_name(data, node)} of {mask} has no label ({missing_label(data)})")
 
 
 def missing_label(data: Graph) -> str:
@@ -192,13 +189,9 @@ def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_floating_point():
-        fractional = (~torch.isfinite(y) | (y != y.round())).nonzero()
-        if len(fractional):
-            row = int(fractional[0])
+        if (row := first_bad(~torch.isfinite(y) | (y != y.round()))) is not None:
             raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}; {FOR_NUMBERS}")
-        large = (y.abs() > LARGEST_LABEL).nonzero()
-        if len(large):
-            row = int(large[0])
+        if (row := first_bad(y.abs() > LARGEST_LABEL)) is not None:
             raise InputError(f"{culprit}: labels must be at most {LARGEST_LABEL}, but y[{row}] = {y[row].item():g}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
@@ -235,9 +228,7 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
         ((y < 0).any(1), "must not be negative"),
         ((total - 1).abs() > SUM_TOLERANCE, "must sum to one"),
     ):
-        rows = (bad & ~absent).nonzero()
-        if len(rows):
-            row = int(rows[0])
+        if (row := first_bad(bad & ~absent)) is not None:
             values = ", ".join(f"{value:g}" for value in y[row, :6].tolist()) + (", ..." if y.shape[1] > 6 else "")
             raise InputError(f"{culprit}: the probabilities of row {row} {rule}, got {values}")
     return y / total[:, None]
@@ -385,8 +376,7 @@ def row_weights(given: Any, rows: Tensor, total: int) -> Tensor:
         (weights < 0, "not be negative"),
         (weights > LARGEST, f"be at most {LARGEST:g}"),
     ):
-        if bool(bad.any()):
-            place = int(bad.nonzero()[0])
+        if (place := first_bad(bad)) is not None:
             raise InputError(f"sample_weight must {must}, but that of row {int(rows[place])} is {weights[place]:g}")
     if not bool(weights.any()):
         raise InputError("sample_weight is zero for every training row: give some row a positive weight")
