@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from helpers.communities import communities
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.copies import NodeCopies
+from pdadmm_g.data.augmentation import GraphAugment, NodeCopies
 from pdadmm_g.data.propagation import renormalized_adjacency
 from pdadmm_g.errors import InputError
 

@@ -14,8 +14,7 @@ from pdadmm_g.admm.risks import Targets
 from pdadmm_g.data import sharded_augmentation
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.propagation import normalized
-from pdadmm_g.data.sharded_augmentation import ShardedAugment
-from pdadmm_g.data.sharded_copies import ShardedCopies, uniform
+from pdadmm_g.data.sharded_augmentation import ShardedAugment, ShardedCopies, uniform
 from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
 

@@ -14,7 +14,7 @@ from helpers.communities import communities
 from pdadmm_g.data import sharding
 from pdadmm_g.data.graph import MASKS
 from pdadmm_g.data.propagation import renormalized_adjacency
-from pdadmm_g.data.sharding import Source, graph_source, open_source, shard_graph
+from pdadmm_g.data.sharding import GraphInBlocks, graph_source, open_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder, is_sharded
 from pdadmm_g.errors import InputError
 
@@ -129,7 +129,7 @@ def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-def shard_steps(table: Source, tmp_path: Path) -> list[str]:
+def shard_steps(table: GraphInBlocks, tmp_path: Path) -> list[str]:
     steps: list[str] = []
     shard_graph(table, 3, tmp_path / "other", on_progress=lambda what, *_: steps.append(what))
     return steps

@@ -9,10 +9,9 @@ import torch
 from helpers.columns import ring
 from pdadmm_g import InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation_choice import choose_augmentation
+from pdadmm_g.data.augmentation_choice import choose_augmentation, linear_score
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.linear_models import linear_score
 from pdadmm_g.data.sharding import graph_source
 from pdadmm_g.data.splits import with_masks
 from pdadmm_g.data.targets import columns_of, is_indicator, labelled, strata, target_of

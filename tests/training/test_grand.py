@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 from experiments import cells
 from pdadmm_g import GAMLP, GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.copies import NodeCopies
+from pdadmm_g.data.augmentation import GraphAugment, NodeCopies
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.runs.export import export
 from pdadmm_g.training import grand

@@ -55,7 +55,7 @@ def test_what_is_fitted_is_what_the_estimator_has(tiny_graph: Data) -> None:
 def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is best matters in other tests: here two candidates are enough.
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.data.linear_models.RIDGES", (1e-2,))
+    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
     problem = prepare_graph(tiny_graph, undecided, seed=0)

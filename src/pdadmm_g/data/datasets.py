@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -112,13 +110,9 @@ def digits() -> Graph:
 
     1797 images of 8 x 8 pixels, 10 classes; 5 training nodes per class, 500 validation nodes, the rest test.
     """
-    # The file that its load_digits reads: to import scikit-learn would take longer than all else here.
-    found = importlib.util.find_spec("sklearn")
-    assert found is not None
-    assert found.origin is not None
-    with gzip.open(Path(found.origin).parent / "datasets/data/digits.csv.gz") as table:
-        rows = np.loadtxt(table, delimiter=",")
-    images, labels = rows[:, :-1], rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
     # Pixels are small whole numbers and distances exact. Of equally distant images the first is taken: 62 images have
     # such a tie for their tenth neighbour, and a library may break it differently with another number of threads.
     lengths = np.square(images).sum(1)

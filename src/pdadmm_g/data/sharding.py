@@ -43,7 +43,7 @@ NO_WEIGHTS = "weights of edges are not for a folder of shards: leave them out, o
 
 
 @dataclass
-class Source:
+class GraphInBlocks:
     """A graph that is read a block at a time."""
 
     nodes: int
@@ -59,7 +59,7 @@ class Source:
     feature_names: tuple[str, ...] | None = None
 
 
-def open_source(name: str, root: str | Path | None = None) -> Source:
+def open_source(name: str, root: str | Path | None = None) -> GraphInBlocks:
     """The graph of that name: a data set, a file, or a folder of arrays or of Parquet tables."""
     path = Path(name)
     if not path.is_dir():
@@ -78,7 +78,7 @@ def open_source(name: str, root: str | Path | None = None) -> Source:
     raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")
 
 
-def graph_source(data: Graph, mark: str) -> Source:
+def graph_source(data: Graph, mark: str) -> GraphInBlocks:
     """A graph that is in memory, already through :func:`~pdadmm_g.data.checks.check_graph`."""
     if data.get("edge_weight") is not None:
         raise InputError(NO_WEIGHTS)
@@ -95,10 +95,10 @@ def graph_source(data: Graph, mark: str) -> Source:
 
     names = data.get("feature_names")
     nodes, features = whole.shape
-    return Source(nodes, features, x, ends.shape[1], edges, _columns(data), mark, names)
+    return GraphInBlocks(nodes, features, x, ends.shape[1], edges, _columns(data), mark, names)
 
 
-def _array_source(folder: Path) -> Source:
+def _array_source(folder: Path) -> GraphInBlocks:
     """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, ``y.npy`` and masks, mapped from disk."""
 
     def mapped(name: str) -> Array:
@@ -133,7 +133,7 @@ def _array_source(folder: Path) -> Source:
 
     mark = _mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])
     nodes, features = whole.shape
-    return Source(nodes, features, x, ends.shape[1], edges, _columns(known), mark)
+    return GraphInBlocks(nodes, features, x, ends.shape[1], edges, _columns(known), mark)
 
 
 def _parquet_files(folder: Path, kind: str) -> list[Path]:
@@ -141,7 +141,7 @@ def _parquet_files(folder: Path, kind: str) -> list[Path]:
     return sorted([*folder.glob(f"{kind}*.parquet"), *(folder / kind).glob("*.parquet")])
 
 
-def _table_source(folder: Path) -> Source:
+def _table_source(folder: Path) -> GraphInBlocks:
     """A folder of tables ``nodes*.parquet`` and ``edges*.parquet``, with the columns of every other table."""
     from .tables import ENDS, KNOWN, EndsById, ParquetRows, feature_matrix, graph_of_nodes
 
@@ -172,7 +172,7 @@ def _table_source(folder: Path) -> Source:
     first, names = block(0, 1)
     known = check_nodes(data, nodes.number, culprit)
     mark = _mark([*nodes.files, *edges.files])
-    return Source(
+    return GraphInBlocks(
         nodes.number, first.shape[1], lambda start, stop: block(start, stop)[0], edges.number, pairs,
         _columns(known), mark, names,
     )  # fmt: skip
@@ -226,7 +226,7 @@ class Journal(msgspec.Struct):
 
 
 def shard_graph(
-    source: Source, shards: int, out: Path, *, overwrite: bool = False, on_progress: OnProgress | None = None
+    source: GraphInBlocks, shards: int, out: Path, *, overwrite: bool = False, on_progress: OnProgress | None = None
 ) -> Description:
     """Write the graph as so many shards into the folder ``out``, or go on with it; its description."""
     if shards > source.nodes:
@@ -235,7 +235,7 @@ def shard_graph(
 
 
 class _Writer:
-    def __init__(self, source: Source, shards: int, out: Path, on_progress: OnProgress) -> None:
+    def __init__(self, source: GraphInBlocks, shards: int, out: Path, on_progress: OnProgress) -> None:
         self.source, self.shards, self.out, self.on_progress = source, shards, out, on_progress
         self.starts = np.array([part_of(source.nodes, shard, shards).start for shard in range(shards)] + [source.nodes])
         self.id = hashlib.sha256(f"{FORMAT} {shards} {source.mark}".encode()).hexdigest()[:32]

@@ -299,6 +299,8 @@ def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None]
 
     ``y`` is an array, tensor, scipy matrix or pandas table, or lists of these, of numbers or words for yes and no.
     """
+    if target == "classification":
+        return None
     names = None
     if hasattr(y, "columns") and hasattr(y, "iloc"):
         given = [*y.columns]
@@ -307,31 +309,22 @@ def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None]
     if hasattr(y, "toarray"):  # of scipy
         y = y.toarray()
     if isinstance(y, Tensor):
-        y = y.detach()
-        dense = y if y.layout == torch.strided else y.to_dense()
-        several = target != "auto" or (dense.ndim == 2 and dense.shape[1] > 1 and is_indicator(dense.cpu()))
-        return (_as_columns(dense.cpu()), names) if several and target != "classification" else None
-    if target == "classification":
-        return None
-    try:
-        array = np.asarray(y)
-    except ValueError:
-        return None
-    if target == "auto" and (array.ndim != 2 or array.shape[1] < 2):
-        return None
-    if array.dtype.kind not in "biuf":
-        array = _numbers(array, target, culprit)
-    tensor = torch.from_numpy(np.array(array, dtype=_kind(array)))
+        tensor = as_tensor(y, culprit).cpu()
+    else:
+        try:
+            array = np.asarray(y)
+        except ValueError:
+            return None
+        if target == "auto" and (array.ndim != 2 or array.shape[1] < 2):
+            return None
+        array = array if array.dtype.kind in "biuf" else _numbers(array, target, culprit)
+        # Whole numbers stay such, so that -1 can be told from a value.
+        tensor = torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "biu" else np.float64))
     return (_as_columns(tensor), names) if target != "auto" or is_indicator(tensor) else None
 
 
 def _as_columns(y: Tensor) -> Tensor:
     return y[:, None] if y.ndim == 1 else y
-
-
-def _kind(array: Array) -> Any:
-    """A type that torch has: whole numbers stay such, so that -1 can be told from a value."""
-    return np.int64 if array.dtype.kind in "biu" else np.float64
 
 
 def _numbers(array: Array, target: str, culprit: str) -> Array:

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described
-from ..data.copies import NodeCopies, Source
+from ..data.augmentation import GraphAugment, NodeCopies, Source
+from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
 from ..data.examples import Examples, some_examples
 from ..data.facts import join_unlike
 from ..data.graph import Graph
-from ..data.linear_models import linear_score
 from ..data.propagation import quiet
 from ..errors import InputError
 from ..metrics import scoring_name, shown

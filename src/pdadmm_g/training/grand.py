@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..config import METHODS, ModelConfig
-from ..data.copies import NodeCopies
+from ..data.augmentation import NodeCopies
 from ..data.examples import Examples
 from ..model import GAMLP
 from .gradient import Learner, mean_risk, stages_of, train_at_once

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
-from ..data.copies import NodeCopies
+from ..data.augmentation import NodeCopies
 from ..data.examples import Examples
 from ..data.propagation import Operator
 from ..engine.launch import run_workers

@@ -20,8 +20,7 @@ from .mesh_choice import choose_mesh
 from .standardization import Units
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..data.augmentation import GraphAugment
-    from ..data.copies import NodeCopies
+    from ..data.augmentation import GraphAugment, NodeCopies
 
 
 @dataclass(frozen=True)

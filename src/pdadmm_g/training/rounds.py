@@ -23,7 +23,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.risks import Targets
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.copies import NodeCopies
+from ..data.augmentation import NodeCopies
 from ..data.examples import Examples
 from ..engine.layout import Plan
 from ..engine.team import Line, Team
@@ -32,7 +32,7 @@ from .member import Member, Round, counts_of, dealt, spread_evenly
 from .records import Record, judged
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..data.sharded_copies import ShardedCopies
+    from ..data.sharded_augmentation import ShardedCopies
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30

@@ -21,8 +21,7 @@ from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
 from ..data.examples import Examples
 from ..data.graph import MASKS
-from ..data.sharded_augmentation import ShardedAugment
-from ..data.sharded_copies import ShardedCopies
+from ..data.sharded_augmentation import ShardedAugment, ShardedCopies
 from ..data.shards import Description, Part, ShardFolder, shard_name
 from ..data.targets import class_factors
 from ..engine.gathering import gatherer

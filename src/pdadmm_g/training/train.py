@@ -18,7 +18,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.copies import NodeCopies
+from ..data.augmentation import NodeCopies
 from ..data.examples import Examples, aligned, simplified
 from ..engine.layout import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
@@ -33,7 +33,7 @@ from .rounds import DealtRows, Rounds, SpreadRows, is_over, margin, schedule
 from .stage import Stage
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..data.sharded_copies import ShardedCopies
+    from ..data.sharded_augmentation import ShardedCopies
 
 
 @dataclass
