@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import importlib.util
 import json
 import re
@@ -21,7 +20,7 @@ from pdadmm_g.runs.export import FORMATS, export
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
 onnx = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))), reason="onnx is not installed"
+    not all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="onnx is not installed"
 )
 SETTINGS = {
     "layers": 4,
@@ -103,18 +102,20 @@ def test_the_numpy_lines_of_the_guide(
 
 
 @onnx
-def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, fitted: GAMLPClassifier, digits: Data) -> None:
+def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, digits: Data) -> None:
+    settings = SETTINGS | {"hidden": 100, "augment": "average", "hops": 4, "normalize": "centered"}
+    fitted = GAMLPClassifier(**settings).fit(digits)
     export(fitted, tmp_path / "whole.onnx", "onnx")
     export(fitted, tmp_path / "small.onnx", "onnx", int8=True)
-    assert (tmp_path / "small.onnx").stat().st_size < 0.6 * (tmp_path / "whole.onnx").stat().st_size
-    rounded = module._rounded(fitted.model_)
-    for ours, theirs in zip(fitted.model_.linears, rounded.linears, strict=True):
+    assert (tmp_path / "small.onnx").stat().st_size < 0.4 * (tmp_path / "whole.onnx").stat().st_size
+    program = module.Program(fitted, int8=True)
+    for ours, theirs in zip(fitted.model_.linears, program.model.linears, strict=True):
         step = ours.weight.abs().amax(1, keepdim=True) / 127
-        assert bool(((ours.weight - theirs.weight).abs() <= 0.501 * step).all())
+        assert bool(((ours.weight - theirs.integers * theirs.scale).abs() <= 0.501 * step).all())
         assert torch.equal(ours.bias, theirs.bias)
-    logits, about = run_onnx(tmp_path / "small.onnx", fitted.augmentation_.propagated(digits))
-    with torch.no_grad():
-        expected = rounded(fitted.augmentation_.features(digits)).numpy()
+    rows = fitted.augmentation_.propagated(digits)
+    logits, about = run_onnx(tmp_path / "small.onnx", rows)
+    expected = program(rows).detach().numpy()
     assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
     assert about["int8"] is True
     right = (logits.argmax(1) == digits.y.numpy())[digits.test_mask.numpy()].mean()
@@ -185,13 +186,9 @@ def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier) -> None:
 
 
 def test_missing_packages_are_named(tmp_path: Path, tiny: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: real(name) if "onnx" not in name else missing(name))
-
-    def missing(name: str) -> None:
-        raise builtins.ModuleNotFoundError(name)
-
-    with pytest.raises(InputError, match="needs the 'onnx' package: pip install onnx onnxruntime"):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else real(name))
+    with pytest.raises(InputError, match="needs the 'onnxscript' package: pip install onnx onnxscript onnxruntime"):
         export(tiny, tmp_path / "model.onnx", "onnx")
     assert not list(tmp_path.iterdir())
 
