@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import resource
+import runpy
 import signal
-import traceback
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pdadmm_g.errors import InputError
 
 #: Address space that a case may take beyond what the libraries have, and its time, also on a busy machine.
-MEMORY, SECONDS = 3 << 30, 30
+MEMORY, SECONDS = 3 << 30, 30.0
 #: Characters of an error line.
 LONGEST_LINE = 1000
-#: Where the code under test is, and what in there is our own.
-PACKAGE, OWN = Path(__file__).parents[2], Path(__file__).parent
-
-
-class Violation(AssertionError):
-    """The property does not hold."""
 
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """Bound the memory of this process, and let :func:`judge` end a case that takes too long."""
+    """Bound the memory of this process, and let :func:`ending` end a case that takes too long."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     bounds = {resource.RLIMIT_AS: used + MEMORY, resource.RLIMIT_CORE: 0}
     before = {kind: resource.getrlimit(kind) for kind in bounds}
 
     def late(*_: object) -> None:
-        raise Violation(f"took more than {SECONDS} s")
+        raise AssertionError(f"took more than {SECONDS} s")
 
     handler = signal.signal(signal.SIGALRM, late)
     try:
@@ -57,30 +55,42 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def judge(case: Callable[[], None]) -> tuple[str, str]:
-    """(ending, what was found): accepted, refused, or violation with the exception and where it came from."""
+def ending(case: Callable[[], None]) -> str:
+    """Whether the case was accepted or refused in one line; whatever else it raises is a violation."""
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             case()
-        return "accepted", ""
     except InputError as error:
-        if "\n" in str(error) or len(str(error)) > LONGEST_LINE or not str(error):
-            return "violation", f"InputError of {len(str(error))} characters: {str(error)[:80]!r}"
-        return "refused", ""
-    except BaseException as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        message = str(error).splitlines()[0][:150] if str(error) else ""
-        return "violation", f"{type(error).__name__} at {_place(error)}: {message}"
+        message = str(error)
+    else:
+        return "accepted"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+    assert 0 < len(message) <= LONGEST_LINE, f"a message of {len(message)} characters"
+    assert "\n" not in message, message
+    return "refused"
 
 
-def _place(error: BaseException) -> str:
-    """The last line of the code under test that the error passed."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        if path.is_relative_to(PACKAGE) and not path.is_relative_to(OWN):
-            return f"{path.name}:{frame.lineno}"
-    return "fuzz"
+def command(arguments: Sequence[str]) -> int:
+    """Run the command as ``python -m pdadmm_g`` does; its exit code, if its manners are as they should be.
+
+    In this process, since another one would need seconds to import torch.
+    """
+    err = io.StringIO()
+    shown, given = warnings.showwarning, sys.argv
+    code: Any = "none"
+    try:
+        sys.argv = ["pdadmm-g", *arguments]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            runpy.run_module("pdadmm_g", run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        warnings.showwarning, sys.argv = shown, given
+    errors = [line for line in err.getvalue().splitlines() if line.startswith("error:")]
+    assert code in (0, 2, 3), f"exit code {code}"
+    assert len(errors) == (code == 2), errors
+    assert "Traceback" not in err.getvalue()
+    return int(code)
