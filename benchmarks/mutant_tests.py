@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.processes import MARK, kill_marked
+from tests.soak.trial import MARK, kill_marked
 
 from . import reached
 

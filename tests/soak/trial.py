@@ -1,4 +1,5 @@
-"""One run of the soak: undisturbed, then disturbed, and compared."""
+"""One run of the soak: undisturbed, then disturbed, and compared. Its processes are known by a mark in their
+environment."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from pdadmm_g.training import checkpoint
 from pdadmm_g.training.records import is_task
 
 from .cases import FAULTS, GRAPH, SHARDED, WEIGHTED, Case, Fault, write_data
-from .processes import MARK, kill_marked, listens, marked_processes, send
 
+#: Name of the environment variable that marks the processes of a run.
+MARK = "PDADMM_G_SOAK"
 #: Limits that tell a hang from a slow machine: for a whole attempt, and for all processes to be gone after a fault.
 ATTEMPT_SECONDS, GONE_SECONDS = 300.0, 45.0
 #: Where the number of shards has changed on the way, the weights may differ by so many times what two undisturbed runs
@@ -35,13 +37,6 @@ MANY, LEAST = 10, 1e-6
 #: The --timeout of an attempt in which a worker is stopped.
 STOP_TIMEOUT = 3
 MODEL = "model.safetensors"
-SIGNALS = {
-    "kill worker": signal.SIGKILL,
-    "stop worker": signal.SIGSTOP,
-    "kill parent": signal.SIGKILL,
-    "terminate parent": signal.SIGTERM,
-    "interrupt parent": signal.SIGINT,
-}
 
 
 class Failure(Exception):
@@ -57,6 +52,46 @@ class Outcome:
     #: For each fault that was caused: its kind and whether it came in the middle of training.
     caused: list[tuple[str, bool]] = field(default_factory=list)
     attempts: int = 0
+
+
+def marked_processes(mark: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Id and environment of every living process with this mark."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            text = (entry / "environ").read_bytes().decode(errors="replace")
+            if f"{MARK}={mark}\0" in text and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                yield int(entry.name), dict(item.split("=", 1) for item in text.split("\0") if "=" in item)
+        except OSError:
+            continue  # ended meanwhile, or not ours
+
+
+def kill_marked(mark: str) -> None:
+    """Kill every process with this mark, and those that they start meanwhile."""
+    while found := list(marked_processes(mark)):
+        for pid, _ in found:
+            send(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Send the signal; False if there is no such process any more."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def listens(pid: int, number: signal.Signals) -> bool:
+    """Has the process a handler for the signal? Until Python has started, the system ends it as it likes."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 class Trial:
@@ -122,13 +157,8 @@ class Trial:
 
     def _attempt(self, out: Path, workers: int, shards: int, fault: Fault | None) -> int:
         """Start or resume the run, cause the fault, wait for every process to end; the exit code."""
-        stopping = fault is not None and fault.kind == "stop worker"
-        settings = self.case.settings | {
-            "out": str(out),
-            "workers": workers,
-            "shards": shards,
-            "timeout": STOP_TIMEOUT if stopping else 60,
-        }
+        timeout = STOP_TIMEOUT if fault is not None and fault.kind == "stop worker" else 60
+        settings = self.case.settings | {"out": str(out), "workers": workers, "shards": shards, "timeout": timeout}
         if out != self.run.path:
             del settings["checkpoint-every"]
         command = [sys.executable, "-m", "pdadmm_g", "train", "--resume"]
@@ -143,9 +173,7 @@ class Trial:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         started = time.monotonic()
-        checkpoint_before = None
-        if fault is not None:
-            checkpoint_before = self._cause(process, fault)
+        checkpoint_before = None if fault is None else self._cause(process, fault)
         elapsed = time.monotonic() - started
         limit = ATTEMPT_SECONDS - elapsed if fault is None else GONE_SECONDS + STOP_TIMEOUT
         self._wait(lambda: process.poll() is not None, limit, "the command did not end")
@@ -172,24 +200,22 @@ class Trial:
             if progress() <= moment if fault.delay is None else time.monotonic() - started < fault.delay:
                 return False
             if "parent" not in fault.kind:
-                target[:] = self._worker(fault.victim)
-            elif fault.kind == "kill parent" or listens(process.pid, SIGNALS[fault.kind]):
+                ranks = {environment.get("RANK"): pid for pid, environment in marked_processes(self.mark)}
+                target[:] = [ranks[str(fault.victim)]] if str(fault.victim) in ranks else []
+            elif fault.kind == "kill parent" or listens(process.pid, FAULTS[fault.kind][0]):
                 target[:] = [process.pid]
             return bool(target)
 
         self._wait(due, ATTEMPT_SECONDS, "the run made no progress")
         before = _newest_checkpoint(self.run.checkpoints)
         epochs = progress()
-        if target and process.poll() is None and send(target[0], SIGNALS[fault.kind]):
+        if target and process.poll() is None and send(target[0], FAULTS[fault.kind][0]):
             self.outcome.caused.append((fault.kind, 0 < epochs < self.epochs))
         return before
 
-    def _worker(self, rank: int) -> list[int]:
-        return [pid for pid, environment in marked_processes(self.mark) if environment.get("RANK") == str(rank)]
-
     def _check_remains(self, fault: Fault, code: int) -> None:
         """The exit code says what happened, and an interrupted run has a model."""
-        expected = FAULTS[fault.kind]
+        expected = FAULTS[fault.kind][1]
         _require(code == expected, f"exit code {code} after {fault.kind}, expected {expected}: {self._last_words()}")
         if expected == 130 and self.run.finished:
             fitting = self.run.status == Status.INTERRUPTED.name or self.run.unscored  # interrupted while it is scored
