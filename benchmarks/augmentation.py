@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from experiments.record import write
+from experiments.results import write
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.graph import Graph
 from pdadmm_g.data.propagation import renormalized_adjacency

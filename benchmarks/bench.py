@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from experiments.epochs import products
-from experiments.record import write
+from experiments.results import write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append(row)
         ratio = "-" if row["x_floor"] is None else f"{row['x_floor']:.2f}"
         print(f"{row['method']:<12}{row['ms']:>10.2f}{ratio:>9}{row['peak_gib']:>10.2f}", flush=True)
-    write(out, {"rows": rows})
+    write(out, {"measured": rows})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How the time of an epoch grows with nodes, width and depth: fitted exponents, which should be 1, 2 and 1.
 
-    python -m benchmarks.cost_growth --device cuda --out results/performance/cost-growth-h200.json
+    python -m benchmarks.cost_growth --device cuda --out results/performance/cost-growth-h200
 
 The exponents are fitted to the larger half of each series, where the fixed cost of launching work no longer counts.
 """
@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 
 from benchmarks.bench import Size, bench
-from experiments.record import write
+from experiments.results import write
 
 SERIES = {
     "cpu": {

@@ -1,6 +1,6 @@
 """Do fewer epochs reach the same accuracy? What may be changed in Algorithm 1, beside the algorithm as it is.
 
-    python -m benchmarks.epochs_to_accuracy --data-root raw --out results/performance/epochs-to-accuracy.json
+    python -m benchmarks.epochs_to_accuracy --data-root raw --out results/performance/epochs-to-accuracy
 
 Labelled nodes alone train, on the average of 8 hops, centred, with weight decay 0.3, ``nu = 1`` and 100 neurons, all
 layers at once. A variant's figures are the epochs and seconds after which the validation accuracy, mean of several
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from experiments.record import write
+from experiments.results import read, write
 from pdadmm_g.admm import updates
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS, Targets
@@ -366,11 +366,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, help="what is in it already is not measured again")
     args = parser.parse_args()
-    known = json.loads(args.out.read_text())["rows"] if args.out and args.out.exists() else []
+    known = read(args.out).get("measured", [])
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         work = functools.partial(rows, args=args, known=known)
         parts = pool.map(work, args.datasets.split(","), chunksize=1)
-    write(args.out, {"rows": [row for part in parts for row in part]})
+    write(args.out, {"measured": [row for part in parts for row in part]})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Does it matter how often the exact solver inverts? The objective, with inversions every so many epochs.
 
-    python -m benchmarks.inversions --data-root raw --out results/performance/inversions.json
+    python -m benchmarks.inversions --data-root raw --out results/performance/inversions
 
 10 layers of 100 neurons at once, labelled nodes alone, average of 8 hops, centred, weight decay 0.1: the objective
 after so many epochs, and the best validation accuracy.
@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from experiments.record import write
+from experiments.results import write
 from pdadmm_g import GAMLPClassifier, load_dataset
 from pdadmm_g.engine.worker import Worker
 
@@ -40,7 +40,7 @@ def main() -> None:
             row["validation"] = max(record["val_accuracy"] or 0.0 for record in clf.history_)
             rows.append(row)
             print(json.dumps(row), flush=True)
-    write(args.out, {"rows": rows})
+    write(args.out, {"measured": rows})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.record import write
+from experiments.results import write
 
 CLASSES, BLOCK = 16, 1 << 20
 

@@ -1,6 +1,6 @@
 """Would the tests notice? Random small changes of the algorithm's code, each of which should make some test fail.
 
-    python -m benchmarks.mutants --count 200 --seed 0 --jobs 16 --out results/mutants.json
+    python -m benchmarks.mutants --count 200 --seed 0 --jobs 16 --out results/mutants/mutants
 
 A mutant is a copy of the package with one operator, comparison, constant or condition changed. First every test file
 runs on the original, watched, so that it is known which tests reach a line and how long they take (kept in --map, by
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.record import write
+from experiments.results import write
 
 from .mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, preload, watch
 

@@ -1,6 +1,6 @@
 """What TF32 and bfloat16 products cost in accuracy: the objective of a large chain, test accuracy on real data.
 
-    python -m benchmarks.precision --device cuda --data-root raw --out results/performance/precision-h200.json
+    python -m benchmarks.precision --device cuda --data-root raw --out results/performance/precision-h200
 
 TF32 exists on a GPU only.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.bench import Size, chain
 from experiments.cells import run_once
 from experiments.convergence import rises
-from experiments.record import write
+from experiments.results import write
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.precision import tensor_cores
 
@@ -60,7 +60,7 @@ def main() -> None:
             row[dataset] = [run["test_accuracy"] for run in runs]
         print(json.dumps(row), flush=True)
         rows.append(row)
-    write(args.out, {"nodes": args.nodes, "hidden": args.hidden, "epochs": args.epochs, "rows": rows})
+    write(args.out, {"nodes": args.nodes, "hidden": args.hidden, "epochs": args.epochs, "measured": rows})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 r"""Can deep networks be trained all at once? Residual connections, soft boundaries and held layers, by validation.
 
-    python -m benchmarks.residual_depth --data-root raw --out results/performance/residual-depth.json
+    python -m benchmarks.residual_depth --data-root raw --out results/performance/residual-depth
 
 Plain networks have layers :math:`a_l = f(a_{l-1} W_l^T + b_l)`, residual ones :math:`a_l = f(a_{l-1} W_l^T + b_l) +
 a_{l-1}` between the first and the last. With :math:`s = 1` for these and 0 otherwise, the boundary term of the
@@ -36,7 +36,7 @@ import torch
 from epochs_to_accuracy import Data, rows_of
 from torch import Tensor
 
-from experiments.record import write
+from experiments.results import read, write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS, Targets
 
@@ -245,8 +245,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="what is in it already is not measured again")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    known = args.out is not None and args.out.exists()
-    rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if known else []
+    rows: list[dict[str, Any]] = read(args.out).get("measured", [])
     for dataset, number in itertools.product(args.datasets.split(","), map(int, args.rows.split(","))):
         *tensors, features = rows_of(dataset, args.data_root, range(args.splits), args.folder, number, args.unlabelled)
         data = Data(*(tensor.to(args.device) for tensor in tensors), features)
@@ -266,7 +265,7 @@ def main() -> None:
             net = start(data, int(depth), args.hidden, kind == "residual")
             rows.append(key | measure(data, training, method, net, args.epochs, *settings))
             print(json.dumps(rows[-1]), flush=True)
-            write(args.out, {"rows": rows})
+            write(args.out, {"measured": rows})
         torch.set_default_device("cpu")
 
 

@@ -1,6 +1,6 @@
 """Memory of one of M shards against that of all rows in one process.
 
-    python -m benchmarks.shard_memory --folder /tmp/memory --out results/performance/shard-memory.json
+    python -m benchmarks.shard_memory --folder /tmp/memory --out results/performance/shard-memory
 
 Makes a random graph, shards it, and trains it for a few epochs on 1, 2 and 4 shards of one worker each. What a process
 takes besides, its interpreter and libraries, is the peak of the same run on a graph of a few nodes.
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from experiments.record import write
+from experiments.results import write
 
 from .large_graph import make_graph, timed
 

@@ -1,6 +1,6 @@
 """How long it takes from a graph in memory to a trained model, and how accurate that is, beside what else people use.
 
-    python -m benchmarks.time_to_accuracy --data-root raw --out results/performance/time-to-accuracy.json
+    python -m benchmarks.time_to_accuracy --data-root raw --out results/performance/time-to-accuracy
 
 Each measurement is a process of its own: seconds of training alone, all choices included (the graph is loaded,
 everything is imported), seconds of all its threads together, which other work on the machine hardly changes, accuracy
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.record import write
+from experiments.results import read, write
 from experiments.splits import random_split
 from pdadmm_g import GAMLPClassifier, Graph, load_dataset
 from pdadmm_g.data.graph import MASKS, as_mask
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     methods = [name for name in METHODS if any(word in name for word in args.methods.split(","))]
-    rows = json.loads(args.out.read_text())["rows"] if args.out and args.out.exists() else []
+    rows = read(args.out).get("measured", [])
     known = {tuple(row[name] for name in ("method", "dataset", "split")) for row in rows}
     for split in range(args.splits):
         for dataset in args.datasets.split(","):
@@ -170,7 +170,7 @@ def main() -> None:
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
                     rows.append(pool.apply(measure, (method, dataset, args.data_root, split)))
                 print(json.dumps(rows[-1]), flush=True)
-                write(args.out, {"rows": rows})
+                write(args.out, {"measured": rows})
 
 
 if __name__ == "__main__":

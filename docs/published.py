@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -19,14 +18,15 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 def table_file(name: str) -> Path:
     """Where the table of that name is."""
-    return RESULTS / name / "table.md" if name in EXPERIMENTS else RESULTS / f"{name}.md"
+    return RESULTS / f"{name}.md" if "/" in name else RESULTS / name / "table.md"
 
 
 def rows_of(name: str) -> list[Row]:
-    """What the table is made of: the rows of an experiment, or files of figures."""
+    """What the table is made of: the rows of an experiment, or those of some scripts."""
     if name in EXPERIMENTS:
         return Results(RESULTS / name, "").rows()
-    return [json.loads((table_file(name).with_name(f"{file}.json")).read_text()) for file in MEASURED[name][1]]
+    known = {row["method"]: row for row in Results(table_file(name).parent, "").rows()}
+    return [known[file] for file in MEASURED[name][1]]
 
 
 def rendered(name: str) -> str:
@@ -51,8 +51,8 @@ def epochs(files: Sequence[Row]) -> str:
                "adam": "Adam"}  # fmt: skip
     lines = []
     for file in files:
-        rows = {row["method"]: row for row in file["rows"]}
-        size = file["rows"][0]
+        rows = {row["method"]: row for row in file["measured"]}
+        size = file["measured"][0]
         compiled = ", `--compile`" if size.get("compile") else ""
         lines.append([
             f"{size['nodes']} nodes, {size['features']} inputs, {size['layers']} x {size['hidden']}, "
@@ -74,9 +74,9 @@ def _epoch(row: Row) -> str:
 def precisions(files: Sequence[Row]) -> str:
     """The last objective, and mean test accuracy by data set."""
     (file,) = files
-    datasets = [name for name, value in file["rows"][0].items() if isinstance(value, list)]
+    datasets = [name for name, value in file["measured"][0].items() if isinstance(value, list)]
     lines = [[row["precision"], f"{row['objective']:.2f}", *(f"{statistics.mean(row[name]):.3f}" for name in datasets)]
-             for row in file["rows"]]  # fmt: skip
+             for row in file["measured"]]  # fmt: skip
     return _table(["factors", "objective", *datasets], lines)
 
 
@@ -136,13 +136,13 @@ def shard_memory(files: Sequence[Row]) -> str:
 def times_to_accuracy(files: Sequence[Row]) -> str:
     """Seconds and test accuracy by method and graph, means over the splits that were measured."""
     (file,) = files
-    methods = list(dict.fromkeys(row["method"] for row in file["rows"]))
-    datasets = list(dict.fromkeys(row["dataset"] for row in file["rows"]))
+    methods = list(dict.fromkeys(row["method"] for row in file["measured"]))
+    datasets = list(dict.fromkeys(row["dataset"] for row in file["measured"]))
     lines = []
     for method in methods:
         entries = []
         for dataset in datasets:
-            rows = [row for row in file["rows"] if (row["method"], row["dataset"]) == (method, dataset)]
+            rows = [row for row in file["measured"] if (row["method"], row["dataset"]) == (method, dataset)]
             seconds, accuracy = ([row[name] for row in rows] for name in ("seconds", "accuracy"))
             entries.append(f"{statistics.mean(seconds):.2g} s, {statistics.mean(accuracy):.3f}" if rows else "-")
         lines.append([f"`{method}`" if "(" in method else method, *entries])
@@ -151,7 +151,7 @@ def times_to_accuracy(files: Sequence[Row]) -> str:
 
 def epochs_to_accuracy(files: Sequence[Row]) -> str:
     """Epochs to the goal by graph; seconds beside the algorithm as it is; what early stopping keeps, in points."""
-    rows = [row for file in files for row in file["rows"]]
+    rows = [row for file in files for row in file["measured"]]
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     found = {(row["layers"], row["solver"], row["variant"], row["dataset"]): row for row in rows}
     lines = []
@@ -170,7 +170,7 @@ def epochs_to_accuracy(files: Sequence[Row]) -> str:
 
 def residual_depths(files: Sequence[Row]) -> str:
     """The best validation accuracy of a run by graph and depth."""
-    rows = [row for file in files for row in file["rows"]]
+    rows = [row for file in files for row in file["measured"]]
     depths = sorted({row["layers"] for row in rows})
     found: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:
@@ -220,7 +220,10 @@ def fuzz(files: Sequence[Row]) -> str:
     endings = ("cases", "accepted", "refused", "violation")
     lines = [[name, *(f"{target[end]:,}" for end in endings)] for name, target in sorted(file["targets"].items())]
     text = _table(["target", "cases", "accepted", "refused", "violations"], lines)
-    return text + f"\n{file['cases']:,} cases, {file['violations']} violations.\n"
+    return (
+        text
+        + f"\n{file['cases']:,} cases, {sum(target['violation'] for target in file['targets'].values())} violations.\n"
+    )
 
 
 def mutants(files: Sequence[Row]) -> str:

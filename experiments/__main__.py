@@ -63,7 +63,7 @@ def _request(name: str, words: Sequence[str], options: argparse.Namespace) -> Re
     """What the options ask of the experiment of that name."""
     from pdadmm_g.utils import checked_device
 
-    from .record import command_line
+    from .results import command_line
 
     request = Request(
         folder=options.out / (f"{name}-quick" if options.quick else name),

@@ -6,20 +6,26 @@ A row is flat: what identifies it (those fields of :data:`KEY` that it has), its
 from __future__ import annotations
 
 import json
+import os
+import platform
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+from pdadmm_g import __version__
 from pdadmm_g.errors import InputError
 from pdadmm_g.utils import decoded, locked, write_atomically, writing
-
-from .record import provenance
 
 Row = dict[str, Any]
 #: What identifies a row, as far as it has these.
 KEY = ("dataset", "method", "depth", "workers", "shards", "rows", "link", "repeat")
+#: Options of where files are, which is a matter of each machine: recorded as a word in their place, or not at all.
+PLACES = {"--out": None, "--data-root": None, "--map": None, "--disk": "FOLDER", "--folder": "FOLDER"}
 #: Where a row comes from.
 ORIGIN = ("command", "date", "hardware", "versions")
 
@@ -119,3 +125,51 @@ def _machine(row: Row, source: Row) -> str:
     card = [hardware["gpu"]] if used and "gpu" in hardware else []
     versions = [f"{name} {version}" for name, version in source["versions"].items()]
     return ", ".join([source["date"], hardware["cpu"], f"{hardware['cores']} cores", *card, *versions])
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """Where a result comes from."""
+    import torch  # the names of the experiments are known without it
+
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "command": command,
+        "date": str(date.today()),
+        "hardware": {
+            "cpu": names[0] if names else platform.processor(),
+            "cores": os.cpu_count(),
+            **({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
+        },
+        "versions": {"pdadmm_g": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """The command that makes the same figures again."""
+    words = ["python", "-m", module]
+    rest = iter(arguments)
+    for argument in rest:
+        name, _, value = argument.partition("=")
+        if name not in PLACES:
+            words.append(argument)
+            continue
+        if not value:
+            next(rest)
+        if PLACES[name]:
+            words += [name, str(PLACES[name])]
+    return shlex.join(words)
+
+
+def write(out: Path | None, figures: Row) -> None:
+    """Keep the figures of a script, if it was given a place for them: a folder of results, and the name of the row."""
+    if out is not None:
+        specification = sys.modules["__main__"].__spec__
+        module = specification.name.removesuffix(".__main__") if specification else Path(sys.argv[0]).stem
+        Results(out.parent, command_line(module, sys.argv[1:])).put({"method": out.name, **figures})
+
+
+def read(out: Path | None) -> Row:
+    """What was kept there before; empty if nothing was."""
+    return {} if out is None else Results(out.parent, "").find(method=out.name) or {}

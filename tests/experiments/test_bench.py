@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.bench import METHODS, Size, bench, chain, main
+from experiments.results import read
 from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.precision import mm_bf16, tensor_cores
 
@@ -34,12 +34,12 @@ def test_the_command_writes_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = ["--nodes", "20", "--features", "5", "--hidden", "4", "--layers", "2", "--threads", "1", "--seconds", "0"]
-    words = [*size, "--methods", "floor,exact", "--out", str(tmp_path / "bench.json")]
+    words = [*size, "--methods", "floor,exact", "--out", str(tmp_path / "bench")]
     monkeypatch.setattr("sys.argv", ["benchmarks/bench.py", *words])
     main()
-    result = json.loads((tmp_path / "bench.json").read_text())
-    assert [row["method"] for row in result["rows"]] == ["floor", "exact"]
-    assert result["command"] == " ".join(["python -m benchmarks.bench", *words[:-2]])
+    result = read(tmp_path / "bench")
+    assert [row["method"] for row in result["measured"]] == ["floor", "exact"]
+    assert result["command"].endswith(" ".join(words[:-2]))
     assert {"date", "hardware", "versions"} <= set(result)
     assert "exact" in capsys.readouterr().out
 
