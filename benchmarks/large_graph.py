@@ -86,7 +86,7 @@ def one_process(folder: str, hops: int, columns: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     part = ShardFolder(folder).part(0, 1)
-    matrix = OwnRows(part, Line(), [part.count], Gatherer())
+    matrix = OwnRows(part, Line(), [part.count], Gatherer(Line(), [part.count], 0))
     H = torch.randn(part.count, columns)
     for _ in range(hops):
         H = matrix @ H

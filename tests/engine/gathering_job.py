@@ -9,20 +9,20 @@ from pathlib import Path
 
 import torch
 
-from pdadmm_g.engine.gathering import NetworkGatherer, SharedGatherer, gatherer
+from pdadmm_g.engine.gathering import Gatherer
 from pdadmm_g.engine.launch import join
 
 assert Path(sys.argv[1]).is_dir()
 team = join("cpu", 60.0, watch=False, shards=3)
 line, counts = team.rows, [4, 5, 3]
 for shared in (True, False):
-    gather = gatherer(line, counts, 7, shared=shared)
+    gather = Gatherer(line, counts, 7, shared=shared)
     for turn in range(20):
         columns = 1 + turn % 7
         everything = torch.arange(12 * columns).view(12, columns).float() + turn
         whole = gather(everything.split(counts)[line.rank].clone())
         assert torch.equal(whole, everything)
-    kind = {SharedGatherer: "shared", NetworkGatherer: "network"}[type(gather)]
+    kind = "shared" if gather.in_memory else "network"
     print(json.dumps({"kind": kind, "sent": gather.sent, "shared": gather.shared}), flush=True)
     gather.close()
     del gather, whole

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from helpers.threads import ThreadLine, on_threads
-from pdadmm_g.engine.gathering import NetworkGatherer, SharedGatherer, gatherer
+from pdadmm_g.engine.gathering import Gatherer
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.engine.team import Line
 
@@ -35,7 +35,7 @@ def test_every_process_has_all_rows(tmp_path: Path) -> None:
 
 def test_one_process_has_them_already() -> None:
     rows = torch.randn(3, 2)
-    assert gatherer(Line(), [3], 2)(rows) is rows
+    assert Gatherer(Line(), [3], 2)(rows) is rows
 
 
 def open_files() -> dict[str, Path]:
@@ -59,8 +59,8 @@ def test_processes_of_one_machine_share_memory(columns: int) -> None:
     everything = torch.arange(3.0 * columns).view(3, columns)
 
     def work(line: ThreadLine) -> None:
-        gather = gatherer(line, [1, 2], columns)  # type: ignore[arg-type]
-        assert isinstance(gather, SharedGatherer)
+        gather = Gatherer(line, [1, 2], columns)  # type: ignore[arg-type]
+        assert gather.in_memory
         for turn in range(3):
             own = everything.split([1, 2])[line.rank] + turn
             assert torch.equal(gather(own), everything + turn)
@@ -76,8 +76,8 @@ def test_without_memory_there_are_messages(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(errno.ENOSYS, name)
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    kinds = on_threads(2, lambda line: type(gatherer(line, [1, 2], 9)))  # type: ignore[arg-type]
-    assert kinds == [NetworkGatherer, NetworkGatherer]
+    kinds = on_threads(2, lambda line: Gatherer(line, [1, 2], 9).in_memory)  # type: ignore[arg-type]
+    assert kinds == [False, False]
 
 
 @linux
@@ -89,13 +89,13 @@ def test_memory_of_another_process_is_not_taken_for_that_of_the_first(size: int 
     if size is not None:
         os.ftruncate(there, size)
 
-    def work(line: ThreadLine) -> type:
+    def work(line: ThreadLine) -> bool:
         broadcast = line.broadcast
         if line.rank == 1:
             line.broadcast = lambda x, source: broadcast(x, source).index_fill(0, torch.tensor(1), there)  # type: ignore[method-assign]
-        return type(gatherer(line, [1, 2], 9))  # type: ignore[arg-type]
+        return Gatherer(line, [1, 2], 9).in_memory  # type: ignore[arg-type]
 
     kinds = on_threads(2, work)
     if size is not None:
         os.close(there)
-    assert kinds == [NetworkGatherer, NetworkGatherer]
+    assert kinds == [False, False]

@@ -13,9 +13,8 @@ from helpers.faults import config, descendants
 from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.engine.layout import Plan
-from pdadmm_g.engine.replicas import ReplicasDifferError, check_replicas, difference, fingerprint
 from pdadmm_g.engine.team import Team
-from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.engine.watchdog import ReplicasDifferError, WorkerLostError, check_replicas, fingerprint
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
@@ -33,7 +32,7 @@ def layer(dtype: torch.dtype = torch.float32) -> Weights:
 def test_every_bit_of_W_and_b_and_their_order_count(
     dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pdadmm_g.engine.replicas.BLOCK", block)
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.BLOCK", block)
     own = layer(dtype)
     expected = fingerprint(own)
     words = [tensor.view(-1).view(torch.int32) for tensor in (own.W, own.b)]
@@ -48,26 +47,15 @@ def test_every_bit_of_W_and_b_and_their_order_count(
     assert fingerprint(Weights(own.W.T.contiguous().T, own.b, own.W0)) == expected  # however it lies in memory
 
 
-def test_the_layers_the_place_and_the_shards_are_named() -> None:
-    plan = Plan((2, 3, 0))
-    same = [[5, 5, 5]] * 5
-    assert difference(same, plan) == ""
-    found = difference([*same[:2], [5, 6, 5], [1, 7, 1], same[4]], plan)
-    assert found == "W or b of layer 3, 4 (place 2 of 3 in the chain) differ: shard 2 against 1, 3"
-    found = difference([[1, 2, 3], *same[:3], [4, 4, 5]], plan)
-    assert found.count(";") == 1
-    assert found.startswith("W or b of layer 1 (place 1 of 3 in the chain) differ: shard 1 against 2 against 3; ")
-
-
 def test_one_shard_has_nothing_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdadmm_g.engine.replicas.fingerprint", None)  # it costs nothing
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.fingerprint", None)  # it costs nothing
     check_replicas(Team(), Plan((1,)), [layer()], 1)
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize(("victim", "index", "place"), [(3, 4, 2), (0, 1, 1)])
+@pytest.mark.parametrize(("victim", "index"), [(3, 4), (0, 1)])
 def test_a_checkpoint_of_different_replicas_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int, place: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(CORRUPT)])
@@ -75,7 +63,7 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     monkeypatch.setenv("CORRUPT", f"{victim}:17:1")
     settings = {"shards": 2, "plan": (3, 3), "workers": 2}
     expected = (
-        rf"^epoch 20, W or b of layer [\d, ]*\b{index + 1}\b[\d, ]* \(place {place} of 2 in the chain\) differ: "
+        rf"^epoch 20, W or b of layer [\d, ]*\b{index + 1}\b[\d, ]* differ: "
         r"shard 1 against 2; memory is faulty or this is a bug"
     )
     with pytest.raises(WorkerLostError, match=expected):
@@ -103,5 +91,5 @@ def test_a_bit_that_differs_on_the_last_of_several_shards_is_found_by_all(shards
         return ""
 
     assert on_threads(shards, lambda line: check(line, differs=False)) == [""] * shards
-    told = f"epoch 7, W or b of layer 1 (place 1 of 1 in the chain) differ: {camps}"
+    told = f"epoch 7, W or b of layer 1 differ: {camps}"
     assert on_threads(shards, lambda line: check(line, differs=True)) == [told] * shards

@@ -14,7 +14,6 @@ Several:
 ``team``        the processes that train together, what they tell each other, and sums over the rows of all shards
 ``link``        a worker's end of a boundary that it shares: what p and q look like as messages
 ``gathering``   rows of several processes, brought together in each
-``replicas``    do processes with the same layers have the same weights?
 ``launch``      joining a process group, and starting one on this machine
-``watchdog``    what happens when a worker dies or hangs: heartbeats
+``watchdog``    what happens when a worker dies, hangs or has other weights than its replicas
 """

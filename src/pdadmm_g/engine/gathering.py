@@ -14,70 +14,50 @@ from .team import Line
 
 
 class Gatherer:
-    """Brings the rows of one process together, which are all there are."""
+    """Brings together ``counts[rank]`` rows of each process, float32, with so many columns at the most.
+
+    Through memory of the machine that all of them run on, if they do and it is not unwanted: nothing is copied then but
+    the own rows. Else by messages: everyone sends its rows to everyone, each straight to its place.
+    """
 
     #: Bytes that this process has sent to others, and has read of theirs in shared memory.
     sent = 0
     shared = 0
 
-    def __call__(self, own: Tensor) -> Tensor:
-        """The rows of all processes, in order, from those of this one; valid until the next call."""
-        return own
-
-    def close(self) -> None:
-        """Give the memory back."""
-
-
-class NetworkGatherer(Gatherer):
-    """By messages: everyone sends its rows to everyone, each straight to its place."""
-
-    def __init__(self, line: Line, counts: Sequence[int], columns: int) -> None:
-        self._line, self._counts = line, list(counts)
-        self._buffer = torch.empty(sum(counts) * columns)
-
-    def __call__(self, own: Tensor) -> Tensor:
-        whole = self._buffer[: sum(self._counts) * own.shape[1]].view(-1, own.shape[1])
-        whole.split(self._counts)[self._line.rank].copy_(own)
-        self._line.fill(whole, self._counts)
-        self.sent += (self._line.size - 1) * own.numel() * own.element_size()
-        return whole
-
-
-class SharedGatherer(Gatherer):
-    """Through memory of the machine that all of them run on: nothing is copied but the own rows.
-
-    Two buffers take turns. Who writes into one has been through a barrier since it was last read.
-    """
-
-    def __init__(self, line: Line, counts: Sequence[int], columns: int, memory: mmap.mmap) -> None:
+    def __init__(self, line: Line, counts: Sequence[int], columns: int, *, shared: bool = True) -> None:
         self._line, self._counts = line, list(counts)
         size = sum(counts) * columns
-        floats = torch.frombuffer(memory, dtype=torch.float32)
-        self._buffers = [floats[:size], floats[size : 2 * size]]
+        memory = _shared_memory(line, 2 * 4 * size) if shared and line.size > 1 else None
+        #: Two in shared memory, which take turns: who writes into one has been through a barrier since it was read.
+        self._buffers: list[Tensor] = []
+        if memory is not None:
+            self._buffers = list(torch.frombuffer(memory, dtype=torch.float32)[: 2 * size].split(size))
+        elif line.size > 1:
+            self._buffers = [torch.empty(size)]
+
+    @property
+    def in_memory(self) -> bool:
+        """Do the processes share memory?"""
+        return len(self._buffers) == 2
 
     def __call__(self, own: Tensor) -> Tensor:
+        """The rows of all processes, in order, from those of this one; valid until the next call."""
+        if self._line.size == 1:
+            return own
         self._buffers.reverse()
         whole = self._buffers[0][: sum(self._counts) * own.shape[1]].view(-1, own.shape[1])
         whole.split(self._counts)[self._line.rank].copy_(own)
-        self._line.sum(torch.zeros(1))  # a barrier
-        self.shared += (len(whole) - len(own)) * own.shape[1] * own.element_size()
+        if self.in_memory:
+            self._line.sum(torch.zeros(1))  # a barrier
+            self.shared += (len(whole) - len(own)) * own.shape[1] * own.element_size()
+        else:
+            self._line.fill(whole, self._counts)
+            self.sent += (self._line.size - 1) * own.numel() * own.element_size()
         return whole
 
     def close(self) -> None:
+        """Give the memory back."""
         self._buffers = []
-
-
-def gatherer(line: Line, counts: Sequence[int], columns: int, *, shared: bool = True) -> Gatherer:
-    """What brings together ``counts[rank]`` rows of each process, float32, with so many columns at the most.
-
-    Through shared memory where all processes can have it, unless that is not wanted.
-    """
-    if line.size == 1:
-        return Gatherer()
-    memory = _shared_memory(line, 2 * 4 * sum(counts) * columns) if shared else None
-    if memory is None:
-        return NetworkGatherer(line, counts, columns)
-    return SharedGatherer(line, counts, columns, memory)
 
 
 def _shared_memory(line: Line, size: int) -> mmap.mmap | None:

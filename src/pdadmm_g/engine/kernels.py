@@ -32,18 +32,6 @@ ROWS, COLUMNS, STRIP = 64, 64, 512
 
 #: Phases whose kernels take tensors of rows only where these are one after the other in memory.
 IN_ORDER = (phases.move, updates.norm_and_columns)
-#: The kernels by the phase that each replaces.
-KERNELS: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-
-def _replaces(phase: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a kernel for the phase that it replaces."""
-
-    def register(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        KERNELS[phase] = kernel
-        return kernel
-
-    return register
 
 
 def kernel_for(
@@ -108,7 +96,6 @@ def _sum(x, weight, WEIGHTED: tl.constexpr):
     return tl.sum(x * weight) if WEIGHTED else tl.sum(x)
 
 
-@_replaces(phases.gradient)
 def gradient(
     rW: Tensor,
     p: Tensor,
@@ -153,7 +140,6 @@ def _gradient(
     tl.store(sums_ + program, _sum(g * g, weight, WEIGHTED))
 
 
-@_replaces(phases.move_and_sum)
 def move_and_sum(
     x: Tensor, direction: Tensor, copy: Tensor | None, weights: Tensor | None, *, length: Tensor | float
 ) -> Tensor:
@@ -196,7 +182,6 @@ def _move_and_sum(
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
 
 
-@_replaces(updates.norm_and_columns)
 def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
     """See :func:`pdadmm_g.admm.updates.norm_and_columns`."""
     rows, width = product.shape[-2:]
@@ -229,7 +214,6 @@ def _norm_and_columns(
     tl.store(norms_ + strip * tl.num_programs(1) + tl.program_id(1), tl.sum(squared))
 
 
-@_replaces(updates.quantized_move)
 def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
     """See :func:`pdadmm_g.admm.updates.quantized_move`."""
     programs = triton.cdiv(p.numel(), BLOCK)
@@ -258,7 +242,6 @@ def _quantized_move(
     tl.store(sums_ + program, _sum(d * d, weight, WEIGHTED))
 
 
-@_replaces(phases.move)
 def move(
     x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float, levels: Delta | None = None
 ) -> None:
@@ -286,7 +269,6 @@ def _move(
         tl.store(copy_ + i, x.to(copy_.dtype.element_ty), mask=inside)
 
 
-@_replaces(phases.z_q_u)
 def z_q_u(
     z: Tensor,
     r: Tensor,
@@ -367,3 +349,14 @@ def _z_q_u(
     tl.store(sums + 4 * programs, _sum(gap * gap, weight, WEIGHTED))
     tl.store(sums + 5 * programs, _sum(q_new * q_new, weight, WEIGHTED))
     tl.store(sums + 6 * programs, tl.sum(q))
+
+
+#: The kernels by the phase that each replaces.
+KERNELS: dict[Callable[..., Any], Callable[..., Any]] = {
+    phases.gradient: gradient,
+    phases.move_and_sum: move_and_sum,
+    updates.norm_and_columns: norm_and_columns,
+    updates.quantized_move: quantized_move,
+    phases.move: move,
+    phases.z_q_u: z_q_u,
+}

@@ -8,9 +8,9 @@ layer is a group of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -66,10 +66,7 @@ def grouped(
     likeness = [_likeness(place, layers[place], boundaries[place : place + 2], f) for place in range(len(layers))]
     runs = [list(run) for _, run in groupby(range(len(layers)), likeness.__getitem__ if stack else None)]
     # First those with several layers: their neighbours must see the new tensors.
-    groups = [
-        _stacked(run[0], [layers[i] for i in run], boundaries[run[0] : run[-1] + 2]) for run in runs if len(run) > 1
-    ]
-    groups += [_alone(run[0], layers, boundaries) for run in runs if len(run) == 1]
+    groups = [_group(run, layers, boundaries) for run in sorted(runs, key=len, reverse=True)]
     return sorted(groups, key=lambda group: group.start)
 
 
@@ -88,54 +85,40 @@ def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activa
     return ("hidden", layer.W.shape)
 
 
-def _stacked(start: int, layers: list[Layer], beside: list[Boundary | None]) -> Group:
-    stack = Layer(*(torch.stack([getattr(layer, name) for layer in layers]) for name in ("W", "b", "W0", "z", "r")))
-    for index, layer in enumerate(layers):
-        layer.W, layer.b, layer.W0 = stack.W[index], stack.b[index], stack.W0[index]
-        layer.z, layer.r = stack.z[index], stack.r[index]
-    stack.b = stack.b[:, None]
-    for name in INVERSES:
-        kept = [inverse for layer in layers if (inverse := getattr(layer, name)) is not None]
-        if len(kept) == len(layers):
-            setattr(stack, name, torch.stack(kept))
-            for layer, inverse in zip(layers, getattr(stack, name), strict=True):
-                setattr(layer, name, inverse)
-    p, q, u = (torch.stack([getattr(boundary, name) for boundary in beside]) for name in ("p", "q", "u"))
-    for index, boundary in enumerate(beside):
-        assert boundary is not None
-        boundary.p, boundary.q, boundary.u = p[index], q[index], u[index]
-    return Group(
-        start, stack, Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:]),
-        p_levels=_levels_of_all([boundary.p_levels for boundary in beside[:-1] if boundary], p),
-        q_levels=_levels_of_all([boundary.q_levels for boundary in beside[1:] if boundary], q),
-    )  # fmt: skip
+def _group(run: list[int], all_layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
+    start, stop = run[0], run[-1] + 1
+    layers, beside = all_layers[start:stop], boundaries[start : stop + 1]
+    layer = Layer(*_joined(layers, "W", "b", "W0", "z", "r", *INVERSES))
+    layer.b = layer.b[:, None]
+    p_levels = [None if boundary is None else boundary.p_levels for boundary in beside[:-1]]
+    q_levels = [None if boundary is None else boundary.q_levels for boundary in beside[1:]]
+    if len(run) == 1:
+        before, after = (one and Boundary(*_joined([one], "p", "q", "u")) for one in beside)
+        z_before = all_layers[start - 1].z[None] if before is not None and before.u is None else None
+        return Group(start, layer, before, after, z_before, p_levels[0], q_levels[0])
+    p, q, u = _joined(beside, "p", "q", "u")
+    before, after = Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:])
+    return Group(start, layer, before, after, None, _levels_of_all(p_levels, p), _levels_of_all(q_levels, q))
+
+
+def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any]:
+    """The tensors of these names, each that of all records, which then have views of it; None where they have none."""
+    found: list[Any] = []
+    for name in names:
+        parts = [getattr(record, name) for record in records]
+        if any(part is None for part in parts):
+            found.append(None)
+            continue
+        found.append(parts[0][None] if len(parts) == 1 else torch.stack(parts))
+        for record, view in zip(records, found[-1], strict=True):
+            setattr(record, name, view)
+    return found
 
 
 def _levels_of_all(sets: Sequence[Levels | None], like: Tensor) -> Delta | None:
     """The levels of boundaries that are quantized alike."""
     known = [levels for levels in sets if levels is not None]
     return LevelStack(known, like) if known else None
-
-
-def _alone(place: int, layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
-    one, before = layers[place], boundaries[place]
-    layer = Layer(one.W[None], one.b[None, None], one.W0[None], z=one.z[None], r=one.r[None])
-    for name in INVERSES:
-        inverse = getattr(one, name)
-        setattr(layer, name, None if inverse is None else inverse[None])
-    implied = before is not None and before.u is None
-    after = boundaries[place + 1]
-    return Group(
-        place, layer, _view(before), _view(after), layers[place - 1].z[None] if implied else None,
-        p_levels=before.p_levels if before else None, q_levels=after.q_levels if after else None,
-    )  # fmt: skip
-
-
-def _view(boundary: Boundary | None) -> Boundary | None:
-    if boundary is None:
-        return None
-    u = None if boundary.u is None else boundary.u[None]
-    return replace(boundary, p=boundary.p[None], q=boundary.q[None], u=u)
 
 
 Row = TypeVar("Row", Shares, Moves)

@@ -1,9 +1,10 @@
-"""What happens when a worker dies or hangs: it is noticed, named, and the others end too.
+"""What happens when a worker dies, hangs or goes wrong: it is noticed, named, and the others end too.
 
 Every worker has a heartbeat: it writes where it is to a key-value store, twice a second and whenever an epoch begins.
 Whoever watches the heartbeats notices a worker that hangs; one that dies is noticed by its exit code or by its
 neighbours' broken connections. Under torchrun anybody who reaches the store can write to it: what stands there is never
-taken for more than a text.
+taken for more than a text. Processes along the rows have the same W and b, bit for bit, since each decides by its own:
+before a checkpoint they compare them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Protocol
 
 import msgspec
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from ..admm.state import Weights
 from ..utils import decoded
-from .layout import describe
-from .team import DistributedTeam, Line, PeerLostError, Stop
+from .layout import Plan, describe
+from .team import DistributedTeam, Line, PeerLostError, Stop, Team
 
 #: How long a process may take to start: importing torch on a busy machine is slow.
 START_SECONDS = 120.0
@@ -277,3 +282,56 @@ def _how(code: int, errors: Path) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     lines = errors.read_text(errors="replace").strip().splitlines()
     return f"failed: {lines[-1] if lines else f'exit code {code}'}"
+
+
+# ------------------------------------------------------------------------------------------------------------ replicas
+
+#: Words of a tensor that are summed at a time, which bounds the memory that a fingerprint takes.
+BLOCK = 1 << 20
+
+
+class ReplicasDifferError(WorkerLostError):
+    """Processes with the same layers have different weights; the message says which, where and since when."""
+
+
+def fingerprint(layer: Weights) -> Tensor:
+    r"""One number of the bits of W and b, :math:`\sum_i i x_i \bmod 2^{64}` over their words of 32 bits.
+
+    One word that differs always changes it. Whole numbers, so that the order of the sum does not matter.
+    """
+    total = torch.zeros((), dtype=torch.int64, device=layer.W.device)
+    first = 1
+    for tensor in (layer.W, layer.b):
+        for words in tensor.contiguous().view(-1).view(torch.int32).split(BLOCK):
+            total += (words * torch.arange(first, first + len(words), device=words.device)).sum()
+            first += len(words)
+    return total.cpu()
+
+
+def check_replicas(team: Team, plan: Plan, layers: Sequence[Weights], epoch: int) -> None:
+    """Raise unless processes with the same layers, along the rows, have the same bits of W and b.
+
+    All of the team call it together. All learn the same and so end together: nobody goes on to write a checkpoint, or
+    waits for one who does not.
+    """
+    shards = team.rows.size
+    if shards == 1:
+        return
+    own = torch.zeros(1, max(plan.counts), dtype=torch.int64)
+    for place, layer in enumerate(layers):
+        own[0, place] = fingerprint(layer)
+    by_layer = team.rows.concat(own, [1] * shards).T[: len(layers)].contiguous()
+    prints = team.chain.concat(by_layer, plan.counts).tolist()
+    differing = [layer for layer, of_shards in enumerate(prints) if len(set(of_shards)) > 1]
+    if differing:
+        numbers = ", ".join(str(layer + 1) for layer in differing)
+        where = f"layer {numbers} differ: shard {_against(prints[differing[0]])}"
+        raise ReplicasDifferError(
+            f"epoch {epoch}, W or b of {where}; memory is faulty or this is a bug: report it if it comes again"
+        )
+
+
+def _against(prints: Sequence[int]) -> str:
+    """``2 against 1, 3``: shards with the same fingerprint together, the fewest first."""
+    alike = [[str(shard) for shard, one in enumerate(prints, start=1) if one == each] for each in dict.fromkeys(prints)]
+    return " against ".join(", ".join(shards) for shards in sorted(alike, key=len))

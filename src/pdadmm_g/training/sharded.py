@@ -24,7 +24,7 @@ from ..data.graph import MASKS
 from ..data.sharded_augmentation import ShardedAugment, ShardedCopies
 from ..data.shards import Description, Part, ShardFolder, shard_name
 from ..data.targets import class_factors
-from ..engine.gathering import gatherer
+from ..engine.gathering import Gatherer
 from ..engine.team import Line, Team, agreed, same
 from ..errors import InputError
 from ..utils import compute_threads
@@ -176,7 +176,7 @@ def augmented(
             if stop:
                 raise KeyboardInterrupt
         return None, {}
-    sharded = ShardedAugment(part, augment, line, functools.partial(gatherer, line))
+    sharded = ShardedAugment(part, augment, line, functools.partial(Gatherer, line))
     return sharded, sharded.prepare(on_block)
 
 

@@ -23,8 +23,8 @@ from ..config import ModelConfig
 from ..engine.layout import Plan
 from ..engine.link import Codec, Link
 from ..engine.nonfinite import NonFinite
-from ..engine.replicas import check_replicas
 from ..engine.team import Stop, Traffic
+from ..engine.watchdog import check_replicas
 from ..engine.worker import Algorithm, Ends, Worker
 from ..metrics import score
 from ..model import outputs
