@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 
 # Tests are imported one by one, so what they share is found like any other package, and so is what is beside src; also
@@ -26,7 +25,6 @@ if not torch.cuda.is_available():
 import pytest
 from hypothesis import settings
 
-from helpers import warm
 from helpers.commands import save
 from helpers.faults import config
 from pdadmm_g.admm.activations import ACTIVATIONS
@@ -37,6 +35,8 @@ from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Worker
 from pdadmm_g.runs.run import train_run
 
+# A suite that a shell runs in the background is started with interrupts ignored, and what it starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.load_profile("suite")
 # Small problems gain nothing from threads, and lose much where several processes share the cores.
@@ -144,19 +144,3 @@ def data_root() -> Path:
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Processed benchmarks go to a folder of this test session."""
     os.environ["PDADMM_G_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warm_processes(private_cache: None) -> Iterator[None]:
-    """Programs that import torch are forked from a process that has."""
-    # A suite that a shell runs in the background is started with interrupts ignored, and what it starts inherits that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with warm.installed() if sys.platform == "linux" else nullcontext():
-        yield
-
-
-@pytest.fixture
-def afresh() -> Iterator[None]:
-    """Programs are executed, as users start them."""
-    with warm.paused():
-        yield

@@ -458,7 +458,6 @@ def test_the_checkpoint_of_a_run_goes_with_it(run) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("afresh")
 def test_resume_alone_under_torchrun(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other processes than the run had before."""
     run("train", "--dataset", "graph.npz", "--out", "whole", *SMALL)

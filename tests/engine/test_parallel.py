@@ -152,7 +152,6 @@ def test_growth_deals_the_layers_anew(parallel_runs) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("afresh")
 def test_estimator_with_workers_and_a_plan() -> None:
     data = load_dataset("digits")
     settings = {"layers": 4, "hidden": 20, "epochs": 5, "random_state": 0, "quantize": "pq", "weight_decay": 0.1}

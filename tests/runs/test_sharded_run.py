@@ -224,7 +224,6 @@ def test_a_process_lost_while_scoring_leaves_the_model(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("afresh")
 def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_path: Path, whole: GAMLPClassifier):
     def stop(record: dict) -> None:
         if record["epoch"] == 8:
