@@ -1,11 +1,10 @@
-"""A worker that dies or hangs ends the job in time, leaves no process and no broken checkpoint, and can be resumed."""
+"""How workers are started and watched: what they meet in, what they print, how they end. Kills: test_mesh_faults."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -15,75 +14,13 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore
 
-from helpers.commands import FIXED
-from helpers.faults import FAULTY, config, descendants, wait_for
-from helpers.run_files import epochs_of
-from pdadmm_g.cli import main
+from helpers.faults import config, descendants
 from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import checkpoint, local_workers
+from pdadmm_g.training import local_workers
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
-
-
-@pytest.mark.timeout(90)
-@pytest.mark.parametrize("moment", ["compute", "transfer", "checkpoint"])
-@pytest.mark.parametrize("victim", [0, 1, 2])
-def test_killed_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes, victim: int, moment: str
-) -> None:
-    out = tmp_path / "run"
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
-    # Epoch 17 is in the second stage, after the checkpoint of epoch 15; the checkpoint of epoch 20 is cut in half.
-    monkeypatch.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
-    message = rf"worker {victim} \(layers? [\d-]+\), last seen in epoch \d+, was killed by SIGKILL"
-    with pytest.raises(WorkerLostError, match=message):
-        train_run(config(out, workers=3))
-    assert descendants(tmp_path) == []
-    assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
-    saved = checkpoint.latest(out / "checkpoints")
-    assert saved is not None
-    assert saved.meta.total_epochs == 15
-
-    # Alone or with fewer workers, the run goes on to the same model, byte for byte.
-    monkeypatch.undo()
-    summary = train_run(config(out, workers=2 if (victim, moment) == (1, "transfer") else 1), resume=True)
-    assert summary["epochs"] == 24
-    assert (out / "model.safetensors").read_bytes() == undisturbed
-    metrics = epochs_of(out)
-    assert [record["epoch"] for record in metrics] == list(range(1, 25))
-    assert len(checkpoint.valid(out / "checkpoints")) == 1  # with more epochs the run would go on from it
-
-
-@pytest.mark.timeout(60)
-def test_hanging_worker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
-    monkeypatch.setenv("FAULT", "1:compute:6:SIGSTOP")
-    Path(tmp_path / "run.yaml").write_text(config(tmp_path / "run", workers=2, timeout=3.0).to_yaml())
-    with pytest.raises(SystemExit) as caught:
-        main(["train", "--config", str(tmp_path / "run.yaml")])
-    assert caught.value.code == 4
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: PEER_LOST: worker 1 (layer")
-    assert re.search(r"last seen in epoch \d+, has not answered for 3 s", error)
-    assert descendants(tmp_path) == []
-    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("victim", [0, 1])
-def test_worker_that_hangs_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int) -> None:
-    script = tmp_path / "stopping.py"
-    script.write_text(
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
-        "worker_process.main(Path(sys.argv[1]))\n"
-        f"if os.environ['RANK'] == '{victim}':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
-    )
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
-    with pytest.raises(WorkerLostError, match=rf"worker {victim} .* has not answered for 3 s"):
-        train_run(config(tmp_path / "run", workers=2, timeout=3.0))
-    assert descendants(tmp_path) == []
 
 
 @pytest.mark.timeout(60)
@@ -100,26 +37,6 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
         train_run(config(tmp_path / "run", workers=2))
     assert descendants(tmp_path) == []
-
-
-@pytest.mark.timeout(60)
-def test_workers_do_not_outlive_the_process_that_started_them(tmp_path: Path, graph_file: Path) -> None:
-    command = [sys.executable, "-m", "pdadmm_g", "train", "--epochs", "100000", "--patience", "none", "--workers", "2"]
-    command += ["--dataset", str(graph_file), "--tolerance", "0", *FIXED]
-    process = subprocess.Popen(
-        [*command, "--out", "run", "--timeout", "5"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_for(lambda: (tmp_path / "run/metrics.jsonl").exists(), 45)
-    finally:
-        process.kill()
-        process.wait()
-    wait_for(lambda: not descendants(tmp_path), 10)
-    assert list(tmp_path.glob("pdadmm-g-*")) != []
-    assert list(tmp_path.glob("pdadmm-g-*/data*")) == []
-
-
-# ------------------------------------------------------------------------------------------------------- resuming
 
 
 @pytest.mark.timeout(60)

@@ -1,4 +1,4 @@
-"""What holds for the processes of a chain holds for all of a mesh: one that dies or hangs is named and ends the job."""
+"""A worker that dies or hangs, in a chain or a mesh, is named and ends the job in time, and the run can go on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 
 from helpers.commands import FIXED
 from helpers.faults import FAULTY, config, descendants, torchrun, wait_for
+from helpers.run_files import epochs_of
 from pdadmm_g.cli import main
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint, local_workers
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
-MESH = {"workers": 2, "shards": 2}
+CHAIN, MESH = {"workers": 3}, {"workers": 2, "shards": 2}
 
 
 @pytest.fixture(scope="module")
@@ -32,40 +33,53 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (out / "model.safetensors").read_bytes()
 
 
-def named(victim: int) -> str:
+def named(mesh: dict[str, int], victim: int) -> str:
     """A process of the mesh, as messages name it."""
     place, shard = victim // 2 + 1, victim % 2 + 1
-    return rf"worker {victim} \(layers? [\d-]+, place {place} of 2 in the chain, shard {shard} of 2\)"
+    where = rf", place {place} of 2 in the chain, shard {shard} of 2" if mesh == MESH else ""
+    return rf"worker {victim} \(layers? [\d-]+{where}\), last seen in epoch \d+"
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize(("victim", "moment"), [(0, "checkpoint"), (1, "transfer"), (2, "checkpoint"), (3, "compute")])
-def test_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes, victim: int, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("mesh", "victim", "moment", "after"),
+    [
+        (CHAIN, 0, "checkpoint", {"workers": 1}), (CHAIN, 1, "transfer", {"workers": 2}),
+        (CHAIN, 2, "compute", {"workers": 1}), (MESH, 2, "checkpoint", {"workers": 3, "shards": 2}),
+        (MESH, 3, "transfer", {"workers": 1, "shards": 2}),
+    ],
+)  # fmt: skip
+def test_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes, whole: bytes, mesh, victim, moment, after
+) -> None:
+    """It is named, no process is left and no broken checkpoint, and the run goes on to the same model by others."""
     out = tmp_path / "run"
     with monkeypatch.context() as faulty:
         faulty.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+        # Epoch 17 is in the second stage, after the checkpoint of epoch 15; the checkpoint of epoch 20 is cut in half.
         faulty.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
-        with pytest.raises(WorkerLostError, match=named(victim) + r", last seen in epoch \d+, was killed by SIGKILL"):
-            train_run(config(out, **MESH))
+        with pytest.raises(WorkerLostError, match=named(mesh, victim) + ", was killed by SIGKILL"):
+            train_run(config(out, **mesh))
     assert descendants(tmp_path) == []
+    assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
     assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    # On as many shards, but another chain, the run goes on to the same model, byte for byte.
-    train_run(config(out, workers=1 if victim % 2 else 3, shards=2), resume=True)
-    assert (out / "model.safetensors").read_bytes() == whole
+    assert train_run(config(out, **after), resume=True)["epochs"] == 24
+    assert (out / "model.safetensors").read_bytes() == (whole if mesh == MESH else undisturbed)
+    assert [record["epoch"] for record in epochs_of(out)] == list(range(1, 25))
     assert len(checkpoint.valid(out / "checkpoints")) == 1  # with more epochs the run would go on from it
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("victim", "moment"), [(0, "compute"), (1, "compute"), (3, "transfer")])
-def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, victim: int, moment: str) -> None:
+@pytest.mark.parametrize(("mesh", "victim", "moment"), [(CHAIN, 1, "compute"), (MESH, 3, "transfer")])
+def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, mesh, victim: int, moment: str) -> None:
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
     monkeypatch.setenv("FAULT", f"{victim}:{moment}:6:SIGSTOP")
-    (tmp_path / "run.yaml").write_text(config(tmp_path / "run", **MESH, timeout=3.0).to_yaml())
+    (tmp_path / "run.yaml").write_text(config(tmp_path / "run", **mesh, timeout=3.0).to_yaml())
     with pytest.raises(SystemExit) as caught:
         main(["train", "--config", str(tmp_path / "run.yaml")])
     assert caught.value.code == 4
     error = capsys.readouterr().err.splitlines()[-1]
-    assert re.match(rf"error: PEER_LOST: {named(victim)}, last seen in epoch \d+, has not answered for 3 s", error)
+    assert re.match(f"error: PEER_LOST: {named(mesh, victim)}, has not answered for 3 s", error)
     assert descendants(tmp_path) == []
     assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
 
@@ -80,7 +94,7 @@ def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.Monk
         "os._exit(0)\n"
     )
     monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
-    with pytest.raises(WorkerLostError, match=named(2) + r", last seen in epoch 24, has not answered for 3 s"):
+    with pytest.raises(WorkerLostError, match=named(MESH, 2) + r", has not answered for 3 s"):
         train_run(config(tmp_path / "run", **MESH, timeout=3.0))
     assert descendants(tmp_path) == []
 
@@ -125,6 +139,7 @@ def test_none_outlives_the_process_that_started_them(tmp_path: Path, graph_file:
         process.kill()
         process.wait()
     wait_for(lambda: not descendants(tmp_path), 10)
+    assert list(tmp_path.glob("pdadmm-g-*/data*")) == []
 
 
 @pytest.mark.timeout(60)
@@ -191,6 +206,6 @@ def test_hanging_under_torchrun(tmp_path: Path) -> None:
     output = agent.communicate()[0]
     timer.cancel()
     assert agent.returncode == 1, output
-    assert re.search(named(1) + r", last seen in epoch \d+, has not answered for 3 s", output)
+    assert re.search(named(MESH, 1) + r", has not answered for 3 s", output)
     assert re.search(r"exitcode\s*: 4\b", output)
     assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
