@@ -25,10 +25,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 
 from experiments.results import read, write
 from experiments.splits import random_split
 from pdadmm_g import GAMLPClassifier, Graph, load_dataset
+from pdadmm_g.baselines import Baseline
 from pdadmm_g.data.graph import MASKS, as_mask
 
 DATASETS = (
@@ -59,11 +61,11 @@ def communities(seed: int, nodes: int = 20_000, classes: int = 10, features: int
     )
 
 
-def estimator(**settings: Any) -> Callable[[Any, int], Predict]:
+def estimator(model: Any) -> Callable[[Any, int], Predict]:
     """A method of this library."""
 
     def fit(data: Any, seed: int) -> Predict:
-        return GAMLPClassifier(**settings, random_state=seed).fit(data).predict
+        return clone(model).set_params(random_state=seed).fit(data).predict
 
     return fit
 
@@ -112,15 +114,15 @@ def sage(data: Any, seed: int, hidden: int = 64, patience: int = 100) -> Predict
 
 
 METHODS: dict[str, Callable[[Any, int], Predict]] = {
-    "GAMLPClassifier()": estimator(),
-    "GAMLPClassifier(unlabelled=0)": estimator(unlabelled=0),
+    "GAMLPClassifier()": estimator(GAMLPClassifier()),
+    "GAMLPClassifier(unlabelled=0)": estimator(GAMLPClassifier(unlabelled=0)),
     "SGC": estimator(
-        method="sgc", normalize="unit", learning_rate=0.1, weight_decay=0.01, threads=torch.get_num_threads()
+        Baseline("sgc", normalize="unit", learning_rate=0.1, weight_decay=0.01, threads=torch.get_num_threads())
     ),
     "SIGN": estimator(
-        method="sign", augment="hops", normalize="unit", weight_decay=0.1, threads=torch.get_num_threads()
+        Baseline("sign", augment="hops", normalize="unit", weight_decay=0.1, threads=torch.get_num_threads())
     ),
-    "GCN": estimator(method="gcn", hidden=64, epochs=600, threads=torch.get_num_threads()),
+    "GCN": estimator(Baseline("gcn", hidden=64, epochs=600, threads=torch.get_num_threads())),
     "SAGE": sage,
     "scikit-learn MLP": perceptron,
 }

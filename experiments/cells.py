@@ -20,14 +20,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.metrics import log_loss
 from torch import Tensor
 
+from pdadmm_g.baselines import GRAPH_METHODS, Baseline
 from pdadmm_g.config import GRAPH, ModelConfig, settings_where
 from pdadmm_g.data.augmentation_choice import augmentation, choose_augmentation
 from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.examples import Examples, aligned
-from pdadmm_g.data.graph import Graph
+from pdadmm_g.data.graph import MASKS, Graph
+from pdadmm_g.data.readers import labels_of
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
@@ -203,18 +207,22 @@ def run_once(
     device: str = "cpu",
     split: Split | None = None,
 ) -> Row:
-    """Train once; accuracies of the weights that training hands over, and how it ended."""
+    """Train once; accuracies of the weights that training hands over, and how it ended.
+
+    With a ``method`` among the settings by this one of :mod:`pdadmm_g.baselines`.
+    """
+    if "method" in settings:
+        return _run_baseline(dataset, settings, seed, data_root, device, split)
     config = ModelConfig(**settings | {"device": device}).resolved()
     problem = problem_of(dataset, data_root, config, seed, split).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
     with compute_threads(config.threads), torch.no_grad():
-        predict = problem.predictor(result.model)
         scores = {
-            "train_accuracy": accuracy(predict, problem.training),
-            "val_accuracy": accuracy(predict, problem.validation),
-            "val_loss": _loss(predict, problem.validation),
-            "test_accuracy": accuracy(predict, problem.test),
+            "train_accuracy": accuracy(result.model, problem.training),
+            "val_accuracy": accuracy(result.model, problem.validation),
+            "val_loss": _loss(result.model, problem.validation),
+            "test_accuracy": accuracy(result.model, problem.test),
         }
     return {
         "seed": seed,
@@ -237,6 +245,52 @@ def run_once(
     }
 
 
+def _run_baseline(
+    dataset: str, settings: Settings, seed: int, data_root: str | None, device: str, split: Split | None
+) -> Row:
+    """The same of a method to compare with."""
+    model = Baseline(settings["method"], random_state=seed, device=device)
+    model.set_params(**{name: value for name, value in settings.items() if name != "method"})
+    config, data = model.config(), _load(dataset, data_root)
+    names = settings_where(config, group=GRAPH)
+    decided = "auto" not in (config.augment, config.normalize) and config.normalize != "centered"
+    if decided and model.name not in GRAPH_METHODS:
+        # The features depend on nothing that a seed or a split changes.
+        data = _augment(dataset, data_root, tuple((name, getattr(config, name)) for name in names))
+        model.set_params(augment="none", hops=None, row_normalize=False, normalize="none")
+    if split is not None:
+        data = split(data, seed)
+    model.fit(data)
+    config = config if decided else model.config_
+    P, y = model.predict_proba(data), labels_of(data)
+    row: Row = {"seed": seed}
+    for mask in MASKS:
+        nodes = data[mask].numpy() if mask in data else np.zeros(0, dtype=bool)
+        right = model.classes_[P[nodes].argmax(1)] == y[nodes] if nodes.any() else None
+        row[mask.replace("mask", "accuracy")] = None if right is None else float(right.mean())
+        if mask == "val_mask":
+            row["val_loss"] = None if right is None else float(log_loss(y[nodes], P[nodes], labels=model.classes_))
+    return row | {
+        "status": model.status_.name,
+        "epochs": model.n_iter_,
+        "seconds": round(model.seconds_, 3),
+        "device": device,
+        **{name: getattr(config, name) for name in ("augment", "hops", "normalize", "weight_decay")},
+        "unlabelled": None,
+        "layers": len(model.model_.linears),
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Graph:
+    """A graph with the augmented features of all its nodes, which all candidates and splits need alike."""
+    data = _load(dataset, data_root)
+    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved()).config
+    augmented = copy.copy(data)
+    augmented.x = augmentation(config).features(data)
+    return augmented
+
+
 #: The problem of the data set, split and augmentation that were asked for last.
 _cache: dict[Any, Problem] = {}
 #: The graph that was asked for last: loading a large one takes seconds.
@@ -252,8 +306,7 @@ def problem_of(
     """
     names = settings_where(config, group=GRAPH)
     key = (
-        dataset, data_root, config.device, config.needs_graph, config.sees_copies, repr(config.class_weight),
-        split, None if split is None else seed,
+        dataset, data_root, config.device, repr(config.class_weight), split, None if split is None else seed,
         *(getattr(config, name) for name in names),
     )  # fmt: skip
     if _asks_others(config):
@@ -267,41 +320,16 @@ def problem_of(
     return dataclasses.replace(known, config=dataclasses.replace(config, **chosen))
 
 
-def _is_same_for_all_splits(config: ModelConfig) -> bool:
-    """Do the features depend on nothing that a split changes, and does the network take nothing but them?"""
-    decided = "auto" not in (config.augment, config.normalize) and config.normalize != "centered"
-    return config.by_gradient and decided and not config.needs_graph and not config.sees_copies
-
-
-@functools.lru_cache(maxsize=1)
-def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Graph:
-    """A graph with the augmented features of all its nodes, which ten splits need alike."""
-    data = _load(dataset, data_root)
-    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved()).config
-    augmented = copy.copy(data)
-    augmented.x = augmentation(config).features(data)
-    return augmented
-
-
 def _asks_others(config: ModelConfig) -> bool:
     """Is it tried how nodes without labels teach? What comes of it depends on the seed and on more settings."""
-    if config.by_gradient:
-        return False
     return bool(config.unlabelled) or (config.unlabelled is None and config.augment in ("auto", "average"))
 
 
 def _prepare(dataset: str, data_root: str | None, config: ModelConfig, seed: int, split: Split | None) -> Problem:
-    data, known = _load(dataset, data_root), config
-    if split is not None and _is_same_for_all_splits(config):
-        names = settings_where(config, group=GRAPH)
-        data = _augment(dataset, data_root, tuple((name, getattr(config, name)) for name in names))
-        known = dataclasses.replace(
-            config, augment="none", hops=1, row_normalize=False, normalize="none", components=None
-        )
+    data = _load(dataset, data_root)
     if split is not None:
         data = split(data, seed)
-    prepared = prepare_graph(data, known, seed=seed, test=True, culprit=dataset)
-    prepared = dataclasses.replace(prepared, config=config if known is not config else prepared.config)
+    prepared = prepare_graph(data, config, seed=seed, test=True, culprit=dataset)
     training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
     assert training is not None
     return dataclasses.replace(prepared, training=training, validation=validation, test=test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,9 @@ from typing import Any
 
 import torch
 
+from pdadmm_g.baselines import Baseline
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.growth import initial_layer, widths
@@ -58,22 +59,31 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     settings = SETTINGS | METHODS[method] | {"layers": depth}
     if method != "pdADMM-G, grown":
         settings["stages"] = (depth,)
-    config = ModelConfig(**settings).resolved()
-    if not config.by_gradient:
-        config = dataclasses.replace(config, unlabelled=0)  # the question is depth: all methods get the same rows
-    problem = problem_of(dataset, data_root, config, seed)
-    start = None
-    if method == "Adam, same start":
-        start = same_start(problem.training.X, config, len(problem.classes), seed)
+    if settings.pop("method", None) is not None:
+        return _adam(dataset, settings, seed, data_root, same=method == "Adam, same start")
+    # The question is depth: all methods get the same rows.
+    problem = problem_of(dataset, data_root, ModelConfig(**settings | {"unlabelled": 0}).resolved(), seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "rho = ")  # outside the theory's condition, and on purpose
-        result = fit(problem, seed=seed, start=start).uninterrupted()
-    with compute_threads(config.threads):
+        result = fit(problem, seed=seed).uninterrupted()
+    with compute_threads(problem.config.threads):
         return {
             "seed": seed, "test_accuracy": accuracy(result.model, problem.test),
             "val_accuracy": accuracy(result.model, problem.validation), "status": result.status.name,
             "epochs": len(result.history), "seconds": round(result.seconds, 3),
         }  # fmt: skip
+
+
+def _adam(dataset: str, settings: dict[str, Any], seed: int, data_root: str | None, *, same: bool) -> Row:
+    """The same by Adam, from the same start as pdADMM-G or a random one."""
+    data, model = load_dataset(dataset, data_root), Baseline("adam", random_state=seed).set_params(**settings)
+    classes = len(data.y[data.train_mask].unique())
+    start = same_start(torch.empty(0, data.x.shape[1]), model.config(), classes, seed) if same else None
+    model.fit(data, start=start)
+    return {
+        "seed": seed, "test_accuracy": model.score(data), "val_accuracy": model.score(data, data.val_mask),
+        "status": model.status_.name, "epochs": model.n_iter_, "seconds": round(model.seconds_, 3),
+    }  # fmt: skip
 
 
 def same_start(X: torch.Tensor, config: ModelConfig, classes: int, seed: int) -> GAMLP:

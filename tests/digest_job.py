@@ -75,6 +75,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{method: {"method": method, "weight_decay": 0.01, **OTHER} for method in ("gd", "adadelta", "adagrad", "adam")},
     "sgc": {"method": "sgc", "augment": "auto", "hops": None, **OTHER},
     "sign": {"method": "sign", "augment": "hops", **OTHER},
+    "gcn": {"method": "gcn", "augment": "auto", "hops": None, "normalize": "auto", **OTHER},
     # Unlabelled nodes.
     "rounds": ROUNDS,
     "rounds, linearized": ROUNDS | LINEARIZED,
@@ -240,9 +241,16 @@ def graph(entries: dict[str, Any], *, undirected: bool = False) -> Any:
 
 
 def fitted(settings: dict[str, Any], name: str, seed: int, arguments: dict[str, Any]) -> Any:
-    """The estimator of this name, fitted."""
+    """The estimator of this name, fitted; with a method, that one to compare with."""
     import pdadmm_g
 
+    if "method" in settings and not hasattr(pdadmm_g.GAMLPClassifier(), "method"):
+        from pdadmm_g.baselines import Baseline
+
+        model = Baseline(settings["method"], random_state=seed)
+        return model.set_params(**{key: settings[key] for key in settings.keys() & model.get_params().keys()}).fit(
+            **arguments
+        )
     if name == "NodeClassifier":
         data = arguments["X"]
         nodes = data.train_mask.nonzero().view(-1).numpy()
@@ -272,7 +280,12 @@ def digests_of(case: dict[str, Any]) -> dict[str, Any]:
             arguments["init"] = first if "rounds" not in settings else Path(folder, "first.safetensors")
         estimator = fitted(settings, case["estimator"], seed, arguments)
         estimator = getattr(estimator, "classifier_", getattr(estimator, "estimator_", estimator))
-        estimator.save(Path(folder, "model.safetensors"))
+        if hasattr(estimator, "save"):
+            estimator.save(Path(folder, "model.safetensors"))
+        else:
+            estimator.model_.save(Path(folder, "model.safetensors"), None, estimator.augmentation_.learned())
+        if "method" in settings:
+            estimator.choices_ = ()
         asked = {name: value for name, value in arguments.items() if name not in ("sample_weight", "init")}
         if "edge_index" in asked:
             del asked["y"]  # labels

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
-from pdadmm_g.config import METHODS, TARGETS, ModelConfig, RunConfig, described, settings_where
+from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
 from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
 
 
@@ -49,7 +49,6 @@ from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
         ({"dataset": [1]}, "dataset must be text"),
         ({"seed": 2**64}, "seed must be"),
         ({"seed": -1}, "seed must be"),
-        ({"method": "adam", "checkpoint_every": 2}, "checkpoint_every has no effect with method adam"),
         ({"workers": 2, "plan": "9,2"}, "plan must give each of 2 workers at least one of 10 layers"),
         ({"class_weight": "heavy"}, "class_weight must be a mapping .* or 'balanced' .*, got heavy"),
         ({"class_weight": {"a": -1}}, "class_weight of class a must be .* at least 0 .*, got -1"),
@@ -114,8 +113,11 @@ def test_default_stages() -> None:
     assert {layers: ModelConfig(layers=layers).resolved().stages for layers in known} == known
 
 
-def test_every_method_has_its_record() -> None:
-    assert typing.get_args(typing.get_type_hints(ModelConfig)["method"]) == tuple(METHODS)
+def test_settings_that_are_gone_are_read_where_they_say_how_things_are(tmp_path: Path) -> None:
+    assert still_there(GONE | {"hidden": 7}) == {"hidden": 7}
+    (tmp_path / "old.yaml").write_text("method: adam\n")
+    with pytest.raises(InputError, match="method is no longer a setting: leave it out, got adam"):
+        RunConfig.load(tmp_path / "old.yaml")
 
 
 def test_a_data_set_of_a_name_that_no_file_can_have_is_a_name() -> None:
@@ -128,10 +130,6 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
     assert Path(config.dataset).is_absolute()
     assert ModelConfig(augment="hops").resolved().hops == 4
     assert ModelConfig(augment="average").resolved().hops == 16
-    adam = ModelConfig(method="adam").resolved()
-    assert (adam.stages, adam.learning_rate, adam.weight_decay) == ((2, 5, 10), 1e-3, 0.0)
-    assert ModelConfig(method="sgc").resolved().augment == "power"
-    assert ModelConfig(method="s2gc").resolved().augment == "average"
     assert ModelConfig(quantize="p").resolved().bits == 8
     assert ModelConfig(quantize="p", levels="paper").resolved().bits is None
 

@@ -204,8 +204,8 @@ def test_arrays_are_lists_of_numbers(tiny_graph: Data) -> None:
     clf = small(layers=3, stages=np.array([2, 3]), quantize="p", levels=np.linspace(-1, 5, 8)).fit(tiny_graph)
     assert clf.config_.stages == (2, 3)
     assert clf.config_.levels == tuple(np.linspace(-1, 5, 8))
-    with pytest.raises(InputError, match="method must be one of pdadmm-g, gd, .*, got"):
-        small(method=np.array(["gd", "adam"])).fit(tiny_graph)
+    with pytest.raises(InputError, match="augment must be one of auto, none, .*, got"):
+        small(augment=np.array(["hops", "none"])).fit(tiny_graph)
     with pytest.raises(InputError, match="levels must be a comma-separated list"):
         small(quantize="p", levels=np.float64(3.0)).fit(tiny_graph)
 

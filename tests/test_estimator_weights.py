@@ -17,8 +17,6 @@ from pdadmm_g.config import RunConfig
 from pdadmm_g.data import augmentation_choice
 from pdadmm_g.runs.run import train_run
 
-ALL_METHODS = ("pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc")
-
 
 def small(**settings: object) -> GAMLPClassifier:
     fixed = {"layers": 3, "hidden": 8, "epochs": 20, "weight_decay": 0.1, "random_state": 0}
@@ -56,8 +54,7 @@ def soft() -> np.ndarray:
 
 
 SETTINGS = [
-    *({"method": method} for method in ALL_METHODS),
-    {"solver": "linearized"}, {"weight_decay": 0.0}, {"risk": "squared-error"},
+    {}, {"solver": "linearized"}, {"weight_decay": 0.0}, {"risk": "squared-error"},
     {"quantize": "pq", "bits": 4},  # with more, a last bit moves some value to the next level
 ]  # fmt: skip
 
@@ -72,23 +69,21 @@ def test_a_weight_is_a_number_of_equal_rows(rows, settings: dict[str, object]) -
         assert weighted.history_[-1][name] == pytest.approx(repeated.history_[-1][name], rel=1e-3)
 
 
-@pytest.mark.parametrize("method", ALL_METHODS)
-def test_fewer_rows_than_features(rows, method: str) -> None:
+def test_fewer_rows_than_features(rows) -> None:
     X, y, times = rows
     X = np.random.default_rng(2).standard_normal((30, 40))
-    weighted, repeated = small(method=method), small(method=method)
+    weighted, repeated = small(), small()
     weighted.fit(X, y, sample_weight=times)
     repeated.fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=3e-5)
 
 
-@pytest.mark.parametrize("method", ["pdadmm-g", "adam", "sign"])
-def test_weights_of_one_change_no_bit(rows, tiny_graph: Data, method: str) -> None:
+def test_weights_of_one_change_no_bit(rows, tiny_graph: Data) -> None:
     X, y, _ = rows
-    assert_same(small(method=method).fit(X, y), small(method=method).fit(X, y, sample_weight=np.ones(30)))
-    plain = graph_model(method=method).fit(tiny_graph)
-    assert_same(plain, graph_model(method=method).fit(tiny_graph, sample_weight=torch.ones(20)))
-    assert_same(plain, graph_model(method=method, class_weight="balanced").fit(tiny_graph))
+    assert_same(small().fit(X, y), small().fit(X, y, sample_weight=np.ones(30)))
+    plain = graph_model().fit(tiny_graph)
+    assert_same(plain, graph_model().fit(tiny_graph, sample_weight=torch.ones(20)))
+    assert_same(plain, graph_model(class_weight="balanced").fit(tiny_graph))
 
 
 def test_rows_that_weigh_nothing_are_not_there(rows) -> None:
@@ -173,12 +168,11 @@ def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:
 # ------------------------------------------------------------------------------------------------- weights of classes
 
 
-@pytest.mark.parametrize("method", ["pdadmm-g", "adam"])
-def test_a_weight_of_a_class_is_that_of_its_rows(rows, method: str) -> None:
+def test_a_weight_of_a_class_is_that_of_its_rows(rows) -> None:
     X, y, times = rows
     names = np.array(["a", "b", "c"])[y]
-    by_class = small(method=method, class_weight={"b": 4, "c": 0.5}).fit(X, names, sample_weight=times + 1)
-    by_row = small(method=method).fit(X, names, sample_weight=(times + 1) * np.array([1, 4, 0.5])[y])
+    by_class = small(class_weight={"b": 4, "c": 0.5}).fit(X, names, sample_weight=times + 1)
+    by_row = small().fit(X, names, sample_weight=(times + 1) * np.array([1, 4, 0.5])[y])
     assert_same(by_class, by_row)
 
 
@@ -271,13 +265,12 @@ def test_class_weights_in_a_run_of_two_workers_and_its_checkpoints(tmp_path: Pat
 # ------------------------------------------------------------------------------------------------------- probabilities
 
 
-@pytest.mark.parametrize("method", [*ALL_METHODS, "sign"])
-def test_certain_labels_as_probabilities_change_no_bit(rows, method: str) -> None:
+def test_certain_labels_as_probabilities_change_no_bit(rows) -> None:
     X, y, times = rows
     onehot = np.eye(3)[y]
-    assert_same(small(method=method).fit(X, onehot), small(method=method).fit(X, y))
-    weighted = small(method=method).fit(X, onehot, sample_weight=times)
-    assert_same(weighted, small(method=method).fit(X, y, sample_weight=times))
+    assert_same(small().fit(X, onehot), small().fit(X, y))
+    weighted = small().fit(X, onehot, sample_weight=times)
+    assert_same(weighted, small().fit(X, y, sample_weight=times))
     assert weighted.score(X, onehot) == weighted.score(X, y)
 
 
@@ -295,23 +288,9 @@ def test_probabilities_are_more_than_their_largest(rows, soft: np.ndarray) -> No
     assert -(soft * np.log(by_all)).sum() < -(soft * np.log(by_largest)).sum() - 1
 
 
-@pytest.mark.parametrize("method", ALL_METHODS[1:])
-def test_probabilities_are_learned(rows, soft: np.ndarray, method: str) -> None:
-    """All rows alike: what gradients learn is the mean of their probabilities, by their weights."""
-    X, _, times = rows
-    X = np.zeros_like(X)
-    rate = 10.0 if method == "adadelta" else 0.3
-    clf = small(method=method, layers=2, epochs=500, weight_decay=0.0, learning_rate=rate).fit(
-        X, soft, sample_weight=times
-    )
-    assert clf.classes_.tolist() == [0, 1, 2]
-    expected = times @ soft / times.sum()
-    np.testing.assert_allclose(clf.predict_proba(X[:1])[0], expected, atol=0.02)
-
-
 def test_weighted_probabilities_are_equal_rows(rows, soft: np.ndarray) -> None:
     X, _, times = rows
-    for settings in ({}, {"class_weight": "balanced"}, {"class_weight": {1: 3.0}}, {"method": "adam"}):
+    for settings in ({}, {"class_weight": "balanced"}, {"class_weight": {1: 3.0}}):
         weighted = small(**settings).fit(X, soft, sample_weight=times)
         repeated = small(**settings).fit(X.repeat(times, 0), soft.repeat(times, 0))
         np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)

@@ -38,58 +38,6 @@ GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
-    """What is fixed of a method, and what is usual for it where a setting is not given."""
-
-    #: Name in ``torch.optim``; None for pdADMM-G, which has none.
-    optimizer: str | None = "Adam"
-    learning_rate: float | None = 0.001
-    #: None where it is left to the data.
-    weight_decay: float | None = 0.0
-    #: Layers of the network, None for one that grows to ``layers``.
-    depth: int | None = None
-    #: Share of the inputs of each layer that a step of training leaves out.
-    dropout: float = 0.0
-    augment: str = "auto"
-    #: Operators of that augmentation; None for as many as are usual for it.
-    hops: int | None = None
-    normalize: str = "auto"
-    #: Random copies of the features that a step of training sees instead of them; 0 for none.
-    copies: int = 0
-    #: Epochs without better validation accuracy after which it ends.
-    patience: int = 100
-    #: Does the network itself look at the neighbours of a node, so that it takes the whole graph?
-    needs_graph: bool = False
-
-
-METHODS = {
-    "pdadmm-g": Method(optimizer=None, learning_rate=None, weight_decay=None, patience=50),
-    "gd": Method(optimizer="SGD", learning_rate=0.1),
-    "adadelta": Method(optimizer="Adadelta"),
-    "adagrad": Method(optimizer="Adagrad"),
-    "adam": Method(),
-    "sgc": Method(learning_rate=0.01, depth=1, augment="power"),
-    "s2gc": Method(learning_rate=0.01, depth=1, augment="average"),
-    "sign": Method(learning_rate=0.01, depth=2, dropout=0.5),
-    # 0.0005 for each of the 140 training nodes of Cora, as published.
-    "gcn": Method(
-        learning_rate=0.01, weight_decay=0.07, depth=2, dropout=0.5, augment="none", normalize="none", needs_graph=True
-    ),
-    # The weight decay likewise. Rows of unit length are not of the published code, which takes them as they are.
-    "grand": Method(
-        learning_rate=0.01,
-        weight_decay=0.07,
-        depth=2,
-        dropout=0.5,
-        augment="average",
-        hops=8,
-        normalize="unit",
-        copies=4,
-    ),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Target:
     """What is usual for a kind of target, and what goes with it; of several the first is the default."""
 
@@ -143,6 +91,20 @@ TRAINING, QUANTIZATION, MACHINE = "Training", "Quantization (pdADMM-G-Q)", "Work
 GROUPS = (RUN, GRAPH, NETWORK, TRAINING, UNLABELLED, QUANTIZATION, MACHINE)
 
 
+#: Settings of version 0.2 that are gone, with the value of each that is how it is now.
+GONE = {
+    "method": "pdadmm-g", "learning_rate": None, "penalty": "constant", "wire": "float32", "verify": False,
+    "compile": None,
+}  # fmt: skip
+
+
+def still_there(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file without those that are gone; an error if one of these was another than how it is now."""
+    for name in settings.keys() & GONE.keys():
+        require(settings[name] == GONE[name], name, "is no longer a setting: leave it out", settings[name])
+    return {name: value for name, value in settings.items() if name not in GONE}
+
+
 def option(
     default: Any,
     help: str,
@@ -150,7 +112,6 @@ def option(
     *,
     decides: Literal["model", "bits", "nothing"] = "model",
     by_data: bool = False,
-    method: Literal["any", "pdadmm-g", "gradient"] = "any",
 ) -> Any:
     """A field with all that there is to know of a setting; its bounds are part of its type.
 
@@ -161,9 +122,8 @@ def option(
         decides: What another value may change: the trained model, the last bits of its weights, or nothing of it. A
             model file has the settings of the first kind, and a resumed run may have others of the last.
         by_data: May it be left to the data? What was chosen once stays chosen.
-        method: The methods that it has an effect with.
     """
-    about = {"help": help, "group": group, "decides": decides, "by_data": by_data, "method": method}
+    about = {"help": help, "group": group, "decides": decides, "by_data": by_data}
     return field(default=default, metadata=about)
 
 
@@ -186,23 +146,17 @@ def settings_where(owner: Any, **known: Any) -> tuple[str, ...]:
 class Settings:
     """What shapes the trained model. The parameters of the estimators, as given, and of :class:`ModelConfig`."""
 
-    method: Literal["pdadmm-g", "gd", "adadelta", "adagrad", "adam", "sgc", "s2gc", "sign", "gcn", "grand"] = option(
-        "pdadmm-g", "pdadmm-g, or to compare: the same network by an optimizer (gd, adadelta, adagrad, adam), a "
-        "linear model on the second power of the graph (sgc) or the average of 16 (s2gc), 2 layers with dropout "
-        "(sign), 2 graph convolutions (gcn), 2 layers on random copies of the features that should agree "
-        "(grand)", TRAINING,
-    )
     augment: Literal["auto", "none", "hops", "apart", "average", "power"] = option(
         "auto", "what the graph adds to the features: hop blocks I..A^(K-1) side by side, the same without self-loops "
         "(apart), their average, the power A^K alone, nothing, or whichever suits a linear model best on the "
         "validation nodes", GRAPH, by_data=True,
     )
     hops: Count | None = option(
-        None, "number K of operators [default: 4 for hops, 3 for apart, 16 for average, 2 for power; 8 for grand]",
+        None, "number K of operators [default: 4 for hops, 3 for apart, 16 for average, 2 for power]",
         GRAPH, by_data=True,
     )
     teleport: Share | None = option(
-        None, "share of the node's own features in the averaged operator [default: 0.05; 1/(K+1) for grand; what "
+        None, "share of the node's own features in the averaged operator [default: 0.05; what "
         "suits best where unlabelled nodes are learned from]", GRAPH, by_data=True,
     )
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
@@ -245,20 +199,15 @@ class Settings:
     nu: Positive = option(1.0, "penalty on z = pW+b and q = f(z)", TRAINING)
     weight_decay: NotNegative | None = option(
         None, "pull of the weights toward their anchors; 0 is the paper's algorithm "
-        "[default: what suits the first stage best on the validation nodes; 0.07 for gcn and grand, 0 for other "
-        "methods]",
+        "[default: what suits the first stage best on the validation nodes]",
         TRAINING, by_data=True,
     )
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = option(
         None, "what the rows of each class weigh: balanced, so that all classes count alike, or in Python and YAML a "
         "mapping from class to weight, 1 for those not named [default: 1 for all]", TRAINING,
     )
-    learning_rate: Positive | None = option(
-        None, "step of the other methods [default: 0.1 for gd, 0.001 for adadelta, adagrad, adam, 0.01 for the rest]",
-        TRAINING, method="gradient",
-    )
     quantize: Literal["none", "p", "pq"] = option(
-        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION, method="pdadmm-g",
+        "none", "variables quantized to levels (pdADMM-G-Q): none, p, p and q", QUANTIZATION,
     )
     bits: Annotated[int, Meta(ge=1, le=16)] | None = option(
         None, "calibrate 2^bits levels to the activations of each boundary [default: 8]", QUANTIZATION,
@@ -269,7 +218,7 @@ class Settings:
     epochs: Count = option(300, "most epochs of each stage", TRAINING)
     patience: Count | Literal["auto"] | None = option(
         "auto", "end a stage after so many epochs without a better validation score and restore the best weights; "
-        "'none' trains all epochs and keeps the last weights [default: 50, 100 for other methods]", TRAINING,
+        "'none' trains all epochs and keeps the last weights [default: 50]", TRAINING,
     )
     scoring: Scoring = option(
         "auto", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
@@ -298,32 +247,32 @@ class Settings:
     unlabelled: FromZero | None = option(
         None, "most unlabelled nodes to learn from in a round; 0 for none "
         "[default: 1000 where they help on the validation nodes; 0 on a sharded folder]", UNLABELLED,
-        by_data=True, method="pdadmm-g",
+        by_data=True,
     )
-    rounds: Count = option(12, "renewals of the targets of unlabelled nodes", UNLABELLED, method="pdadmm-g")
-    copies: Count = option(2, "random copies of the features in a round", UNLABELLED, method="pdadmm-g")
+    rounds: Count = option(12, "renewals of the targets of unlabelled nodes", UNLABELLED)
+    copies: Count = option(2, "random copies of the features in a round", UNLABELLED)
     drop: Share = option(
-        0.5, "probability with which a copy leaves out the features of a node", UNLABELLED, method="pdadmm-g",
+        0.5, "probability with which a copy leaves out the features of a node", UNLABELLED,
     )
     drop_entries: Share | None = option(
         None, "probability with which it leaves out each single feature of a node, where nearly all features are zero "
-        "[default: what suits best]", UNLABELLED, by_data=True, method="pdadmm-g",
+        "[default: what suits best]", UNLABELLED, by_data=True,
     )
     sharpness: Positive | None = option(
         None, "exponent that makes the mean prediction of the copies a target [default: what suits best]", UNLABELLED,
-        by_data=True, method="pdadmm-g",
+        by_data=True,
     )
     trust: NotNegative = option(
-        10.0, "weight of all unlabelled nodes together, the labelled ones being one", UNLABELLED, method="pdadmm-g",
+        10.0, "weight of all unlabelled nodes together, the labelled ones being one", UNLABELLED,
     )
     workers: Count | Literal["auto"] | None = option(
         None, "processes that share the layers, any number to the same weights; 'auto' for what should end first here, "
         "of these and of shards [default: 1, or auto where shards are given]", MACHINE,
-        decides="nothing", method="pdadmm-g",
+        decides="nothing",
     )
     shards: Count | None = option(
         None, "parts of the training rows, each with workers of its own; the trained weights differ by rounding "
-        "[default: 1, or what suits best with --workers auto]", MACHINE, decides="bits", method="pdadmm-g",
+        "[default: 1, or what suits best with --workers auto]", MACHINE, decides="bits",
     )
     threads: Count = option(
         1, "compute threads of each worker; another number may change the last bits of the weights", MACHINE,
@@ -342,7 +291,7 @@ class Settings:
     precision: Literal["fp32", "tf32", "bf16"] = option(
         "fp32", "factors of the large products in an epoch: as they are, or rounded to TF32 (on a GPU) or bfloat16; "
         "sums and the state stay in single precision, all but the residual r with bf16 and the linearized solver",
-        MACHINE, method="pdadmm-g",
+        MACHINE,
     )
 # fmt: on
 
@@ -379,11 +328,6 @@ class ModelConfig(Settings):
         alone = {self.workers, self.shards} <= {None, 1} and len(self.plan or (0,)) == 1
         rule = "must be a name, not a function, where several processes train"
         require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
-        others = "pdadmm-g" if self.by_gradient else "gradient"
-        name = f"method {self.method}" if self.by_gradient else self.method
-        for item in dataclasses.fields(self):
-            useless = item.metadata["method"] == others and getattr(self, item.name) != item.default
-            require(not useless, item.name, f"has no effect with {name}", getattr(self, item.name))
         if self.target != "auto":
             self._check_target()
         for name in ("bits", "levels"):
@@ -408,7 +352,6 @@ class ModelConfig(Settings):
         ):
             require(getattr(self, name) == usual, name, remedy, getattr(self, name))
         require(not self.unlabelled, "unlabelled", "must be 0: only nodes without a class can teach", self.unlabelled)
-        require(not self.sees_copies, "method", "is for classes: take pdadmm-g, adam or sign", self.method)
 
     @property
     def asked_target(self) -> TargetKind:
@@ -416,25 +359,10 @@ class ModelConfig(Settings):
         return "multilabel" if self.target == "auto" and self.risk == "logistic" else self.target
 
     @property
-    def by_gradient(self) -> bool:
-        """Is the method one of those to compare with, which use backpropagation?"""
-        return METHODS[self.method].optimizer is not None
-
-    @property
     def processes(self) -> int:
         """How many processes train, where their numbers are chosen."""
         assert self.workers != "auto"
         return (self.workers or 1) * (self.shards or 1)
-
-    @property
-    def needs_graph(self) -> bool:
-        """Does its network take the whole graph, in training and to predict?"""
-        return METHODS[self.method].needs_graph
-
-    @property
-    def sees_copies(self) -> bool:
-        """Does a step of its training see random copies of the features instead of them?"""
-        return METHODS[self.method].copies > 0
 
     def resolved(self: Config, target: TargetKind = "auto") -> Config:
         """The same with every default that follows from other settings filled in; what the data decides stays open.
@@ -445,35 +373,24 @@ class ModelConfig(Settings):
         target = target if self.target == "auto" else self.target
         growth = (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
         bits = self.bits if self.levels is not None or self.quantize == "none" else self.bits or 8
-        usual = METHODS[self.method]
-        augment = usual.augment if self.augment == "auto" else self.augment
-        hops = self.hops or (usual.hops if self.augment == "auto" else None)
-        hops = hops or {"auto": None, "none": 1, "hops": 4, "apart": 3, "average": 16, "power": 2}[augment]
-        # Random propagation is over all powers from A^0 on alike: the input is one of K + 1.
-        teleport = 1 / (hops + 1) if usual.copies and hops else None
+        hops = {"auto": None, "none": 1, "hops": 4, "apart": 3, "average": 16, "power": 2}
         settings: dict[str, Any] = {
             "stages": self.stages or growth,
             "growth": self.growth or ("all" if self.stages or self.patience is None else "gain"),
-            "patience": usual.patience if self.patience == "auto" else self.patience,
+            "patience": 50 if self.patience == "auto" else self.patience,
             "bits": bits,
-            "augment": augment,
-            "normalize": usual.normalize if self.normalize == "auto" else self.normalize,
-            "hops": hops,
-            "teleport": teleport if self.teleport is None else self.teleport,
+            "hops": self.hops or hops[self.augment],
             "target": target,
-            "weight_decay": usual.weight_decay if self.weight_decay is None else self.weight_decay,
-            "learning_rate": self.learning_rate or usual.learning_rate,
         }
         if target != "auto":
             known = TARGETS[target]
             settings["risk"] = known.risks[0] if self.risk == "auto" else self.risk
             settings["scoring"] = known.scorings[0] if self.scoring == "auto" else self.scoring
-        if target not in ("auto", "classification") and not self.by_gradient and self.unlabelled is None:
+        if target not in ("auto", "classification") and self.unlabelled is None:
             settings["unlabelled"] = 0
-        if not self.by_gradient:
-            planned = len(self.plan) if self.plan else 1
-            settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
-            settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
+        planned = len(self.plan) if self.plan else 1
+        settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
+        settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
         return dataclasses.replace(self, **settings)
 
 
@@ -501,7 +418,6 @@ class RunConfig(ModelConfig):
     out: Text | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, decides="nothing")
     checkpoint_every: Count | None = option(
         None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
-        method="pdadmm-g",
     )
     tensorboard: bool = option(
         False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard", decides="nothing",
@@ -539,7 +455,7 @@ class RunConfig(ModelConfig):
     @classmethod
     def load(cls, path: str | Path | None, overrides: dict[str, Any] | None = None) -> RunConfig:
         """Read a YAML file of settings (none if ``path`` is None), then apply ``overrides`` on top."""
-        settings = {} if path is None else read_yaml(Path(path))
+        settings = {} if path is None else still_there(read_yaml(Path(path)))
         for name in settings:
             if name not in KINDS:
                 close = difflib.get_close_matches(name, KINDS, n=1)

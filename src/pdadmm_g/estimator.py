@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from .config import ModelConfig, Settings, TargetKind, described, label_name, option
-from .data.augmentation import GraphAugment, whole_graph
+from .data.augmentation import GraphAugment
 from .data.checks import check_graph, require_edges
 from .data.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
 from .data.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
@@ -41,7 +41,7 @@ from .data.targets import (
 )
 from .engine.team import Team
 from .errors import InputError
-from .model import GAMLP, GCN, decisions, finite, outputs
+from .model import GAMLP, decisions, finite, outputs
 from .status import Status
 from .training.calibration import calibrate, check_calibration
 from .training.checkpoint import Checkpointing
@@ -401,17 +401,13 @@ class Estimator(Parameters, BaseEstimator):
             return finite(self._outputs(device, rows))
         data = self._checked(X)
         index = None if nodes is None else node_numbers(nodes, data.num_nodes)
-        if isinstance(self.model_, GCN):
-            assert self.augmentation_ is not None
-            logits = self._outputs(device, *whole_graph(data, self.augmentation_, device))
-            return finite(logits if index is None else logits[index], index)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         return finite(self._outputs(device, fitted.features(data, index)), index)
 
-    def _outputs(self, device: torch.device, *inputs: Tensor) -> Tensor:
-        """What the network makes of its input, on this device."""
+    def _outputs(self, device: torch.device, rows: Tensor) -> Tensor:
+        """What the network makes of rows, on this device."""
         try:
-            logits: Tensor = self.model_.to(device)(*(x.to(device) for x in inputs)).cpu()
+            logits: Tensor = self.model_.to(device)(rows.to(device)).cpu()
             return logits
         finally:
             self.model_.cpu()
@@ -424,9 +420,7 @@ class Estimator(Parameters, BaseEstimator):
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
-        if self.config_.needs_graph:
-            require_edges(data, f"method {self.config_.method} needs it")
-        elif self.augmentation_ is not None and self.augmentation_.mode != "none":
+        if self.augmentation_ is not None and self.augmentation_.mode != "none":
             require_edges(data)
         return data
 
@@ -453,8 +447,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     The parameters are the settings of :class:`~pdadmm_g.config.ModelConfig`, ``verbose`` and ``random_state``.
 
     Attributes:
-        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
-            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
         history_: One dict per epoch, with the keys of ``metrics.jsonl``.
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
@@ -596,8 +589,7 @@ class GAMLPRegressor(RegressorMixin, Estimator):
     do not teach (``unlabelled``), and ``class_weight`` and ``calibrate`` are for classes.
 
     Attributes:
-        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features; that of
-            a :class:`~pdadmm_g.model.GCN` (method gcn) also the graph.
+        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
         history_: One dict per epoch, with the keys of ``metrics.jsonl``.
         status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
         message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -28,7 +28,7 @@ _MODULES: dict[str, type[nn.Module]] = {
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file says of itself."""
 
-    network: str = "gamlp"
+    network: Literal["gamlp"] = "gamlp"
     widths: list[Count]
     activation: str
     #: What whoever wrote the file adds to it.
@@ -44,9 +44,6 @@ class GAMLP(nn.Module):
         widths: Input features, hidden widths, classes.
         activation: Name of f.
     """
-
-    #: What its files are marked with.
-    network: ClassVar[str] = "gamlp"
 
     def __init__(self, widths: Sequence[int], activation: str = "relu") -> None:
         super().__init__()
@@ -65,12 +62,12 @@ class GAMLP(nn.Module):
             linear.weight, linear.bias = nn.Parameter(W), nn.Parameter(b)
         return model
 
-    def forward(self, x: Tensor, *, dropout: float = 0.0) -> Tensor:
-        """The logits of rows, in training with this share of the input of each layer left out."""
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of rows."""
         *hidden, last = self.linears
         for linear in hidden:
-            x = self.f(linear(_dropped(x, dropout)))
-        return last(_dropped(x, dropout))
+            x = self.f(linear(x))
+        return last(x)
 
     def save(
         self, path: str | Path, extra: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None
@@ -78,7 +75,7 @@ class GAMLP(nn.Module):
         """Write a safetensors file; ``extra`` is JSON-able and travels in its header, beside further ``tensors``."""
         from safetensors.torch import save
 
-        header = Header(network=self.network, widths=list(self.widths), activation=self.activation, extra=extra or {})
+        header = Header(widths=list(self.widths), activation=self.activation, extra=extra or {})
         everything = self.state_dict() | {f"extra.{name}": tensor for name, tensor in (tensors or {}).items()}
         everything = {name: tensor.contiguous() for name, tensor in everything.items()}
         content = save(everything, metadata={"pdadmm_g": json.dumps(msgspec.structs.asdict(header))})
@@ -87,10 +84,7 @@ class GAMLP(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> tuple[GAMLP, dict[str, Any], dict[str, Tensor]]:
-        """The network of a file written by :meth:`save`, its ``extra`` and its further tensors.
-
-        It is of the class that the file says: this one, also where it says nothing, or :class:`GCN`.
-        """
+        """The network of a file written by :meth:`save`, its ``extra`` and its further tensors."""
         from safetensors import SafetensorError, safe_open
 
         path = Path(path)
@@ -108,14 +102,13 @@ class GAMLP(nn.Module):
                     raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
             depth = len(tensors) // 2
-            kind = {"gamlp": GAMLP, "gcn": GCN}[header.network]
-            model = kind.from_parameters(
+            model = cls.from_parameters(
                 [(tensors[f"linears.{i}.weight"], tensors[f"linears.{i}.bias"]) for i in range(depth)],
                 header.activation,
             )
             shapes = [tuple(tensor.shape) for tensor in model.state_dict().values()]
             with torch.device("meta"):
-                wanted = kind(model.widths, model.activation).state_dict()
+                wanted = cls(model.widths, model.activation).state_dict()
             if list(model.widths) != header.widths or shapes != [tuple(x.shape) for x in wanted.values()]:
                 raise ValueError("its weights do not fit its description")
             if len(tensors) != 2 * depth:
@@ -125,43 +118,6 @@ class GAMLP(nn.Module):
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
         except (SafetensorError, TypeError, ValueError, RuntimeError, OSError, IndexError, AttributeError) as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error or type(error).__name__}") from None
-
-
-class GCN(GAMLP):
-    r"""Graph convolutional network (Kipf & Welling, 2017): logits of all nodes of a graph at once.
-
-    .. math:: p_1 = X, \quad p_{l+1} = f(\tilde A p_l W_l^T + b_l), \quad \mathrm{logits} = \tilde A p_L W_L^T + b_L
-
-    The same as ``torch_geometric.nn.GCNConv`` with the undirected simple graph, which this module does not need.
-    """
-
-    network = "gcn"
-
-    def __init__(self, widths: Sequence[int], activation: str = "relu") -> None:
-        super().__init__(widths, activation)
-        for linear in self.linears:
-            nn.init.xavier_uniform_(linear.get_parameter("weight"))
-            nn.init.zeros_(linear.get_parameter("bias"))
-
-    def forward(self, x: Tensor, A: Tensor | None = None, *, dropout: float = 0.0) -> Tensor:
-        r"""The logits of all nodes; ``A`` is the sparse :math:`\tilde A`, without it no node has neighbours.
-
-        The features may be sparse as well (CSR).
-        """
-        for index, linear in enumerate(self.linears):
-            p = _dropped(self.f(x) if index else x, dropout)
-            x = p @ linear.get_parameter("weight").T
-            x = (x if A is None else A @ x) + linear.get_parameter("bias")
-        return x
-
-
-def _dropped(x: Tensor, dropout: float) -> Tensor:
-    if not dropout:
-        return x
-    if x.layout == torch.sparse_csr:
-        values = nn.functional.dropout(x.values(), dropout)
-        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
-    return nn.functional.dropout(x, dropout)
 
 
 def outputs(logits: Tensor, target: str) -> Tensor:

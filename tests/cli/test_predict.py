@@ -108,9 +108,6 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     code, _, err = run("train", "--nodes", "nodes.csv", *SMALL)
     assert code == 2
     assert "nodes.csv: there are no edges: name their table with --edges, or leave the graph out with --aug" in err
-    code, _, err = run("train", "--nodes", "nodes.csv", "--method", "gcn", "--layers", "2")
-    assert code == 2
-    assert err.endswith("nodes.csv: there are no edges: name their table with --edges\n")
     Path("edges.csv").write_text("source,target\n0,1\n")
     assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0
     for command in (("predict", "run", "--out", "-"), ("evaluate", "run")):

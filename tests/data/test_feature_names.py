@@ -28,11 +28,10 @@ def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: Any) -> GAMLPCl
     return clf.fit(nodes, edge_index=edges)
 
 
-@pytest.mark.parametrize("kind", ["as it is", "loaded", "run folder", "gcn"])
+@pytest.mark.parametrize("kind", ["as it is", "loaded", "run folder"])
 def test_columns_in_another_order_give_the_same(tiny_graph: Graph, tmp_path: Path, kind: str) -> None:
     nodes, edges = tables(tiny_graph)
-    settings = {"method": "gcn", "augment": "auto", "hops": None, "normalize": "auto", "unlabelled": None}
-    clf = fitted(nodes, edges, **settings if kind == "gcn" else {})
+    clf = fitted(nodes, edges)
     assert clf.feature_names_in_.tolist() == FEATURES
     expected = clf.predict_proba(nodes, edge_index=edges)
     if kind in ("loaded", "run folder"):

@@ -124,7 +124,6 @@ def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
         (["--shards", "1.5"], "shards must be a whole number"),
         (["--shards", "2", "--workers", "2", "--layers", "4", "--plan", "1,1,1,1"],
          "plan must give each of 2 workers at least one of 4 layers"),
-        (["--shards", "2", "--method", "adam"], "shards has no effect with method adam, got 2"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str, capsys) -> None:
@@ -145,7 +144,6 @@ def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str
             ["--shards", "3", "--layers", "4", "--plan", "1,1,2"],
             "3 workers x 3 shards are 9 processes, but 3 were started",
         ),
-        (["--shards", "3", "--method", "adam"], "shards has no effect with method adam, got 3"),
     ],
 )
 def test_under_torchrun_too(tiny_graph, tmp_path: Path, options: list[str], message: str) -> None:

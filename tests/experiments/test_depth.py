@@ -7,7 +7,7 @@ import pytest
 from experiments import depth
 from experiments.results import Results
 from helpers.interrupts import interrupt
-from pdadmm_g.training import gradient
+from pdadmm_g.baselines import Baseline
 
 
 def test_depth_runs_the_seeds_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +51,6 @@ def test_an_interrupt_leaves_the_seeds_of_a_depth_that_are_done(
 def test_an_interrupted_gradient_method_is_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     methods = {name: settings for name, settings in depth.METHODS.items() if "Adam" in name}
     monkeypatch.setattr(depth, "METHODS", methods)
-    monkeypatch.setattr(gradient, "_evaluate", interrupt)
+    monkeypatch.setattr(Baseline, "_descend", interrupt)
     assert reproduce("depth", "--quick", "--datasets", "digits")[0] == 130
     assert list(Path("results/depth-quick").iterdir()) == []

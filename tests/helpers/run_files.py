@@ -9,7 +9,7 @@ from typing import Any
 EVIL = "</script><img src=x onerror=document.title='owned'>&<!--"
 SUMMARY = {
     "status": "EARLY_STOPPED", "advice": "Fine.", "test_accuracy": 0.75, "val_accuracy": 0.7, "train_accuracy": 1.0,
-    "dataset": "digits", "seed": 0, "method": "pdadmm-g", "layers": 5, "parameters": 1234, "epochs": 40, "seconds": 0.4,
+    "dataset": "digits", "seed": 0, "layers": 5, "parameters": 1234, "epochs": 40, "seconds": 0.4,
     "bytes_sent": 4000, "versions": {"torch": "2"},
     "confusion": {"nodes": "test", "classes": ["cat", EVIL], "counts": [[3, 1], [0, 0]]},
     "metrics": {"val": {"accuracy": 0.7, "log_loss": 0.9}, "test": {"accuracy": 0.75, "log_loss": None}},
@@ -59,7 +59,7 @@ def write_rounds(path: Path, **changes: Any) -> Path:
 
 def write_run(
     path: Path, *, epochs: int = 40, workers: int = 2, summary: dict[str, Any] | None = SUMMARY, tail: str = "",
-    config: str = "method: pdadmm-g\ndataset: digits\nlayers: 5\nstages: [2, 5]\nrho: 5.0\n",
+    config: str = "dataset: digits\nlayers: 5\nstages: [2, 5]\nrho: 5.0\n",
 ) -> Path:  # fmt: skip
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(config)

@@ -107,7 +107,7 @@ def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     find(chrome, "#rho .fold").click()
     assert all(count(chrome, f"#{name} svg text") >= 2 for name in ALL_FIGURES)
     overview = find(chrome, "#overview").text
-    for text in ("pdadmm-g on digits", "EARLY_STOPPED", "0.750\ntest accuracy", "1,234\nparameters", "4 kB\nsent"):
+    for text in ("digits, seed 0", "EARLY_STOPPED", "0.750\ntest accuracy", "1,234\nparameters", "4 kB\nsent"):
         assert text in overview
     assert count(chrome, "#accuracy .stage") == 1
     assert "worker 1: layers 3\u20135" in find(chrome, "#plan").text

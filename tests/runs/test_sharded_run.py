@@ -252,7 +252,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, caps
     assert said("--unlabelled", "40", "--drop-entries", "0.5") == (
         "error: drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only\n"
     )
-    assert said("--method", "adam").startswith("error: method adam does not train on a sharded folder: ")
     assert said("--directed", "both").startswith("error: directed = both is for one file: ")
     assert said("--refit") == "error: refit and split are for one file, not for a sharded folder\n"
     labels = np.load(folder / "shard-2-of-4" / "y.npy")

@@ -38,15 +38,14 @@ def test_best_weights_are_restored() -> None:
     assert (accuracy, -loss + 1e-6) >= best
 
 
-@pytest.mark.parametrize("method", ["pdadmm-g", "adam"])
-def test_scoring_decides_which_weights_are_kept(method: str) -> None:
+def test_scoring_decides_which_weights_are_kept() -> None:
     """Here one by which the least certain network is the best."""
 
     def scorer(estimator: Any, X: Any, y: Any) -> float:
         assert len(estimator.predict(X)) == len(y) == len(VALIDATION.y)
         return -float(estimator.predict_proba(X).max(1).mean())
 
-    settings = {"layers": 2, "stages": (2,), "epochs": 8, "scoring": scorer, "method": method, "weight_decay": 0.1}
+    settings = {"layers": 2, "stages": (2,), "epochs": 8, "scoring": scorer, "weight_decay": 0.1}
     problem = Problem(TRAINING, VALIDATION, np.arange(3), ModelConfig(**settings).resolved())
     result = fit_problem(problem, seed=0)
     scores = [record["val_score"] for record in result.history]

@@ -102,14 +102,6 @@ def test_what_was_learned_of_the_features_stays(data: Data, trained: GAMLPClassi
     assert max(record["round"] for record in again.history_) > 0
 
 
-@pytest.mark.parametrize("method", ["adam", "sign"])
-def test_other_methods_start_from_it_too(data: Data, method: str) -> None:
-    settings = {"method": method, "unlabelled": None, "weight_decay": 0.0, "layers": 2}
-    first = small(**settings, epochs=60, learning_rate=0.03).fit(data)
-    clf = small(**settings, learning_rate=1e-6).fit(data, init=first)
-    assert clf.history_[-1]["val_accuracy"] == pytest.approx(first.score(data, data.val_mask), abs=0.05)
-
-
 @pytest.mark.timeout(120)
 def test_several_workers_start_from_it(data: Data, trained: GAMLPClassifier) -> None:
     one, two = (small(layers=4, workers=workers).fit(data, init=trained) for workers in (1, 2))
@@ -138,7 +130,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "init was trained with directed = symmetric, not out: leave it out, or set it so",
     ),
     "activation": ({"activation": "tanh"}, "init has activation relu: set it so, not tanh"),
-    "gcn": ({"method": "gcn"} | OPEN, "init is for networks without graph convolutions or random copies: leave it out"),
 }
 
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .examples import WholeGraph
 from .graph import Graph
 from .propagation import (
     DENSE,
@@ -493,19 +492,6 @@ def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tenso
 
 
 # ------------------------------------------------------------------------------------------------------- other products
-
-
-def whole_graph(data: Graph, augment: GraphAugment, device: str | torch.device) -> WholeGraph:
-    """All nodes with their features, which ``augment`` makes, and the renormalised adjacency."""
-    weights = data.get("edge_weight")
-    A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=weights, directed=augment.directed)
-    assert isinstance(A, Tensor)
-    X = augment.features(data)
-    # On a GPU it is no faster, and the gradient would not be the same twice.
-    if torch.device(device).type == "cpu" and int(X.count_nonzero()) < DENSE * X.numel():
-        with quiet():
-            X = X.to_sparse_csr()
-    return WholeGraph(X.to(device), A.to(device))
 
 
 def candidate_features(

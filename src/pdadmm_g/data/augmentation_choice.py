@@ -130,7 +130,7 @@ def _directions(data: Graph, config: ModelConfig) -> tuple[Directed, ...]:
     """The directions to choose from, the usual one first."""
     if config.directed != "auto":
         return (config.directed,)
-    open_to_both = not (config.needs_graph or config.sees_copies or config.unlabelled or config.augment == "none")
+    open_to_both = not config.unlabelled and config.augment != "none"
     return ("symmetric", "both") if open_to_both and are_directed(data) else ("symmetric",)
 
 

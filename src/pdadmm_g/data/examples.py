@@ -13,7 +13,7 @@ from ..admm.risks import Targets
 class Examples(NamedTuple):
     """Rows with what they should become."""
 
-    #: Augmented features (rows, features); for a network that takes the whole graph, the numbers of its nodes (rows,).
+    #: Augmented features (rows, features).
     X: Tensor
     #: Class indices (rows,), or probabilities (rows, classes); those of rows that validate are indices.
     y: Tensor
@@ -28,15 +28,6 @@ class Examples(NamedTuple):
     def to(self, device: str) -> Examples:
         """The same on another device."""
         return Examples(*(None if rows is None else rows.to(device) for rows in self))  # type: ignore[arg-type]
-
-
-class WholeGraph(NamedTuple):
-    """A whole graph, as a network takes it that looks at neighbours itself."""
-
-    #: Features of all nodes (nodes, features), sparse where most are zero.
-    X: Tensor
-    #: The renormalised adjacency, sparse.
-    A: Tensor
 
 
 def aligned(examples: Examples | None) -> Examples | None:

@@ -162,7 +162,6 @@ def _facts(settings: Settings, epochs: list[Epoch], summary: Summary) -> dict[st
     """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
     known = {
         "dataset": settings.dataset,
-        "method": settings.method,
         "seed": settings.seed,
         "layers": settings.layers,
         "unlabelled": settings.unlabelled,

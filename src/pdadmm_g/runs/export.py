@@ -30,7 +30,6 @@ from ..config import GRAPH, settings_where
 from ..data.augmentation import GraphAugment
 from ..errors import InputError
 from ..estimator import Estimator, load_estimator
-from ..model import GCN
 
 #: Formats with the ending of their files.
 FORMATS = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -138,8 +137,6 @@ def export(estimator: Estimator, path: str | Path, format: str, *, int8: bool = 
     if format == "torch-export" and path.suffix != ".pt2":
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
     check_is_fitted(estimator)
-    if isinstance(estimator.model_, GCN):
-        raise InputError("a graph convolutional network needs the whole graph for each node, and cannot be exported")
     program, about = Program(estimator, int8=int8).eval(), description(estimator)
     with torch.no_grad(), _new_file(path, FORMATS[format]) as file:
         if format == "safetensors":

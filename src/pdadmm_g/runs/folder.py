@@ -87,7 +87,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
     message: str = ""
     dataset: str = ""
-    method: str = ""
     seed: int | None = None
     target: Literal["classification", "multilabel", "regression"] | None = None
     finished: str | None = None
@@ -211,8 +210,6 @@ class RunFolder:
             self._put_aside()
             if self.tensorboard.is_dir():
                 shutil.rmtree(self.tensorboard)
-            if config.by_gradient:
-                checkpoint.clear(self.checkpoints)  # of an earlier run: those methods write none
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())

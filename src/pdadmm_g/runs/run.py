@@ -137,9 +137,7 @@ def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Grap
         raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
     trained, *_ = split_rows(data, config.resolved(target_of(data)), seed=config.seed, culprit=config.dataset)
     check_training(trained, culprit=config.dataset)
-    if config.needs_graph or config.sees_copies:
-        require_edge_table(data, config.dataset)
-    elif config.augment != "none":
+    if config.augment != "none":
         require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
     check_shards(config, int(trained.train_mask.sum()))
     needed = saved is not None or config.checkpoint_every is not None

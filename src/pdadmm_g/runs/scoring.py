@@ -111,7 +111,6 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
         **UNKNOWN.accuracies,
         "dataset": config.dataset,
         "seed": config.seed,
-        "method": config.method,
         "target": settings.target,
         **{name: getattr(settings, name) for name in ("augment", "hops", "weight_decay", "unlabelled")},
         "choices": list(estimator.choices_),

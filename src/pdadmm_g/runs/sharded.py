@@ -36,7 +36,6 @@ from ..engine.team import PeerLostError, Team, agreed
 from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
-from ..model import GCN
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.mesh_choice import choose_mesh
@@ -339,8 +338,6 @@ def _opened(job: Job, team: Team, say: Say) -> tuple[GAMLPClassifier, Part, Shar
     dataset = job.config["dataset"]
     classifier = agreed(team, lambda: _of_classes(job.model))
     whole, part = open_part(dataset, team)
-    if isinstance(classifier.model_, GCN):
-        raise InputError("a network of graph convolutions does not run on a sharded folder: give one file")
     if whole.features != classifier.n_features_in_:
         expected = f"the model was trained with {classifier.n_features_in_}"
         raise InputError(f"{dataset} has {whole.features} features, {expected}")

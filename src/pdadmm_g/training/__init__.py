@@ -3,7 +3,7 @@
 The door:
 ``prepare``         from data to a problem
 ``problem``         what is to be trained
-``fit``             a problem goes in, a network comes out, whoever computes it and by whatever method
+``fit``             a problem goes in, a network comes out, whoever computes it
 ``refit``           the same again on all labels, with what was chosen
 
 What happens behind it:
@@ -21,9 +21,6 @@ What happens behind it:
 ``model_file``      a trained network with all that belongs to it, on disk
 ``rounds``          learning from unlabelled nodes: pseudo-labels and the rounds of a stage
 ``calibration``     the temperature that makes probabilities right
-``gradient``        the methods to compare with, by backpropagation
-``gcn``             one of them, which takes the whole graph
-``grand``           another, which sees random copies of the features
 ``local_workers``   several processes on this machine
 ``worker_process``  the program of one of them
 ``sharded``         training on a folder of shards

@@ -34,7 +34,7 @@ def calibrate(model: GAMLP, problem: Problem) -> str:
     """
     assert problem.validation is not None
     X, y = problem.validation.X, problem.validation.targets.labels
-    logits = problem.predictor(model.to(X.device))(X).double()
+    logits = model.to(X.device)(X).double()
     s = inverse_temperature(logits, y)
     last = model.linears[-1]
     for parameter in last.parameters():

@@ -137,8 +137,6 @@ class Rows(NamedTuple):
 
 def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
     """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where it is not 0."""
-    if config.by_gradient:
-        return Choice(config)
     config = config.resolved("classification")
     without = dataclasses.replace(config, unlabelled=0)
     if config.unlabelled == 0 or len(rows.training) == data.num_nodes:

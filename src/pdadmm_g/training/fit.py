@@ -1,4 +1,4 @@
-"""The door to training: a problem goes in, a trained network comes out, whoever computes it and by whatever method."""
+"""The door to training: a problem goes in, a trained network comes out, whoever computes it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from ..metrics import shown
 from ..model import GAMLP
 from ..utils import compute_threads
 from .checkpoint import Checkpointing
-from .gcn import train_gcn
-from .gradient import stages_of, train_by_gradient
-from .grand import train_grand
 from .local_workers import train_in_workers
 from .problem import Problem
 from .records import OnEpoch, judged
@@ -29,8 +26,7 @@ def fit(
 ) -> TrainingResult:
     """Train in this process, in worker processes of its own, or as the first member of a ``team``.
 
-    ``start`` is the network to start from, for methods that take neither the whole graph nor copies. Where numbers are
-    learned, it and the result are in the units of the data.
+    ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
     units = problem.units
     start = units.taken_out(start) if units is not None and start is not None else start
@@ -49,7 +45,6 @@ def _fit(
     team: Team | None,
     start: GAMLP | None,
 ) -> TrainingResult:
-    assert start is None or (not problem.config.needs_graph and not problem.config.sees_copies)
     check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
@@ -57,14 +52,6 @@ def _fit(
         return train_in_workers(problem, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, start=start)
     arguments = (problem.training, problem.validation, len(problem.classes), config)
     with compute_threads(config.threads):
-        if config.needs_graph:
-            assert problem.graph is not None
-            return train_gcn(*arguments, graph=problem.graph, seed=seed, on_epoch=on_epoch)
-        if config.sees_copies:
-            assert problem.copies is not None
-            return train_grand(*arguments, copies=problem.copies, seed=seed, on_epoch=on_epoch)
-        if config.by_gradient:
-            return train_by_gradient(*arguments, seed=seed, on_epoch=on_epoch, start=start)
         result = train(
             *arguments, seed=seed, on_epoch=on_epoch, checkpointing=checkpointing, team=team, copies=problem.copies,
             start=start,
@@ -76,10 +63,11 @@ def _fit(
 def kept(result: TrainingResult, config: ModelConfig) -> str:
     """Which network was kept, a sentence: that of the best epoch on validation up to its depth, or the last one."""
     depth = len(result.model.linears)
+    assert config.stages is not None
     scored = [
         (score, record["epoch"])
         for record in result.history
-        if (score := judged(record)) and stages_of(config)[record["stage"] - 1] <= depth
+        if (score := judged(record)) and config.stages[record["stage"] - 1] <= depth
     ]
     layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
     if config.patience is None or not scored:

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..config import ModelConfig, settings_where
+from ..config import ModelConfig, settings_where, still_there
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
 from ..data.graph import are_names
 from ..errors import InputError
-from ..model import GAMLP, GCN
+from ..model import GAMLP
 from ..status import Status
 from ..utils import Count, decoded
 
@@ -76,7 +76,7 @@ def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> Tr
     """What is described, if its parts fit each other."""
     # Files from before edges had directions do not say that they had none, nor older ones that they are of classes.
     before: dict[str, Any] = {"directed": "symmetric", "target": "classification"}
-    config = ModelConfig(**before | about.settings)
+    config = ModelConfig(**before | still_there(about.settings))
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         raise ValueError("its weights are not in single precision")
     classes = np.asarray(about.classes)
@@ -85,8 +85,6 @@ def _checked(model: GAMLP, about: About, tensors: dict[str, torch.Tensor]) -> Tr
     resolved = config.resolved()
     if "auto" in (resolved.augment, resolved.normalize, resolved.target):
         raise ValueError("it does not say which augmentation it was trained with")
-    if isinstance(model, GCN) != resolved.needs_graph or (resolved.needs_graph and not about.graph):
-        raise ValueError("its network is not that of its method")
     names = about.feature_names
     if names is not None and not are_names(names, about.n_features_in):
         raise ValueError("its feature_names are not a list of different names, one a column")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment, whole_graph
+from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import check_training, require_edges
 from ..data.examples import Examples
@@ -31,7 +31,6 @@ from ..data.targets import (
     target_of,
     weighed,
 )
-from ..errors import InputError
 from ..utils import compute_threads, task
 from .choose import Rows, choose_unlabelled, copies_of
 from .problem import Problem
@@ -57,7 +56,8 @@ def prepare_graph(
     config = config.resolved(target_of(data))
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
-    _check_edges(data, config)
+    if config.augment != "none":
+        require_edges(data)
     data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
@@ -77,22 +77,19 @@ def prepare_graph(
     if fitted is None:
         augment.basis, source = choice.basis, choice.source
     nodes = torch.cat(list(parts.values()))
-    graph = whole_graph(data, augment, config.device) if config.needs_graph else None
-    rows_of_nodes = nodes
-    if graph is None:
-        with task("features"):
-            if fitted is None:
-                rows_of_nodes = augment.fit_transform(data, nodes, source=source)
-            else:
-                rows_of_nodes = augment.features(data, nodes)
+    with task("features"):
+        if fitted is None:
+            rows_of_nodes = augment.fit_transform(data, nodes, source=source)
+        else:
+            rows_of_nodes = augment.features(data, nodes)
     X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
     validation, scored = (_examples(X[mask], labels[mask], None, config) if mask in X else None for mask in MASKS[1:])
     training = Examples(X["train_mask"], own.y, own.weights)
     copies = None
-    if config.sees_copies or config.unlabelled:
+    if config.unlabelled:
         source = source or augment.source(data)
         copies = copies_of(source.to(config.device), augment, config, rows.training)
-    return Problem(training, validation, classes, config, augment, scored, graph, copies, reasons, units)
+    return Problem(training, validation, classes, config, augment, scored, copies, reasons, units)
 
 
 def _targets_of(data: Graph, parts: dict[str, Tensor], classes: NDArray[Any], units: Units | None) -> dict[str, Tensor]:
@@ -102,16 +99,6 @@ def _targets_of(data: Graph, parts: dict[str, Tensor], classes: NDArray[Any], un
     names = data.get("label_names")
     codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
     return {mask: torch.searchsorted(codes, hard_labels(data)[own]) for mask, own in parts.items()}
-
-
-def _check_edges(data: Graph, config: ModelConfig) -> None:
-    """Raise unless the graph has the edges that the method needs, and may follow their directions if it is to."""
-    if config.needs_graph or config.sees_copies:
-        require_edges(data, f"method {config.method} needs it")
-        if config.directed not in ("auto", "symmetric"):
-            raise InputError(f"directed must be symmetric with method {config.method}, got {config.directed}")
-    elif config.augment != "none":
-        require_edges(data)
 
 
 def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
@@ -128,7 +115,7 @@ def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[s
         yield f"{what} not used: 'weight' is the place for a number an edge"
     if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
         way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
-        compared = chosen.directed != "symmetric" or not (given.unlabelled or given.needs_graph or given.sees_copies)
+        compared = chosen.directed != "symmetric" or not given.unlabelled
         compared &= "val_mask" in data and bool(data.val_mask.any())
         why = "which suits the validation nodes best" if compared else "directed='both' keeps the two ways apart"
         yield f"edges have directions: features go along them {way}, {why}"
@@ -208,8 +195,6 @@ def prepare_rows(
     Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
     """
     config = config.resolved("classification")
-    if config.needs_graph or config.sees_copies:
-        raise InputError(f"method {config.method} needs a graph: pass a torch_geometric Data, not a matrix")
     number = len(features)
     given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
     if config.target != "classification":

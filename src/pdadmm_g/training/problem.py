@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.examples import Examples, WholeGraph
+from ..data.examples import Examples
 from ..engine.team import Team
-from ..model import GAMLP, GCN
 from ..utils import compute_threads
 from .choose import choose_weight_decay
 from .mesh_choice import choose_mesh
@@ -39,9 +36,7 @@ class Problem:
     augmentation: GraphAugment | None = None
     #: Rows to score the network on, where they were asked for.
     test: Examples | None = None
-    #: The graph that the rows are nodes of, where the network takes all of it.
-    graph: WholeGraph | None = None
-    #: Where random copies come from, for a method that sees these, or where nodes without labels teach.
+    #: Where random copies come from, where nodes without labels teach.
     copies: NodeCopies | None = None
     #: What was chosen by the data, a sentence each.
     reasons: tuple[str, ...] = ()
@@ -55,10 +50,3 @@ class Problem:
             config, decay = choose_weight_decay(*rows, self.config, seed=seed)
             config, mesh = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
         return dataclasses.replace(self, config=config, reasons=self.reasons + decay + mesh)
-
-    def predictor(self, model: GAMLP) -> Callable[[Tensor], Tensor]:
-        """What gives the logits of rows of this problem, by a network that was trained on it."""
-        if not isinstance(model, GCN):
-            return model
-        assert self.graph is not None
-        return model(*self.graph).__getitem__

@@ -12,7 +12,6 @@ from rich.progress import Progress as RichProgress
 
 from ..config import ModelConfig
 from ..utils import Event
-from .gradient import stages_of
 from .rounds import epochs_of
 
 
@@ -29,7 +28,8 @@ class Progress:
 
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
         config = config.resolved()
-        self.stages = stages_of(config)
+        assert config.stages is not None
+        self.stages = config.stages
         self.epochs = self.stage_epochs = config.epochs
         self.rounds = config.rounds
         self.label = label

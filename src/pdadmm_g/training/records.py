@@ -135,12 +135,6 @@ def admm_record(
     }
 
 
-def gradient_record(loss: float, seconds: float) -> Record:
-    """The keys of a pdADMM-G record that have a meaning for an optimizer by gradients, the others None or zero."""
-    nothing = dict.fromkeys(("primal_residual", "dual_residual", "rho", *SCORES))
-    return {"objective": loss, **nothing, "seconds": seconds, "bytes_sent": 0, "workers": []}
-
-
 def judged(record: Record) -> tuple[float, float] | None:
     """What validation chooses by, the higher the better: the score, then the negative loss; None where not evaluated.
 

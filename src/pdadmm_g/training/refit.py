@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import METHODS, ModelConfig
+from ..config import ModelConfig
 from ..data.graph import Graph
 from ..data.splits import weightless, with_masks
 from ..data.targets import hard_labels, has_columns, labelled, row_weights
 from .fit import fit
-from .gradient import stages_of
 from .prepare import prepare_graph
 from .problem import Problem
 from .records import Record, judged
@@ -75,10 +74,10 @@ def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:
     """What was chosen, for training to a fixed end."""
     fixed: dict[str, Any] = {"patience": None, "validation": 0.0, "refit": False, "split": None}
     depth = len(result.model.linears)
-    stages = (*(before for before in stages_of(config) if before < depth), depth)
-    if METHODS[config.method].depth is None:
-        plan = config.plan if depth == config.layers else None
-        fixed |= {"layers": depth, "stages": (depth,) if config.unlabelled else stages, "plan": plan}
+    assert config.stages is not None
+    stages = (*(before for before in config.stages if before < depth), depth)
+    plan = config.plan if depth == config.layers else None
+    fixed |= {"layers": depth, "stages": (depth,) if config.unlabelled else stages, "plan": plan}
     # What was tried at depths that gained nothing did not lead there.
     numbers = sorted({record["stage"] for record in result.history if record["stage"] <= len(stages)})
     kept = [_best([record for record in result.history if record["stage"] == number]) for number in numbers]

@@ -66,8 +66,6 @@ def open_part(dataset: str, team: Team) -> tuple[Description, Part | None]:
 
 def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig, tuple[str, ...]]:
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
-    if config.by_gradient:
-        raise InputError(f"method {config.method} does not train on a sharded folder: use pdadmm-g, or one file")
     if config.augment == "apart" or config.directed not in ("auto", "symmetric"):
         asked = "augment = apart" if config.augment == "apart" else f"directed = {config.directed}"
         raise InputError(f"{asked} is for one file: in a sharded folder edges count both ways alike, with self-loops")

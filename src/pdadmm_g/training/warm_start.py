@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ..config import Config, ModelConfig, TargetKind
 from ..errors import InputError
-from ..model import GAMLP, GCN
+from ..model import GAMLP
 from .checkpoint import CHOSEN
-from .gradient import stages_of
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -43,13 +42,11 @@ class WarmStart:
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
-        depths = stages_of(config)
-        if isinstance(self.model, GCN) or config.needs_graph or config.sees_copies:
-            raise InputError("init is for networks without graph convolutions or random copies: leave it out")
+        depths = config.stages
+        assert depths is not None
         if not min(2, depths[-1]) <= self.depth <= depths[-1]:
             raise InputError(f"init has {self.depth} layers, the network is to have {depths[-1]}: set layers to more")
-        stages = tuple(depth for depth in depths if depth >= self.depth)
-        return dataclasses.replace(config, stages=config.stages if config.by_gradient else stages)
+        return dataclasses.replace(config, stages=tuple(depth for depth in depths if depth >= self.depth))
 
     def decided(self, config: ModelConfig) -> ModelConfig:
         """The resolved ``config`` with what it leaves open as it was when the network was trained."""
@@ -58,12 +55,10 @@ class WarmStart:
             return config
         if config.asked_target != "auto":
             self.check_target(config.asked_target)
-        fields = config.__dataclass_fields__
         # Where nodes without labels taught, nobody had to say that edges count both ways alike.
         way = self.config.directed if self.augmentation is None else self.augmentation.directed
         before = dataclasses.replace(self.config, directed=way)
-        useful = [name for name in CHOSEN if not config.by_gradient or fields[name].metadata["method"] == "any"]
-        open_to_init = [name for name in useful if name != "target" and getattr(config, name) in (None, "auto")]
+        open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():

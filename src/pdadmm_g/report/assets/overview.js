@@ -26,12 +26,12 @@ function statusOf(run) {
 }
 
 function tilesOf(run) {
-  const { method, dataset, seed } = run.facts;
+  const { dataset, seed } = run.facts;
   const tiles = COLUMNS.map(([name, value]) =>
     h("div", { class: "tile" }, h("b", {}, value(run.facts)), h("span", {}, name)),
   );
   return [
-    h("div", { class: "bar" }, h("h2", {}, `${method}${dataset ? ` on ${dataset}` : ""}, seed ${seed}`), statusOf(run)),
+    h("div", { class: "bar" }, h("h2", {}, `${dataset ? `${dataset}, ` : ""}seed ${seed}`), statusOf(run)),
     h("p", { class: "note" }, run.advice),
     h("div", { class: "tiles" }, ...tiles),
   ];
@@ -41,7 +41,7 @@ function tableOfRuns() {
   const heads = [
     h("th", { scope: "col" }, "run"),
     ...COLUMNS.map(([name]) => h("th", { scope: "col", class: "number" }, name)),
-    ...["status", "method", "data set"].map((name) => h("th", { scope: "col" }, name)),
+    ...["status", "data set"].map((name) => h("th", { scope: "col" }, name)),
   ];
   const rows = runs.map((run) =>
     h(
@@ -50,7 +50,6 @@ function tableOfRuns() {
       h("th", { scope: "row" }, swatch(run.colour), ` ${run.name}`),
       ...COLUMNS.map(([, value]) => h("td", { class: "number" }, value(run.facts))),
       h("td", { title: run.advice }, statusOf(run)),
-      h("td", {}, String(run.facts.method)),
       h("td", {}, String(run.facts.dataset)),
     ),
   );

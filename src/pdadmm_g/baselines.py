@@ -1,0 +1,483 @@
+"""Methods to compare with, by backpropagation: the same network by usual optimizers, and what one would use instead.
+
+``gd``, ``adadelta``, ``adagrad``, ``adam`` train the network that pdADMM-G would train, through the same stages;
+``sgc`` (Wu et al., 2019) and ``s2gc`` (Zhu & Koniusz, 2021) are linear models on a power of the graph and on the
+average of powers, ``sign`` (Frasca et al., 2020) two layers with dropout, ``gcn`` (Kipf & Welling, 2017) two graph
+convolutions, and ``grand`` (Feng et al., 2020) two layers on random copies of the features, which should agree.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from .config import ModelConfig
+from .data.augmentation import GraphAugment, feature_rows
+from .data.checks import check_graph, require_edges
+from .data.examples import Examples
+from .data.graph import Graph, arranged, as_mask, node_numbers
+from .data.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
+from .data.readers import as_graph, edges_apart, is_graph, is_table, labels_of
+from .data.splits import one_split, unseen_nodes
+from .errors import InputError
+from .model import GAMLP, finite
+from .status import Status
+from .training.prepare import prepare_graph, prepare_rows, split_rows
+from .training.problem import Problem
+from .training.records import Record
+from .utils import checked_device, compute_threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What a method is, and what is usual for it where a setting is not given."""
+
+    #: Its name in ``torch.optim``.
+    optimizer: str = "Adam"
+    learning_rate: float = 0.001
+    #: Layers of its network; None for one that grows to ``layers``.
+    depth: int | None = None
+    #: Share of the inputs of each layer that a training step leaves out.
+    dropout: float = 0.0
+    #: Of :class:`~pdadmm_g.config.ModelConfig`.
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+METHODS = {
+    "gd": Method(optimizer="SGD", learning_rate=0.1),
+    "adadelta": Method(optimizer="Adadelta"),
+    "adagrad": Method(optimizer="Adagrad"),
+    "adam": Method(),
+    "sgc": Method(learning_rate=0.01, depth=1, settings={"augment": "power"}),
+    "s2gc": Method(learning_rate=0.01, depth=1, settings={"augment": "average"}),
+    "sign": Method(learning_rate=0.01, depth=2, dropout=0.5),
+    # 0.0005 for each of the 140 training nodes of Cora, as published.
+    "gcn": Method(
+        learning_rate=0.01, depth=2, dropout=0.5,
+        settings={"augment": "none", "normalize": "none", "weight_decay": 0.07},
+    ),
+    # The weight decay likewise. Rows of unit length are not of the published code, which takes them as they are.
+    "grand": Method(
+        learning_rate=0.01, depth=2, dropout=0.5,
+        settings={"augment": "average", "hops": 8, "normalize": "unit", "weight_decay": 0.07},
+    ),
+}  # fmt: skip
+#: Those that look at neighbours while they train.
+GRAPH_METHODS = ("gcn", "grand")
+#: GRAND: each step sees so many copies, and the same copies serve so many steps.
+COPIES, STEPS = 4, 5
+#: GRAND: the probability with which a copy leaves out the features of a node.
+DROP = 0.5
+#: GRAND: below one, the copies are drawn towards the class that they already lean to.
+TEMPERATURE = 0.5
+#: GRAND: nodes beside those that train, chosen anew with the copies; all of a large graph would take too long.
+MOST_OTHERS = 2000
+#: GRAND: smaller entries of the averaged powers of the graph are left out, as Feng et al. (2022) do: after a few hops
+#: every node would have a part in every other, and each copy would take a minute on a graph of 20,000 nodes.
+LEAST = 1e-3
+
+
+class Baseline(ClassifierMixin, BaseEstimator):
+    """A classifier to compare with, of nodes of a graph or of rows of a matrix, trained on all of them in every step.
+
+    ``fit`` takes what that of :class:`~pdadmm_g.GAMLPClassifier` takes. With validation nodes the epoch with the best
+    accuracy there is kept, and training ends ``patience`` epochs after it; without (or with no patience) the last one.
+
+    Args:
+        name: The method, a key of :data:`METHODS`.
+        augment: The features, as are the other settings of :class:`~pdadmm_g.config.ModelConfig`; where not given, what
+            is usual for the method, or else what suits a linear model best.
+        weight_decay: Half of it times the squared weights, of GCN those of the first layer, is added to the risk,
+            which is a sum over the training nodes [default: 0.07 for gcn and grand, else 0].
+        learning_rate: Of the optimizer [default: 0.1 for gd, 0.001 for adadelta, adagrad and adam, else 0.01].
+        random_state: The seed of everything that is random.
+
+    Attributes:
+        model_: The trained network, which takes augmented features; that of GCN also averages over neighbours.
+        classes_: The labels, in the order of its outputs.
+        history_: One dict an epoch: ``objective``, ``val_accuracy``, ``val_loss``, ...
+        status_: How training ended, a :class:`~pdadmm_g.status.Status`.
+        config_: The settings that shaped the features and the network, every default filled in.
+        augmentation_: What makes the features of a graph; None after ``fit(X, y)``.
+        seconds_: Seconds of training, evaluation not counted.
+    """
+
+    def __init__(
+        self,
+        name: str = "sgc",
+        *,
+        augment: Literal["auto", "none", "hops", "apart", "average", "power"] = "auto",
+        hops: int | None = None,
+        row_normalize: bool = True,
+        normalize: Literal["auto", "none", "unit", "centered"] = "auto",
+        layers: int = 10,
+        hidden: int = 100,
+        stages: tuple[int, ...] | None = None,
+        weight_decay: float | None = None,
+        learning_rate: float | None = None,
+        epochs: int = 300,
+        patience: int | None = 100,
+        eval_every: int = 1,
+        validation: float = 0.2,
+        split: int | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.name = name
+        self.augment = augment
+        self.hops = hops
+        self.row_normalize = row_normalize
+        self.normalize = normalize
+        self.layers = layers
+        self.hidden = hidden
+        self.stages = stages
+        self.weight_decay = weight_decay
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.patience = patience
+        self.eval_every = eval_every
+        self.validation = validation
+        self.split = split
+        self.threads = threads
+        self.device = device
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        edge_index: Any = None,
+        *,
+        edge_weight: Any = None,
+        start: GAMLP | None = None,
+    ) -> Baseline:
+        """Train on the training nodes of a graph, or on all rows of a matrix; from random weights or a network."""
+        config, state = self.config(), self.random_state
+        seed = int(state if isinstance(state, (int, np.integer)) else check_random_state(state).randint(2**31))
+        y, edge_index = edges_apart(y, edge_index)
+        if edge_index is None and not is_graph(X) and not (is_table(X) and y is None):
+            if self.name in GRAPH_METHODS:
+                raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
+            features, labels = validate_data(self, X, y, dtype=np.float32)
+            problem = prepare_rows(torch.from_numpy(features), labels, config)
+            return self._train(problem, Rows(problem.training, None), seed, start)
+        data = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
+        if self.name in GRAPH_METHODS:
+            require_edges(data, f"{self.name} needs it")
+        data, *_ = split_rows(data, config, seed=seed)
+        problem = prepare_graph(data, config, seed=seed)
+        self.n_features_in_, self._feature_names = data.x.shape[1], data.get("feature_names")
+        rows = Rows(problem.training, problem.validation)
+        if self.name == "gcn":
+            rows = GraphRows(data, problem)
+        if self.name == "grand":
+            rows = CopiesRows(data, problem, seed)
+        return self._train(problem, rows, seed, start)
+
+    def config(self) -> ModelConfig:
+        """The settings, with what is usual for the method where they are not given."""
+        if self.name not in METHODS:
+            raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
+        if self.learning_rate is not None and self.learning_rate <= 0:
+            raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
+        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
+        for name, usual in METHODS[self.name].settings.items():
+            if settings[name] in (None, "auto"):
+                settings[name] = usual
+        if self.name == "grand":
+            # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
+            settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
+        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
+        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
+
+    def _train(self, problem: Problem, rows: Rows, seed: int, start: GAMLP | None) -> Baseline:
+        config, method = problem.config, METHODS[self.name]
+        depths = config.stages if method.depth is None else (method.depth,)
+        assert depths is not None
+        depths = depths if start is None else depths[-1:]
+        self.config_, self.augmentation_, self.classes_ = config, problem.augmentation, problem.classes
+        self.history_: list[Record] = []
+        self.seconds_ = 0.0
+        torch.manual_seed(seed)
+        widths = [problem.training.X.shape[1], *[config.hidden] * (depths[0] - 1), len(problem.classes)]
+        model = GAMLP(widths) if start is None else copy.deepcopy(start)
+        if self.name == "gcn" and start is None:
+            for linear in model.linears:
+                nn.init.xavier_uniform_(linear.get_parameter("weight"))
+                nn.init.zeros_(linear.get_parameter("bias"))
+        with compute_threads(config.threads):
+            for stage, depth in enumerate(depths, start=1):
+                model = grown(model, depth).to(config.device)
+                self.status_ = self._descend(model, rows, stage)
+                if self.status_.is_failure:
+                    break
+        self.model_, self.n_iter_ = model.cpu().eval(), len(self.history_)
+        return self
+
+    def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
+        """Train a network in place. It ends with its best weights on validation, or the last with a finite loss."""
+        config, method = self.config_, METHODS[self.name]
+        assert config.weight_decay is not None
+        decayed = list((model.linears[0] if self.name == "gcn" else model).parameters())
+        others = [parameter for parameter in model.parameters() if parameter not in set(decayed)]
+        # The loss is the mean over the rows, and so is the weight decay.
+        decay = config.weight_decay / rows.training.targets.rows().number
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, method.optimizer)(
+            [{"params": decayed, "weight_decay": decay}, {"params": others}],
+            lr=self.learning_rate or method.learning_rate,
+        )
+        best, best_epoch, kept = (-math.inf, -math.inf), 0, copy.deepcopy(model.state_dict())
+        status = Status.MAX_EPOCHS
+        for epoch in range(1, config.epochs + 1):
+            begin = time.perf_counter()
+            optimizer.zero_grad()
+            loss = rows.loss(model, method.dropout)
+            loss.backward()
+            optimizer.step()
+            record: Record = {"stage": stage, "stage_epoch": epoch, "epoch": len(self.history_) + 1}
+            record["objective"] = float(loss.detach())
+            self.seconds_ += time.perf_counter() - begin
+            evaluated = epoch % config.eval_every == 0 or epoch == config.epochs
+            if evaluated:
+                record |= rows.scores(model)
+            self.history_.append(record)
+            if not all(math.isfinite(record.get(name, 0.0)) for name in ("objective", "train_loss")):
+                status = Status.NON_FINITE
+                break
+            if evaluated and (self.patience is None or rows.validation is None):
+                kept = copy.deepcopy(model.state_dict())
+            elif evaluated and (own := (record["val_accuracy"], -record["val_loss"])) > best:
+                best, best_epoch, kept = own, epoch, copy.deepcopy(model.state_dict())
+            elif evaluated and self.patience is not None and epoch - best_epoch >= self.patience:
+                status = Status.EARLY_STOPPED
+                break
+        model.load_state_dict(kept)
+        return status
+
+    @torch.no_grad()
+    def _logits(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
+        check_is_fitted(self)
+        augment = self.augmentation_
+        if augment is None:
+            return finite(self.model_(torch.from_numpy(validate_data(self, X, dtype=np.float32, reset=False))))
+        nodes, edge_index = edges_apart(nodes, edge_index)
+        data = check_graph(as_graph(X, None, edge_index, edge_weight=edge_weight, target="classification"))
+        data = arranged(data, self._feature_names)
+        if data.x.shape[1] != self.n_features_in_:
+            raise InputError(f"data has {data.x.shape[1]} features, {self.name} was trained with {self.n_features_in_}")
+        if augment.mode != "none" or self.name in GRAPH_METHODS:
+            require_edges(data, f"{self.name} needs it")
+        index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
+        if self.name == "gcn":
+            return finite(forward(self.model_, *whole_graph(data, augment))[index], index)
+        return finite(self.model_(augment.features(data, index)), index)
+
+    def predict(
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
+    ) -> NDArray[Any]:
+        """The most probable label of every row, or of ``nodes`` (all by default) of a graph."""
+        return self.classes_[self._logits(X, nodes, edge_index, edge_weight).argmax(1).numpy()]
+
+    def predict_proba(
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
+    ) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
+        return torch.softmax(self._logits(X, nodes, edge_index, edge_weight), dim=1).numpy()
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
+        """Accuracy, see :meth:`pdadmm_g.GAMLPClassifier.score`: for a graph, ``y`` are the nodes to score."""
+        check_is_fitted(self)
+        if self.augmentation_ is None:
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        y, edge_index = edges_apart(y, edge_index)
+        labels = y if edge_index is not None else None
+        data = as_graph(X, labels, edge_index, edge_weight=edge_weight, target="classification")
+        data, _ = one_split(check_graph(data), self.split)
+        if y is None or labels is not None:
+            mask = unseen_nodes(data, labels_given=labels is not None)
+        else:
+            mask = as_mask(y, data.num_nodes, "mask")
+        nodes = mask.nonzero().view(-1)
+        return float(accuracy_score(labels_of(data)[nodes], self.predict(data, nodes), sample_weight=sample_weight))
+
+
+class Rows:
+    """Rows that train and validate, each of which a network sees by itself."""
+
+    def __init__(self, training: Examples, validation: Examples | None) -> None:
+        self.training = training
+        self.validation = validation
+
+    def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
+        """The outputs for rows."""
+        return forward(model, X, dropout=dropout)
+
+    def loss(self, model: GAMLP, dropout: float) -> Tensor:
+        """What a step lowers, beside the weight decay."""
+        return cross_entropy(self.logits(model, self.training.X, dropout), self.training.y)
+
+    @torch.no_grad()
+    def scores(self, model: GAMLP) -> Record:
+        """Loss and accuracy of the rows that train and of those that validate."""
+        found: Record = {}
+        for part, examples in (("train", self.training), ("val", self.validation)):
+            if examples is not None:
+                logits = self.logits(model, examples.X)
+                found[f"{part}_loss"] = float(cross_entropy(logits, examples.y))
+                found[f"{part}_accuracy"] = examples.targets.accuracy(logits)
+        return found
+
+
+class GraphRows(Rows):
+    """The same for a network that takes the whole graph: what stands in place of features are numbers of nodes."""
+
+    def __init__(self, data: Graph, problem: Problem) -> None:
+        parts = (("train_mask", problem.training), ("val_mask", problem.validation))
+        training, validation = (
+            None if part is None else part._replace(X=data[mask].nonzero().view(-1).to(part.X.device))
+            for mask, part in parts
+        )
+        assert training is not None
+        assert problem.augmentation is not None
+        super().__init__(training, validation)
+        self.X, self.A = (part.to(training.X.device) for part in whole_graph(data, problem.augmentation))
+
+    def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
+        """The outputs for nodes with these numbers."""
+        return forward(model, self.X, self.A, dropout)[X]
+
+
+class CopiesRows(Rows):
+    r"""The same where a step sees random copies :math:`X^{(s)}` of the rows that train and of other nodes.
+
+    With the probabilities :math:`P^{(s)}` that the network gives to the nodes of each of S copies, the loss is
+
+    .. math:: \frac1S \sum_s R(X^{(s)}) + \frac1{S n} \sum_s \sum_i \|\bar P_i - P_i^{(s)}\|^2, \quad
+              \bar P_{ic} \propto \Bigl(\frac1S \sum_s P_{ic}^{(s)}\Bigr)^{1/T},
+
+    R being the mean risk of the rows that train, and the second sum over all n nodes; no gradient goes through their
+    mean. In a copy the features of a node are left out with probability :data:`DROP` before they are propagated.
+    """
+
+    def __init__(self, data: Graph, problem: Problem, seed: int) -> None:
+        super().__init__(problem.training, problem.validation)
+        assert problem.augmentation is not None
+        self.augment = problem.augmentation
+        H = feature_rows(data.x, self.augment.dtype, row_normalize=self.augment.row_normalize)
+        self.H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
+        self.operator = averaged_powers(data, self.augment)
+        self.nodes, self.others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
+        self.generator = torch.Generator().manual_seed(seed)
+        self.steps = 0
+
+    def loss(self, model: GAMLP, dropout: float) -> Tensor:
+        """What a step lowers, beside the weight decay. The copies are drawn anew every few steps."""
+        if self.steps % STEPS == 0:
+            self.copies = self.draw().to(self.training.X.device)
+        self.steps += 1
+        logits = forward(model, self.copies, dropout=dropout)
+        risks = [cross_entropy(one[: len(self.nodes)], self.training.y) for one in logits]
+        return torch.stack(risks).mean() + disagreement(logits)
+
+    def draw(self) -> Tensor:
+        """New copies (copies, nodes, features), the rows that train first."""
+        chosen = torch.randperm(len(self.others), generator=self.generator)[:MOST_OTHERS]
+        operator = self.operator[torch.cat([self.nodes, self.others[chosen]]).numpy()]
+        copies = []
+        for _ in range(COPIES):
+            kept = (torch.rand(len(self.nodes) + len(self.others), generator=self.generator) >= DROP).numpy()
+            thinned = operator.copy()
+            thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
+            X = thinned @ self.H
+            X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
+            copies.append(normalized(X, self.augment.normalize, 1, self.augment.mean, self.augment.scale))
+        return torch.stack(copies)
+
+
+def averaged_powers(data: Graph, augment: GraphAugment) -> scipy.sparse.csr_array:
+    """The operator of an average of hops as one sparse matrix (nodes, nodes), without its smallest entries."""
+    adjacency = augment.adjacency(data)
+    assert isinstance(adjacency, Tensor)
+    parts = (adjacency.values().numpy(), adjacency.col_indices().numpy(), adjacency.crow_indices().numpy())
+    A = scipy.sparse.csr_array(parts, shape=tuple(adjacency.shape))
+    power = scipy.sparse.eye_array(data.num_nodes, dtype=A.dtype, format="csr")
+    total = augment.teleport * power
+    for _ in range(augment.hops):
+        power = power @ A
+        power.data[power.data < LEAST] = 0
+        power.eliminate_zeros()
+        total = total + (1 - augment.teleport) / augment.hops * power
+    return total
+
+
+def disagreement(logits: Tensor) -> Tensor:
+    """How far copies (copies, nodes, classes) are from what they agree on, sharpened, in the mean over both."""
+    P = torch.softmax(logits, dim=2)
+    agreed = P.detach().mean(0) ** (1 / TEMPERATURE)
+    agreed = agreed / agreed.sum(1, keepdim=True)
+    return (agreed - P).square().sum(2).mean()
+
+
+def whole_graph(data: Graph, augment: GraphAugment) -> tuple[Tensor, Tensor]:
+    """The features of all nodes, sparse where most are zero, and the renormalised adjacency."""
+    A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=data.get("edge_weight"))
+    assert isinstance(A, Tensor)
+    X = augment.features(data)
+    if int(X.count_nonzero()) < DENSE * X.numel():
+        with quiet():
+            X = X.to_sparse_csr()
+    return X, A
+
+
+def forward(model: GAMLP, x: Tensor, A: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    r"""The logits, in training with a share of the inputs of each layer left out.
+
+    With the sparse :math:`\tilde A` those of all nodes, each layer being :math:`\tilde A p_l W_l^T + b_l`.
+    """
+    for index, linear in enumerate(model.linears):
+        p = dropped(model.f(x) if index else x, dropout)
+        x = linear(p) if A is None else A @ (p @ linear.get_parameter("weight").T) + linear.get_parameter("bias")
+    return x
+
+
+def dropped(x: Tensor, dropout: float) -> Tensor:
+    """A dense or sparse matrix with this share of its entries left out, the others made larger."""
+    if not dropout:
+        return x
+    if x.layout == torch.sparse_csr:
+        values = nn.functional.dropout(x.values(), dropout)
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+    return nn.functional.dropout(x, dropout)
+
+
+def grown(model: GAMLP, depth: int) -> GAMLP:
+    """The same function with identity layers before the last one."""
+    values = [parameter.detach().clone() for parameter in model.parameters()]
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    width = pairs[-1][0].shape[1]
+    for _ in range(depth - len(pairs)):
+        pairs.insert(-1, (torch.eye(width).to(values[0]), values[0].new_zeros(width)))
+    return GAMLP.from_parameters(pairs, model.activation)
