@@ -10,11 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
 import sys
-import threading
-import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from fnmatch import fnmatch
@@ -30,16 +26,16 @@ from ..data.graph import MASKS, order
 from ..data.sharded_augmentation import ShardedAugment
 from ..data.shards import Part, ShardFolder, shard_name
 from ..data.targets import check_kind
-from ..engine.launch import join, run_workers
-from ..engine.layout import Plan
+from ..engine.launch import run_workers
 from ..engine.team import PeerLostError, Team, agreed
-from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
+from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
+from ..training.local_workers import heard
 from ..training.mesh_choice import choose_mesh
-from ..training.records import OnEpoch, Record, Say, take_in
+from ..training.records import OnEpoch, Record, Say
 from ..training.sharded import (
     ShardedResult,
     all_figures,
@@ -50,8 +46,7 @@ from ..training.sharded import (
     with_defaults,
 )
 from ..training.sharded_scores import predictions, score
-from ..training.train import TrainingResult
-from ..training.worker_process import end, end_with_parent, tell
+from ..training.worker_process import depend_on_parent, member, tell
 from ..utils import compute_threads, decoded, run_tasks, task, temporary_folder, usable_cores, write_atomically, writing
 from .folder import DIGEST, MODEL, RunFolder, require_tensorboard
 from .run import SETTLED, TRAINED
@@ -73,14 +68,6 @@ class Job(msgspec.Struct, frozen=True):
     out: str = ""
     #: By which a process finds the checkpoint that the run goes on from.
     checkpointing: dict[str, Any] = {}
-
-
-class Listeners(msgspec.Struct, frozen=True):
-    """Who is told of progress, of epochs, and of the trained model before it is scored."""
-
-    say: Say
-    on_epoch: OnEpoch | None = None
-    on_trained: Callable[[ShardedResult], None] = lambda _: None
 
 
 # ----------------------------------------------------------------------------------------------------- a run folder
@@ -216,38 +203,30 @@ def _trained(
 ) -> dict[str, Any] | None:
     """Train, ``keep`` the model, score it; what is known of it then, None where this is not the first member."""
     if team is not None or config.processes == 1:
-        listeners = Listeners(say, on_epoch, lambda found: keep(_estimator(found, config)))
-        return _train(config, checkpointing, team or Team(), listeners)
+        return _train(
+            config, checkpointing, team or Team(), on_epoch, say,
+            lambda estimator, found: keep(_known(estimator, config, estimator.history_, found)),
+        )  # fmt: skip
     history = checkpointing.history
     job = Job("train", dataclasses.asdict(config), checkpointing=checkpointing.for_others())
     with temporary_folder() as folder:
 
         def on_trained() -> None:
-            estimator, result = load_estimator(folder / MODEL), json.loads((folder / RESULT).read_text())
-            estimator.config_ = ModelConfig(**result["config"]).resolved()
-            estimator.set_params(**parameters(estimator.config_))
-            plan = Plan(tuple(result["plan"]))
-            training = TrainingResult(estimator.model_, history, estimator.status_, plan, result["message"])
-            keep(_adopted(estimator, config.seed, training, tuple(result["reasons"])))
+            found = decoded(dict[str, Any], (folder / RESULT).read_text())
+            keep(_known(load_estimator(folder / MODEL), config, history, found))
 
         return _run_processes(folder, job, config.processes, say, on_epoch, history, on_trained)
 
 
-def _estimator(found: ShardedResult, config: RunConfig) -> Estimator:
-    """The estimator that such a run amounts to."""
-    estimator = GAMLPClassifier(**parameters(found.config), random_state=config.seed)
-    estimator.model_ = found.training.model.cpu().eval()
-    estimator.outputs_, estimator.augmentation_ = found.classes, found.augmentation
-    estimator.config_, estimator.status_ = found.config, found.training.status
-    whole = ShardFolder(config.dataset).whole
-    estimator._set_features(whole.features, whole.feature_names)
-    return _adopted(estimator, config.seed, found.training, found.reasons)
-
-
-def _adopted(estimator: Estimator, seed: int, training: TrainingResult, reasons: tuple[str, ...]) -> Estimator:
-    estimator.history_, estimator.message_, estimator.seconds_ = training.history, training.message, training.seconds
-    estimator.plan_, estimator.choices_ = training.plan.counts, reasons
-    estimator.n_iter_, estimator.seed_ = len(training.history), seed
+def _known(estimator: Estimator, config: RunConfig, history: list[Record], found: dict[str, Any]) -> Estimator:
+    """The estimator of a model, with what is known of its training."""
+    estimator.config_ = ModelConfig(**found["config"]).resolved()
+    estimator.set_params(**parameters(estimator.config_))
+    estimator.history_, estimator.n_iter_ = history, len(history)
+    estimator.seconds_ = float(sum(record["seconds"] for record in history))
+    estimator.message_ = found["message"]
+    estimator.plan_, estimator.choices_ = tuple(found["plan"]), tuple(found["reasons"])
+    estimator.seed_ = estimator.random_state = config.seed
     return estimator
 
 
@@ -431,20 +410,12 @@ def _run_processes(
 ) -> dict[str, Any]:
     """Do a task in so many processes on this machine; the result, which they leave in ``folder``."""
 
-    def on_note(_: int, note: dict[str, Any]) -> object:
-        if "epoch" in note:
-            return take_in(note["epoch"], [] if history is None else history, on_epoch)
+    def on_note(rank: int, note: dict[str, Any]) -> object:
         if "progress" in note:
             say(note["progress"])
         elif "trained" in note and on_trained is not None:
             on_trained()
-        elif "interrupted" in note:
-            raise KeyboardInterrupt
-        elif "error" in note:
-            raise InputError(note["error"])
-        elif "warning" in note:
-            warnings.warn(note["warning"], stacklevel=2)
-        return None
+        return heard(rank, note, [] if history is None else history, on_epoch)
 
     (folder / JOB).write_bytes(msgspec.json.encode(job))
     config = RunConfig(**job.config)
@@ -455,11 +426,28 @@ def _run_processes(
     return decoded(dict[str, Any], (folder / RESULT).read_text())
 
 
-def _train(config: RunConfig, checkpointing: Checkpointing, team: Team, listeners: Listeners) -> dict[str, Any] | None:
+def _train(
+    config: RunConfig,
+    checkpointing: Checkpointing,
+    team: Team,
+    on_epoch: OnEpoch,
+    say: Say,
+    on_trained: Callable[[Estimator, dict[str, Any]], None],
+) -> dict[str, Any] | None:
     """The part of one process in training; what is known in the end, None where this is not the first."""
+
+    def trained(found: ShardedResult) -> None:
+        estimator = GAMLPClassifier(**parameters(found.config))
+        estimator.model_ = found.training.model.cpu().eval()
+        estimator.outputs_, estimator.augmentation_ = found.classes, found.augmentation
+        estimator.config_, estimator.status_ = found.config, found.training.status
+        estimator.history_, whole = found.training.history, ShardFolder(config.dataset).whole
+        estimator._set_features(whole.features, whole.feature_names)
+        on_trained(estimator, _plain(found))
+
     found = fit_sharded(
-        config.dataset, ModelConfig(**config.model_settings()), seed=config.seed, team=team,
-        on_epoch=listeners.on_epoch, checkpointing=checkpointing, say=listeners.say, on_trained=listeners.on_trained,
+        config.dataset, ModelConfig(**config.model_settings()), seed=config.seed, team=team, on_epoch=on_epoch,
+        checkpointing=checkpointing, say=say, on_trained=trained,
     )  # fmt: skip
     return None if found is None else _plain(found)
 
@@ -478,42 +466,26 @@ def _plain(found: ShardedResult) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     """One process of a task: join the team and do it; the first process leaves the result in the folder of the job."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
-    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+    depend_on_parent()
     job = decoded(Job, (folder / JOB).read_text())
     config = RunConfig(**job.config)
 
     def say(line: str) -> None:
         tell({"progress": line})
 
-    def on_trained(found: ShardedResult) -> None:
-        _estimator(found, config).save(folder / MODEL)
-        (folder / RESULT).write_text(json.dumps(_plain(found)))
+    def on_trained(estimator: Estimator, found: dict[str, Any]) -> None:
+        estimator.save(folder / MODEL)
+        (folder / RESULT).write_text(json.dumps(found))
         tell({"trained": True})
 
-    team = join(config.device, config.timeout, watch=False, shards=config.shards or 1)
-    try:
+    with member(config) as team:
         if job.task == "train":
-            listeners = Listeners(say, lambda record: tell({"epoch": record}), on_trained)
-            result = _train(config, Checkpointing.joined(**job.checkpointing), team, listeners)
+            checkpointing = Checkpointing.joined(**job.checkpointing)
+            result = _train(config, checkpointing, team, lambda record: tell({"epoch": record}), say, on_trained)
         else:
             result = APPLY[job.task](job, team, say)
         if team.rank == 0:
             (folder / RESULT).write_text(json.dumps(result))
-        team.leave()
-    except InputError as error:
-        tell({"error": str(error)})  # all know the same one
-        end(f"error: {error}", 1)
-    except KeyboardInterrupt:
-        if team.rank == 0:
-            tell({"interrupted": True})
-        end("interrupted", 1)
-    except PeerLostError as error:
-        end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
-    except Exception:
-        end(traceback.format_exc(), 1)
 
 
 if __name__ == "__main__":

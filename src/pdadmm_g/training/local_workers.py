@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 import warnings
@@ -26,7 +27,7 @@ from ..status import Status
 from ..utils import temporary_folder
 from .checkpoint import Checkpointing, write_tensors
 from .problem import Problem
-from .records import OnEpoch, take_in
+from .records import OnEpoch, Record, take_in
 from .train import TrainingResult
 
 #: The command that becomes a worker, to which the folder of the job is added.
@@ -106,18 +107,6 @@ def train_in_workers(
     They get the data from a temporary folder.
     """
     history = checkpointing.history if checkpointing else []
-
-    def on_note(_: int, note: dict[str, Any]) -> object:
-        if "epoch" in note:
-            return take_in(note["epoch"], history, on_epoch)
-        if "error" in note:
-            raise InputError(note["error"])
-        if "lost" in note:
-            raise WorkerLostError(note["lost"])
-        if "warning" in note:
-            warnings.warn(note["warning"], stacklevel=2)
-        return None
-
     config = problem.config
     checkpoints = checkpointing.for_others() if checkpointing else None
     job = Job(dataclasses.asdict(config), seed, len(problem.classes), checkpoints)
@@ -131,7 +120,22 @@ def train_in_workers(
             threads=config.threads,
             timeout=config.timeout,
             folder=folder,
-            on_note=on_note,
+            on_note=functools.partial(heard, history=history, on_epoch=on_epoch),
         )
         model, extra, _ = GAMLP.load(folder / RESULT)
     return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])
+
+
+def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch | None) -> object:
+    """Take in what a process tells the one that started it."""
+    if "epoch" in note:
+        return take_in(note["epoch"], history, on_epoch)
+    if "error" in note:
+        raise InputError(note["error"])
+    if "lost" in note:
+        raise WorkerLostError(note["lost"])
+    if "interrupted" in note:
+        raise KeyboardInterrupt
+    if "warning" in note:
+        warnings.warn(note["warning"], stacklevel=2)
+    return None

@@ -9,9 +9,12 @@ import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..config import ModelConfig
 from ..engine.launch import join
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
@@ -24,22 +27,38 @@ from .local_workers import RESULT, ROWS, START, Job
 
 def main(folder: Path) -> None:
     """Join the team, train, and, on the first worker, write the result."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the process that started us decides what an interrupt means
-    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+    depend_on_parent()
     job = Job.read(folder)
-    team = join(job.config.device, job.config.timeout, watch=False, shards=job.config.shards or 1)
-    try:
+    with member(job.config) as team:
         checkpointing = Checkpointing.joined(**job.checkpointing) if job.checkpointing else None
         if team.rank == 0:
             _lead(folder, job, team, checkpointing)
         else:
             take_part(job.config, seed=job.seed, team=team, checkpointing=checkpointing)
+
+
+def depend_on_parent() -> None:
+    """The process that started us hears our warnings, decides what an interrupt means, and takes us with it."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+
+
+@contextmanager
+def member(config: ModelConfig) -> Iterator[Team]:
+    """Join the team, and leave it; what goes wrong meanwhile is told, and ends this process."""
+    team = join(config.device, config.timeout, watch=False, shards=config.shards or 1)
+    try:
+        yield team
         team.leave()
     except InputError as error:
         tell({"error": str(error)})
         end(f"error: {error}", 1)
+    except KeyboardInterrupt:
+        if team.rank == 0:
+            tell({"interrupted": True})
+        end("interrupted", 1)
     except WorkerLostError as error:
         tell({"lost": str(error)})
         end(f"error: {error}", EXIT_PEER_LOST)
