@@ -270,7 +270,7 @@ def test_p_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(pr
 @given(problems(mu=penalty))
 def test_W_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(problem: Problem) -> None:
     given = {"nu": problem.nu, "mu": problem.mu, "rows": problem.rows}
-    parts = Rows(len(problem.p), across=Alone())  # no kernel form
+    parts = Rows(len(problem.p), across=OnlyPart())  # no kernel form
     G = W_gradient(problem.r.T @ problem.p, problem.W - problem.W0, nu=problem.nu, mu=problem.mu)
     own, other = (W_inverse(p, nu=problem.nu, mu=problem.mu, rows=parts) for p in (problem.p, problem.q))
     step = W_preconditioned(G, problem.p, own, **given)
@@ -283,16 +283,6 @@ def test_W_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(pr
     assert step.descent >= 0
     assert_product_is_the_change_of_r(problem, step, W=W)
     close(step.left, problem.residual(W=W).sum(0, keepdim=True), 1e-7)
-
-
-class Alone:
-    """Rows that are all here, as if they might not be."""
-
-    def sum(self, part: Tensor) -> Tensor:
-        return part
-
-    def largest(self, part: Tensor) -> Tensor:
-        return part
 
 
 @given(problems(), st.sampled_from(["paper", "uniform", "arbitrary"]))

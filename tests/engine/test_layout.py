@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdadmm_g.engine.layout import ELEMENTWISE, Plan, deal, describe, layer_costs
+from pdadmm_g.engine.layout import Plan, deal, describe, layer_costs
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 11))
@@ -41,18 +40,6 @@ def test_plan_lookup() -> None:
 def test_wide_first_layer_is_left_alone() -> None:
     costs = layer_costs(140, [5732, *[100] * 9, 7], "linearized")
     assert deal(costs, 3).counts[0] == 1
-
-
-def test_costs_by_hand() -> None:
-    """Two products in the first layer, four in the others; elementwise work; for the exact solver its systems."""
-    n, e = 10, ELEMENTWISE
-    hidden, last = 4 * n * 6 * 4 + e * n * (6 + 4), 4 * n * 4 * 2 + e * n * (4 + 2)
-    assert layer_costs(n, [3, 6, 4, 2], "linearized") == [2 * n * 3 * 6 + e * n * 6, hidden, last]
-    assert layer_costs(n, [3, 6, 4, 2], "exact") == pytest.approx([
-        2 * n * 3 * 6 + e * n * 6,
-        hidden + 2 * (6**3 / 3 + 6**2 * 4) + n * 6**2,
-        last + 2 * (4**3 / 3 + 4**2 * 2) + n * 4**2,
-    ])  # fmt: skip
 
 
 def test_ties_go_to_the_left() -> None:
