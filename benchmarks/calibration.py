@@ -12,7 +12,7 @@ import torch
 
 from pdadmm_g import GAMLPClassifier, load_dataset
 from pdadmm_g.metrics import metrics
-from pdadmm_g.training.calibration import inverse_temperature
+from pdadmm_g.training.finish import inverse_temperature
 
 SEEDS = 3
 FIGURES = ("accuracy", "log_loss", "calibration_error")

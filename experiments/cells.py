@@ -34,8 +34,7 @@ from pdadmm_g.data.graph import MASKS, Graph
 from pdadmm_g.data.readers import labels_of
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from pdadmm_g.training.fit import fit
-from pdadmm_g.training.prepare import prepare_graph
-from pdadmm_g.training.problem import Problem
+from pdadmm_g.training.prepare import Problem, prepare_graph
 from pdadmm_g.utils import compute_threads
 
 from .results import Results, Row, plain

@@ -36,8 +36,7 @@ from .data.splits import one_split, unseen_nodes
 from .errors import InputError
 from .model import GAMLP, finite
 from .status import Status
-from .training.prepare import prepare_graph, prepare_rows, split_rows
-from .training.problem import Problem
+from .training.prepare import Problem, prepare_graph, prepare_rows, split_rows
 from .training.records import Record
 from .utils import checked_device, compute_threads
 

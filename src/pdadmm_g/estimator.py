@@ -43,15 +43,12 @@ from .engine.team import Team
 from .errors import InputError
 from .model import GAMLP, decisions, finite, outputs
 from .status import Status
-from .training.calibration import calibrate, check_calibration
 from .training.checkpoint import Checkpointing
-from .training.fit import fit, kept
-from .training.model_file import TrainedModel, load_model, save_model
-from .training.prepare import prepare_graph, prepare_rows
-from .training.problem import Problem
+from .training.finish import TrainedModel, calibrate, kept, load_model, refit, save_model
+from .training.fit import fit
+from .training.prepare import Problem, prepare_graph, prepare_rows
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
-from .training.refit import refit
 from .training.warm_start import WarmStart
 from .utils import Tasks, checked_device, run_tasks, task
 
@@ -168,7 +165,9 @@ class Estimator(Parameters, BaseEstimator):
             if isinstance(X, Graph):
                 X = self._graph_to_learn(X, start)
             problem = self._problem(X, y, sample_weight, config, seed, start)
-            check_calibration(problem)
+            if config.calibrate and problem.validation is None:
+                remedy = "give the graph a val_mask, or for a matrix use scikit-learn's CalibratedClassifierCV"
+                raise InputError(f"calibrate needs validation nodes: {remedy}")
             if start is not None:
                 start.check(problem)
             problem = problem.decided(seed, team)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import socket
 import subprocess
@@ -11,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from torch.distributed import HashStore
 
@@ -18,7 +17,7 @@ from helpers.faults import config, descendants
 from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import local_workers
+from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 
@@ -33,7 +32,7 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
         "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
         "worker_process.main(Path(sys.argv[1]))\n"
     )
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
         train_run(config(tmp_path / "run", workers=2))
     assert descendants(tmp_path) == []
@@ -101,7 +100,7 @@ def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypa
         "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "from pdadmm_g.training import worker_process\nworker_process.main(Path(sys.argv[1]))\n"
     )
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 20.0)
     with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 20 s"):
         train_run(config(tmp_path / "run", workers=3, timeout=3.0))
@@ -119,11 +118,11 @@ def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypa
 
 @pytest.mark.timeout(60)
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    job = local_workers.Job(settings={}, seed=0, classes=2, checkpointing=None)
-    (tmp_path / local_workers.JOB).write_text(json.dumps(dataclasses.asdict(job)))
+    job = training_fit.Job(settings={}, seed=0, classes=2, checkpointing=None)
+    (tmp_path / training_fit.JOB).write_text(msgspec.json.encode(job).decode())
     environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
     worker = subprocess.Popen(
-        [*local_workers.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
+        [*training_fit.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

@@ -19,7 +19,8 @@ from helpers.run_files import epochs_of
 from pdadmm_g.cli import main
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import checkpoint, local_workers
+from pdadmm_g.training import checkpoint
+from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 CHAIN, MESH = {"workers": 3}, {"workers": 2, "shards": 2}
@@ -55,7 +56,7 @@ def test_killed(
     """It is named, no process is left and no broken checkpoint, and the run goes on to the same model by others."""
     out = tmp_path / "run"
     with monkeypatch.context() as faulty:
-        faulty.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+        faulty.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
         # Epoch 17 is in the second stage, after the checkpoint of epoch 15; the checkpoint of epoch 20 is cut in half.
         faulty.setenv("FAULT", f"{victim}:{moment}:17:SIGKILL")
         with pytest.raises(WorkerLostError, match=named(mesh, victim) + ", was killed by SIGKILL"):
@@ -72,7 +73,7 @@ def test_killed(
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("mesh", "victim", "moment"), [(CHAIN, 1, "compute"), (MESH, 3, "transfer")])
 def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, mesh, victim: int, moment: str) -> None:
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
     monkeypatch.setenv("FAULT", f"{victim}:{moment}:6:SIGSTOP")
     (tmp_path / "run.yaml").write_text(config(tmp_path / "run", **mesh, timeout=3.0).to_yaml())
     with pytest.raises(SystemExit) as caught:
@@ -93,7 +94,7 @@ def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.Monk
         "if os.environ['RANK'] == '2':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "os._exit(0)\n"
     )
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=named(MESH, 2) + r", has not answered for 3 s"):
         train_run(config(tmp_path / "run", **MESH, timeout=3.0))
     assert descendants(tmp_path) == []
@@ -116,7 +117,7 @@ def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as waiting:
         # The first worker waits in epoch 12, so that the run cannot end before the interrupt is heard.
-        waiting.setattr(local_workers, "WORKER", [sys.executable, str(FAULTY)])
+        waiting.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
         waiting.setenv("FAULT", "0:compute:12:SIGSTOP")
         assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
     assert 7 <= len(epochs) < 24
@@ -152,7 +153,7 @@ def test_by_way_of_the_host_all_arrives(tmp_path: Path, monkeypatch: pytest.Monk
         "team.by_way_of_the_host = lambda x: True\n"
         "worker_process.main(Path(sys.argv[1]))\nos._exit(0)\n"
     )
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     train_run(config(tmp_path / "run", **MESH))
     assert (tmp_path / "run/model.safetensors").read_bytes() == whole
 

@@ -16,7 +16,8 @@ from pdadmm_g.engine.layout import Plan
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import ReplicasDifferError, WorkerLostError, check_replicas, fingerprint
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import checkpoint, local_workers
+from pdadmm_g.training import checkpoint
+from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 CORRUPT = Path(__file__).parents[1] / "helpers/corrupt_worker.py"
@@ -58,7 +59,7 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, str(CORRUPT)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(CORRUPT)])
     # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
     monkeypatch.setenv("CORRUPT", f"{victim}:17:1")
     settings = {"shards": 2, "plan": (3, 3), "workers": 2}
@@ -72,7 +73,7 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     assert [path.name for path in (out / "checkpoints").glob("epoch-*")] == ["epoch-00000015"]
     assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
     assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    monkeypatch.setattr(local_workers, "WORKER", [sys.executable, "-m", "pdadmm_g.training.worker_process"])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, "-m", "pdadmm_g.training.worker_process"])
     train_run(config(out, **settings), resume=True)
     train_run(config(whole, **settings))
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -24,7 +24,6 @@ from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs import sharded
 from pdadmm_g.runs.folder import RunFolder
-from pdadmm_g.training import sharded_scores
 
 SETTINGS = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "random_state": 0}
 FEATURES = {"augment": "average", "hops": 3, "normalize": "centered", "unlabelled": 0}
@@ -68,7 +67,7 @@ def test_every_mesh_trains_the_model_of_one_process(
     graph: Path, tmp_path: Path, whole: GAMLPClassifier, mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, what was learned of the features, the weight decay that was chosen, and the scores."""
-    monkeypatch.setattr(sharded_scores, "ROWS", 13)
+    monkeypatch.setattr("pdadmm_g.training.sharded.ROWS", 13)
     shards, workers = mesh.split("x")
     summary = trained(graph, tmp_path / "run", "--shards", shards, "--workers", workers)
     check(tmp_path / "run", whole)

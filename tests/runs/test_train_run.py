@@ -284,7 +284,7 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "import sitecustomize\nsitecustomize.forbid()\nworker_process.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
-        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.training import local_workers\n"
+        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.training import fit as local_workers\n"
         "from pdadmm_g.config import RunConfig\n"
         "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.run import train_run\n"
         "import sitecustomize\nsitecustomize.forbid()\n"

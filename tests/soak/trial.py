@@ -23,7 +23,6 @@ from pdadmm_g.estimator import load_estimator
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.status import Status
 from pdadmm_g.training import checkpoint
-from pdadmm_g.training.records import is_task
 
 from .cases import FAULTS, GRAPH, SHARDED, WEIGHTED, Case, Fault, write_data
 
@@ -279,4 +278,6 @@ def _newest_checkpoint(folder: Path) -> int | None:
 def _metrics(folder: Path) -> list[tuple[int, float | None, float | None]]:
     """What metrics.jsonl says of each epoch that must not depend on who computed it."""
     records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [(record["epoch"], record["objective"], record["val_accuracy"]) for record in records if not is_task(record)]
+    return [
+        (record["epoch"], record["objective"], record["val_accuracy"]) for record in records if "task" not in record
+    ]

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError
-from pdadmm_g.training.calibration import LARGEST_TEMPERATURE, inverse_temperature
+from pdadmm_g.training.finish import LARGEST_TEMPERATURE, inverse_temperature
 
 SETTINGS = {
     "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 1.0,

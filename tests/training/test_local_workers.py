@@ -9,9 +9,8 @@ import torch
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.training.fit import fit
-from pdadmm_g.training.local_workers import Job
-from pdadmm_g.training.problem import Problem
+from pdadmm_g.training.fit import Job, fit
+from pdadmm_g.training.prepare import Problem
 
 
 def problem(**settings) -> Problem:

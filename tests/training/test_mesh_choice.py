@@ -8,8 +8,8 @@ import pytest
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.errors import InputError
-from pdadmm_g.training import mesh_choice
-from pdadmm_g.training.mesh_choice import choose_mesh
+from pdadmm_g.training import choose
+from pdadmm_g.training.choose import choose_mesh
 
 
 def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, int]:
@@ -36,7 +36,7 @@ def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, in
 def test_on_one_machine_a_chain_takes_the_cores(
     monkeypatch: pytest.MonkeyPatch, cores: int, rows: int, settings: dict, mesh: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(mesh_choice, "usable_cores", lambda: cores)
+    monkeypatch.setattr(choose, "usable_cores", lambda: cores)
     assert chosen(rows, **settings) == mesh
 
 

@@ -13,7 +13,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.layout import Plan
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
-from pdadmm_g.training.refit import _settings
+from pdadmm_g.training.finish import _settings
 from pdadmm_g.training.train import TrainingResult
 
 SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}

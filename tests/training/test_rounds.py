@@ -13,8 +13,7 @@ from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training.fit import fit
-from pdadmm_g.training.local_workers import Job
+from pdadmm_g.training.fit import Job, fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.rounds import FIRST_EPOCHS, GAIN, ROUND_EPOCHS, Step, is_over, margin, schedule
 

@@ -13,7 +13,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.training.fit import fit as fit_problem
-from pdadmm_g.training.problem import Problem
+from pdadmm_g.training.prepare import Problem
 from pdadmm_g.training.train import train
 
 

@@ -33,8 +33,8 @@ from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
-from ..training.local_workers import heard
-from ..training.mesh_choice import choose_mesh
+from ..training.choose import choose_mesh
+from ..training.fit import heard
 from ..training.records import OnEpoch, Record, Say
 from ..training.sharded import (
     ShardedResult,
@@ -43,9 +43,10 @@ from ..training.sharded import (
     fit_sharded,
     hard_classes,
     open_part,
+    predictions,
+    score,
     with_defaults,
 )
-from ..training.sharded_scores import predictions, score
 from ..training.worker_process import depend_on_parent, member, tell
 from ..utils import compute_threads, decoded, run_tasks, task, temporary_folder, usable_cores, write_atomically, writing
 from .folder import DIGEST, MODEL, RunFolder, require_tensorboard
@@ -255,7 +256,7 @@ def score_shards(
 ) -> dict[str, Any] | None:
     """Accuracies on a folder of shards, in so many processes or in a ``team``; None on a member that is not the first.
 
-    The keys are those of :class:`~pdadmm_g.training.sharded_scores.Scores`, and ``processes``.
+    The keys are those of :class:`~pdadmm_g.training.sharded.Scores`, and ``processes``.
     """
     return _applied("evaluate", model, dataset, shards, team, say)
 

@@ -1,11 +1,21 @@
-"""From data to a problem: rows that train and validate, augmented as was asked for or as suits the data."""
+r"""From data to a problem: rows that train and validate, augmented as was asked for or as suits the data.
+
+Numbers are learned in units in which one network can learn them all, each column with mean 0 and deviation 1,
+
+.. math:: t_c = (y_c - \mu_c) / \sigma_c
+
+with those of the training rows, by weight. In the end the last layer takes them in,
+:math:`W \leftarrow \mathrm{diag}(\sigma) W`, :math:`b \leftarrow \sigma b + \mu`, so that whoever uses the network,
+wherever, has numbers in the units of the data.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment
+from ..data.augmentation import GraphAugment, NodeCopies
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import check_training, require_edges
 from ..data.examples import Examples
@@ -31,10 +41,88 @@ from ..data.targets import (
     target_of,
     weighed,
 )
+from ..engine.team import Team
+from ..errors import InputError
+from ..model import GAMLP
 from ..utils import compute_threads, task
-from .choose import Rows, choose_unlabelled, copies_of
-from .problem import Problem
-from .standardization import Units
+from .choose import Rows, choose_mesh, choose_unlabelled, choose_weight_decay, copies_of
+
+#: Less than this share of its mean cannot be told from rounding in single precision.
+LEAST_DEVIATION = 1e-5
+
+
+class Units(NamedTuple):
+    """What the columns of targets are measured in, in double precision."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    @classmethod
+    def of(cls, y: Tensor, weights: Tensor | None = None) -> Units:
+        """Those of the training rows."""
+        w = torch.ones(len(y), 1, dtype=torch.float64) if weights is None else weights.double()[:, None]
+        mean = (w * y).sum(0) / w.sum()
+        deviation = ((w * (y - mean).square()).sum(0) / w.sum()).sqrt()
+        small = (deviation > 0) & (deviation < LEAST_DEVIATION * mean.abs())
+        for column in small.nonzero().view(-1).tolist()[:1]:
+            how = f"differ by {deviation[column]:.2g} around {mean[column]:.6g}, too little for single precision"
+            raise InputError(f"the numbers of column {column} {how}: subtract {mean[column]:.6g} from them")
+        return cls(mean, deviation.where(deviation > 0, 1.0))
+
+    def standardized(self, y: Tensor) -> Tensor:
+        """Numbers in these units."""
+        return (y - self.mean) / self.deviation
+
+    def taken_in(self, model: GAMLP) -> GAMLP:
+        """A network whose outputs are numbers in these units, as one with outputs in those of the data."""
+        return _rescaled(model, self.deviation, self.mean)
+
+    def taken_out(self, model: GAMLP) -> GAMLP:
+        """The other way round."""
+        return _rescaled(model, 1 / self.deviation, -self.mean / self.deviation)
+
+
+@torch.no_grad()
+def _rescaled(model: GAMLP, scale: Tensor, shift: Tensor) -> GAMLP:
+    """A copy of the network with ``scale * outputs + shift`` for outputs."""
+    model = copy.deepcopy(model)
+    W, b = model.linears[-1].parameters()
+    scale, shift = scale.to(W.device), shift.to(W.device)
+    W.copy_(scale[:, None] * W.double())
+    b.copy_(scale * b.double() + shift)
+    return model
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be trained: rows with labels, on the device of the configuration that goes with them.
+
+    Where these are numbers, they are standardized.
+    """
+
+    training: Examples
+    validation: Examples | None
+    #: The labels, in the order of the network's outputs; or what the columns of the targets are called.
+    classes: NDArray[Any]
+    config: ModelConfig
+    #: The fitted augmentation of a graph; None for rows of a matrix.
+    augmentation: GraphAugment | None = None
+    #: Rows to score the network on, where they were asked for.
+    test: Examples | None = None
+    #: Where random copies come from, for learning from unlabelled nodes.
+    copies: NodeCopies | None = None
+    #: What was chosen by the data, a sentence each.
+    reasons: tuple[str, ...] = ()
+    #: Those of numbers that are learned; None for classes and labels.
+    units: Units | None = None
+
+    def decided(self, seed: int, team: Team | None = None) -> Problem:
+        """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
+        with compute_threads(self.config.threads):
+            rows = (self.training, self.validation, len(self.classes))
+            config, decay = choose_weight_decay(*rows, self.config, seed=seed)
+            config, mesh = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
+        return dataclasses.replace(self, config=config, reasons=self.reasons + decay + mesh)
 
 
 def prepare_graph(
@@ -62,43 +150,39 @@ def prepare_graph(
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
     parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
     units = Units.of(y, weights) if config.target == "regression" else None
-    labels = _targets_of(data, parts, classes, units)
+    if not has_columns(data):
+        names = data.get("label_names")
+        codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
+        labels = {mask: torch.searchsorted(codes, hard_labels(data)[own]) for mask, own in parts.items()}
+    else:
+        labels = {
+            mask: data.y[own] if units is None else units.standardized(data.y[own]) for mask, own in parts.items()
+        }
     own = _examples(torch.empty(0), y if units is None else units.standardized(y), weights, config)
     rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
     choice = choose_unlabelled(data, rows, config, seed=seed)
     given = choice.config
-    if not choice.config.unlabelled:
+    if not given.unlabelled:
         with compute_threads(config.threads):  # the choice does not depend on the number of cores
-            features = choose_augmentation(data, rows.training, rows.validation, choice.config, weights)
+            features = choose_augmentation(data, rows.training, rows.validation, given, weights)
         choice = features._replace(reasons=choice.reasons + features.reasons)
     config = choice.config
-    reasons += (*_remarks(data, given, config), *choice.reasons)
     augment, source = fitted or augmentation(config), None
     if fitted is None:
         augment.basis, source = choice.basis, choice.source
     nodes = torch.cat(list(parts.values()))
     with task("features"):
-        if fitted is None:
-            rows_of_nodes = augment.fit_transform(data, nodes, source=source)
-        else:
-            rows_of_nodes = augment.features(data, nodes)
-    X = dict(zip(masks, rows_of_nodes.to(config.device).split([*map(len, parts.values())]), strict=True))
-    validation, scored = (_examples(X[mask], labels[mask], None, config) if mask in X else None for mask in MASKS[1:])
-    training = Examples(X["train_mask"], own.y, own.weights)
+        X = augment.fit_transform(data, nodes, source=source) if fitted is None else augment.features(data, nodes)
+    X_of = dict(zip(masks, X.to(config.device).split([*map(len, parts.values())]), strict=True))
+    validation, scored = (
+        _examples(X_of[mask], labels[mask], None, config) if mask in X_of else None for mask in MASKS[1:]
+    )
     copies = None
     if config.unlabelled:
-        source = source or augment.source(data)
-        copies = copies_of(source.to(config.device), augment, config, rows.training)
+        copies = copies_of((source or augment.source(data)).to(config.device), augment, config, rows.training)
+    training = Examples(X_of["train_mask"], own.y, own.weights)
+    reasons += (*_remarks(data, given, config), *choice.reasons)
     return Problem(training, validation, classes, config, augment, scored, copies, reasons, units)
-
-
-def _targets_of(data: Graph, parts: dict[str, Tensor], classes: NDArray[Any], units: Units | None) -> dict[str, Tensor]:
-    """What the nodes of each part are judged by: places among the classes, or their labels or standardized numbers."""
-    if has_columns(data):
-        return {mask: data.y[own] if units is None else units.standardized(data.y[own]) for mask, own in parts.items()}
-    names = data.get("label_names")
-    codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
-    return {mask: torch.searchsorted(codes, hard_labels(data)[own]) for mask, own in parts.items()}
 
 
 def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
@@ -147,14 +231,6 @@ def split_rows(
         sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
         counted = sample_weight > 0
     data, reasons = with_masks(data, config, seed=seed, counted=counted)
-    data, rows = training_rows(data, config, sample_weight, culprit=culprit)
-    return data, rows, reasons
-
-
-def training_rows(
-    data: Graph, config: ModelConfig, sample_weight: Any = None, *, culprit: str = "data"
-) -> tuple[Graph, Weighed]:
-    """The graph with the training nodes that weigh something, and what these should become."""
     require_training_nodes(data, culprit=culprit)
     nodes, weights = data.train_mask.nonzero().view(-1), None
     if sample_weight is not None:
@@ -162,17 +238,17 @@ def training_rows(
         nodes, weights = nodes[weights > 0], weights[weights > 0]
         data = _trained_on(data, nodes)
     require_labels(data, "train_mask", culprit=culprit)
-    y = data.y[nodes]
+    y, names = data.y[nodes], data.get("label_names")
     if has_columns(data):
-        names = data.get("label_names")
-        return data, Weighed(None, y, _plain_weights(weights), np.arange(y.shape[1]) if names is None else names)
+        classes = np.arange(y.shape[1]) if names is None else names
+        return data, Weighed(None, y, _plain_weights(weights), classes), reasons
     if y.is_floating_point():
-        classes = torch.arange(y.shape[1])
+        found = torch.arange(y.shape[1])
     else:
-        classes, y = y.unique(return_inverse=True)
-    names = data.get("label_names")
-    rows = weighed(y, classes.numpy() if names is None else names[classes.numpy()], config.class_weight, weights)
-    return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows
+        found, y = y.unique(return_inverse=True)
+    classes = found.numpy() if names is None else names[found.numpy()]
+    rows = weighed(y, classes, config.class_weight, weights)
+    return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows, reasons
 
 
 def _plain_weights(weights: Tensor | None) -> Tensor | None:
@@ -195,36 +271,29 @@ def prepare_rows(
     Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
     """
     config = config.resolved("classification")
-    number = len(features)
-    given = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
+    weights = None if sample_weight is None else row_weights(sample_weight, torch.arange(len(features)), len(features))
+    units, kept = None, None
     if config.target != "classification":
         assert isinstance(labels, Tensor)
-        return _of_columns(features, labels, config, given)
-    if isinstance(labels, Tensor):
-        classes, y = np.arange(labels.shape[1]), labels
+        y, classes = labels, np.arange(labels.shape[1])
+        if weights is not None:
+            kept = weights > 0
+            y, weights = y[kept], _plain_weights(weights[kept])
+        if config.target == "regression":
+            units = Units.of(y, weights)
+            y = units.standardized(y)
     else:
-        classes, encoded = np.unique(labels, return_inverse=True)
-        y = torch.as_tensor(encoded)
-    kept, y, weights, classes = weighed(y, classes, config.class_weight, given)
-    if kept is not None:
-        features = features[kept]
+        if isinstance(labels, Tensor):
+            classes, y = np.arange(labels.shape[1]), labels
+        else:
+            classes, encoded = np.unique(labels, return_inverse=True)
+            y = torch.as_tensor(encoded)
+        kept, y, weights, classes = weighed(y, classes, config.class_weight, weights)
+    features = features if kept is None else features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
-    return Problem(examples, None, classes, _as_it_is(config))
-
-
-def _of_columns(features: Tensor, y: Tensor, config: ModelConfig, weights: Tensor | None) -> Problem:
-    """The problem of a matrix with a column for each label or number."""
-    kept = slice(None) if weights is None else weights > 0
-    features, y, weights = features[kept], y[kept], None if weights is None else _plain_weights(weights[kept])
-    units = Units.of(y, weights) if config.target == "regression" else None
-    y = y if units is None else units.standardized(y)
-    examples = _examples(features.to(config.device), y, weights, config)
-    return Problem(examples, None, np.arange(y.shape[1]), _as_it_is(config), units=units)
-
-
-def _as_it_is(config: ModelConfig) -> ModelConfig:
-    """The same for features that are taken as they are."""
-    return dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=config.unlabelled and 0)
+    unlabelled = None if config.unlabelled is None else 0
+    config = dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=unlabelled)
+    return Problem(examples, None, classes, config, units=units)
 
 
 def _examples(X: Tensor, y: Tensor, weights: Tensor | None, config: ModelConfig) -> Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -27,16 +28,12 @@ class Progress:
     between = 5.0
 
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
-        config = config.resolved()
-        assert config.stages is not None
-        self.stages = config.stages
-        self.epochs = self.stage_epochs = config.epochs
-        self.rounds = config.rounds
+        self.config = config.resolved()
         self.label = label
         self.console = console or Console(stderr=True)
         self._bar: RichProgress | None = None
-        self._part: tuple[int, int | None] = (0, None)
-        self._said = 0.0
+        self._part: tuple[int, int | None] | None = None
+        self._said = -math.inf
         if self.console.is_terminal:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -47,7 +44,7 @@ class Progress:
                 console=self.console,
                 transient=True,
             )
-            self._task = self._bar.add_task("", total=self.epochs, figures="")
+            self._task = self._bar.add_task("", total=self.config.epochs, figures="")
 
     def __enter__(self) -> Progress:
         if self._bar is not None:
@@ -60,34 +57,33 @@ class Progress:
 
     def task(self, event: Event) -> None:
         """Show that a task begins or goes on."""
+        text, now = self.label + event.task, time.monotonic()
         if event.seconds is not None:
             return
-        done = f" {event.done}/{event.total}" if event.total else ""
         if self._bar is not None:
-            total = event.total if event.total else None
-            self._bar.update(self._task, description=self.label + event.task, completed=event.done, figures="")
-            self._bar.update(self._task, total=total)
-            self._part = (0, None)
-            return
-        now = time.monotonic()
-        if event.done == 0 or now - self._said >= self.between:
+            self._part = None
+            self._bar.update(self._task, description=text, completed=event.done, figures="")
+            self._bar.update(self._task, total=event.total or None)
+        elif event.done == 0 or now - self._said >= self.between:
             self._said = now
-            self.console.print(f"{self.label}{event.task}{done}", highlight=False, soft_wrap=True)
+            done = f" {event.done}/{event.total}" if event.total else ""
+            self.console.print(f"{text}{done}", highlight=False, soft_wrap=True)
 
     def update(self, record: dict[str, Any]) -> None:
         """Show the record of an epoch that just ended."""
-        part, round = (record["stage"], record.get("round")), record.get("round")
-        epoch, starts = record["stage_epoch"], part != self._part
+        stages, round, epoch = self.config.stages, record.get("round"), record["stage_epoch"]
+        assert stages is not None
+        epochs = self.config.epochs if round is None else min(self.config.epochs, epochs_of(round))
+        part, starts = (record["stage"], round), (record["stage"], round) != self._part
         if starts:
             # The time before says nothing of epochs: the data were read, or a checkpoint has the first of them.
             self._part, self._time_left = part, TimeLeft(epoch)
-            self.epochs = self.stage_epochs if round is None else min(self.stage_epochs, epochs_of(round))
             if self._bar is not None:
-                self._bar.reset(self._task, completed=epoch, total=self.epochs)
-        depth = self.stages[record["stage"] - 1]
+                self._bar.reset(self._task, completed=epoch, total=epochs)
+        depth = stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layer{'s' if depth > 1 else ''}"
         if round:
-            stage += f", round {round}" + (f"/{self.rounds}" if round <= self.rounds else "")
+            stage += f", round {round}" + (f"/{self.config.rounds}" if round <= self.config.rounds else "")
         elif round == 0:
             stage += ", labelled nodes alone"
         figures = f"objective {record['objective']:.4g}"
@@ -99,10 +95,10 @@ class Progress:
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
         if self._bar is not None:
             self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
-        elif starts or (not round and epoch % max(1, self.epochs // self.lines) == 0):
-            stage = f"{stage} (stage {record['stage']}/{len(self.stages)})"
-            figures += self._time_left.after(epoch, self.epochs, of="the stage")
-            self.console.print(f"{stage}, epoch {epoch}/{self.epochs}: {figures}", highlight=False, soft_wrap=True)
+        elif starts or (not round and epoch % max(1, epochs // self.lines) == 0):
+            figures += self._time_left.after(epoch, epochs, of="the stage")
+            stage += f" (stage {record['stage']}/{len(stages)}), epoch {epoch}/{epochs}"
+            self.console.print(f"{stage}: {figures}", highlight=False, soft_wrap=True)
 
 
 def in_notebook() -> bool:

@@ -59,11 +59,6 @@ class _Written(Struct, frozen=True):
     round: Size | None = None
 
 
-def is_task(record: Any) -> bool:
-    """Is this line of metrics.jsonl on a task of the run (:class:`~pdadmm_g.utils.Event`), and not of an epoch?"""
-    return isinstance(record, dict) and "task" in record
-
-
 def is_record(record: Any, epoch: int) -> bool:
     """Is it the record of that epoch, as far as anything of ours reads it again?"""
     try:

@@ -1,4 +1,4 @@
-"""Training on a folder of shards: every chain's first process brings its own rows, and nothing of the size of all."""
+"""Training and scoring on a folder of shards: every chain's first process has its own rows, nobody all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import resource
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..admm.risks import Targets
 from ..config import ModelConfig
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
@@ -27,12 +26,12 @@ from ..data.targets import class_factors
 from ..engine.gathering import Gatherer
 from ..engine.team import Line, Team, agreed, same
 from ..errors import InputError
+from ..model import GAMLP, decisions, finite, outputs
 from ..utils import compute_threads
 from .checkpoint import Checkpointing
 from .choose import DECAYS_PER_LABEL, MOST_ROWS, NORMALIZATIONS, OPERATORS, SHARPNESSES, UNLABELLED, choose_weight_decay
 from .member import counts_of, spread_evenly
 from .records import OnEpoch, Say
-from .sharded_scores import Scores, score
 from .train import TrainingResult, train
 
 #: Masks that should not share nodes.
@@ -123,19 +122,19 @@ def fit_sharded(
     reasons = checkpointing.explained(reasons) if checkpointing else reasons
     with compute_threads(config.threads):
         rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
-        soft = str(whole.arrays.get("y")).startswith("float")
-        census = _census(rows, team, whole)
-        classes, weights = _classes(census, team, config, dataset, soft=soft)
-        if census.number == whole.nodes:
+        classes, weights, number = _classes(rows, team, whole, config, dataset)
+        if number == whole.nodes:
             config = dataclasses.replace(config, unlabelled=0)  # nobody is left to teach
         augment = augmentation(config)
         sharded, figures = augmented(team, part, augment, say)
         training = validation = copies = None
         if rows is not None and sharded is not None:
-            training, validation, labelled = _spread_examples(rows, sharded, team.rows, classes, weights)
+            own = rows.examples(sharded, classes, weights)
+            training, validation = (spread_evenly(part, team.rows) for part in own)
+            assert training is not None
             config = _with_weight_decay(training, validation, len(classes), config, seed, team.rows)
             if config.unlabelled:
-                copies = ShardedCopies(sharded, config.drop, np.flatnonzero(rows.masks[MASKS[0]]), labelled)
+                copies = ShardedCopies(sharded, config.drop, np.flatnonzero(rows.masks[MASKS[0]]), own[0].targets)
             training = training.to(config.device)
             validation = None if validation is None else validation.to(config.device)
         result = train(
@@ -206,10 +205,19 @@ class OwnNodes(NamedTuple):
         hard = hard_classes(y)
         masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
         for name, mask in masks.items():
-            bad = np.flatnonzero(mask & (hard < 0))
-            if len(bad):
-                raise InputError(f"{place_of(part, int(bad[0]))} of {name} has no label (y = -1)")
+            for bad in np.flatnonzero(mask & (hard < 0))[:1].tolist():
+                shard = int(np.searchsorted(part.whole.starts, part.first + bad, side="right")) - 1
+                place = part.shards[0].folder.parent / shard_name(shard, part.whole.shards)
+                raise InputError(f"{place}: node {part.first + bad} of {name} has no label (y = -1)")
         return OwnNodes(y, hard, masks)
+
+    def examples(self, sharded: ShardedAugment, classes: NDArray[Any], weights: Tensor | None) -> list[Examples]:
+        """The own nodes that train, and those that validate."""
+        train, val = (np.flatnonzero(self.masks.get(name, np.zeros(0, dtype=bool))) for name in MASKS[:2])
+        labels, known = (torch.from_numpy(np.searchsorted(classes, self.hard[nodes])) for nodes in (train, val))
+        y = torch.from_numpy(self.y[train]).float() if self.y.ndim == 2 else labels
+        own = Examples(sharded.rows(train), y, None if weights is None else weights[labels])
+        return [own, Examples(sharded.rows(val), known)]
 
 
 def hard_classes(y: NDArray[Any]) -> NDArray[Any]:
@@ -217,47 +225,25 @@ def hard_classes(y: NDArray[Any]) -> NDArray[Any]:
     return y if y.ndim == 1 else np.where(np.isnan(y).any(1), -1, y.argmax(1))
 
 
-def place_of(part: Part, node: int) -> str:
-    """Where a node of a part is, for people: the folder of its shard, and its number among all nodes."""
-    number = part.first + node
-    shard = int(np.searchsorted(part.whole.starts, number, side="right")) - 1
-    return f"{part.shards[0].folder.parent / shard_name(shard, part.whole.shards)}: node {number}"
+def _classes(
+    rows: OwnNodes | None, team: Team, whole: Description, config: ModelConfig, dataset: str
+) -> tuple[NDArray[Any], Tensor | None, int]:
+    """The classes that some training row has, in order, what a row of each weighs, and the number of training rows.
 
-
-class Census(NamedTuple):
-    """What all rows of all processes are together."""
-
-    #: Training rows, and those of each class; nodes of each class in any mask; nodes that two masks share.
-    number: int
-    counts: Tensor
-    used: Tensor
-    shared: list[int]
-
-
-def _census(rows: OwnNodes | None, team: Team, whole: Description) -> Census:
-    """Sums over the parts, on every process."""
-    size, found = max(whole.classes, 1), torch.zeros(4 + 2 * max(whole.classes, 1), dtype=torch.float64)
+    The weights are None if each is one. They follow from sums over all parts, on every process.
+    """
+    size = max(whole.classes, 1)
+    found = torch.zeros(4 + 2 * size, dtype=torch.float64)
     if rows is not None:
-        train = rows.masks["train_mask"]
-        own = rows.y[train]
-        counts = (
-            torch.from_numpy(own).sum(0) if own.ndim == 2 else torch.bincount(torch.from_numpy(own), minlength=size)
-        )
-        anywhere = np.logical_or.reduce(list(rows.masks.values()))
+        train, masks = rows.masks["train_mask"], [rows.masks.get(name, np.zeros(1, dtype=bool)) for name in MASKS]
+        own, anywhere = torch.from_numpy(rows.y[train]), np.logical_or.reduce(list(rows.masks.values()))
+        counts = own.sum(0) if own.ndim == 2 else torch.bincount(own, minlength=size)
         used = torch.bincount(torch.from_numpy(rows.hard[anywhere].astype(np.int64)), minlength=size)
-        masks = [rows.masks.get(name, np.zeros(1, dtype=bool)) for name in MASKS]
         numbers = [float(train.sum()), *(float((masks[a] & masks[b]).sum()) for a, b in PAIRS)]
         found = team.rows.sum(torch.cat([torch.tensor(numbers), counts, used]).double())
     found = team.chain.broadcast(found, 0)
     number, *shared = [int(value) for value in found[:4].tolist()]
-    return Census(number, found[4 : 4 + size], found[4 + size :], shared)
-
-
-def _classes(
-    census: Census, team: Team, config: ModelConfig, dataset: str, *, soft: bool
-) -> tuple[NDArray[Any], Tensor | None]:
-    """The classes that some training row has, in order, and what a row of each weighs; None if each weighs one."""
-    number, counts, used, shared = census
+    counts, used = found[4 : 4 + size], found[4 + size :]
     if number == 0:
         raise InputError(f"{dataset}: train_mask is empty: mark at least one node per class")
     if number < team.rows.size:
@@ -268,43 +254,19 @@ def _classes(
     if int(present.sum()) == 1:
         only = int(present.nonzero())
         raise InputError(f"{dataset}: all training nodes are of class {only}: there is nothing to tell apart")
-    if team.rank == 0:
-        for (a, b), nodes in zip(PAIRS, shared, strict=True):
-            if nodes:
-                warnings.warn(f"{MASKS[a]} and {MASKS[b]} share {nodes} nodes", stacklevel=2)
-    classes = np.arange(len(counts)) if soft else present.nonzero().view(-1).numpy()
+    for (a, b), nodes in zip(PAIRS, shared, strict=True):
+        if nodes and team.rank == 0:
+            warnings.warn(f"{MASKS[a]} and {MASKS[b]} share {nodes} nodes", stacklevel=2)
+    soft = str(whole.arrays.get("y")).startswith("float")
+    classes = np.arange(size) if soft else present.nonzero().view(-1).numpy()
     if config.class_weight is None:
-        return classes, None
+        return classes, None, number
     if soft:
         raise InputError("class_weight needs classes as labels on a sharded folder, not probabilities")
     factors = class_factors(torch.arange(len(classes)), classes, config.class_weight, counts[classes])
     if bool((factors <= 0).any()):
         raise InputError("class_weight must be positive for every class on a sharded folder")
-    return classes, None if bool((factors == 1).all()) else factors.float()
-
-
-def _spread_examples(
-    rows: OwnNodes, sharded: ShardedAugment, line: Line, classes: NDArray[Any], weights: Tensor | None
-) -> tuple[Examples, Examples | None, Targets]:
-    """The rows that train and validate here: all processes have as many, whatever nodes they read.
-
-    And what the own nodes that train should become.
-    """
-    own = _examples(rows, sharded, MASKS[0], classes, weights)
-    training = spread_evenly(own, line)
-    assert training is not None
-    return training, spread_evenly(_examples(rows, sharded, MASKS[1], classes, weights), line), own.targets
-
-
-def _examples(
-    rows: OwnNodes, sharded: ShardedAugment, name: str, classes: NDArray[Any], weights: Tensor | None
-) -> Examples:
-    """The own nodes that train or validate, as the mask of this name says."""
-    index = np.flatnonzero(rows.masks.get(name, np.zeros(0, dtype=bool)))
-    labels = torch.from_numpy(np.searchsorted(classes, rows.hard[index]))
-    training = name == MASKS[0]
-    y = torch.from_numpy(rows.y[index]).float() if training and rows.y.ndim == 2 else labels
-    return Examples(sharded.rows(index), y, None if weights is None or not training else weights[labels])
+    return classes, None if bool((factors == 1).all()) else factors.float(), number
 
 
 def _with_weight_decay(
@@ -312,24 +274,22 @@ def _with_weight_decay(
 ) -> ModelConfig:
     """``config`` with the weight decay that the first process finds best on a sample of all rows, see there.
 
-    Where nodes without labels teach, the first of what would be tried otherwise.
+    When learning from unlabelled nodes, the first of what would be tried otherwise.
     """
     if config.weight_decay is not None:
         return config
     number = float(line.sum(torch.tensor(training.targets.rows().number, dtype=torch.float64)))
     if config.unlabelled:
         return dataclasses.replace(config, weight_decay=DECAYS_PER_LABEL[0] * number)
-    samples = [None if rows is None else _sample(rows, line) for rows in (training, validation)]
-    assert samples[0] is not None
+    some, other = _sample(training, line), None if validation is None else _sample(validation, line)
     if line.rank > 0:
         return config
-    chosen, _ = choose_weight_decay(samples[0], samples[1], classes, config, seed=seed)
+    chosen, _ = choose_weight_decay(some, other, classes, config, seed=seed)
     if validation is None:
         return chosen
     assert chosen.weight_decay is not None
     # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-    scale = number / samples[0].targets.rows().number
-    return dataclasses.replace(chosen, weight_decay=chosen.weight_decay * scale)
+    return dataclasses.replace(chosen, weight_decay=chosen.weight_decay * (number / some.targets.rows().number))
 
 
 def _sample(examples: Examples, line: Line) -> Examples:
@@ -340,3 +300,86 @@ def _sample(examples: Examples, line: Line) -> Examples:
     sizes = [len(range(-first % step, count, step)) for first, count in zip(before, counts, strict=False)]
     own = slice(-before[line.rank] % step, None, step)
     return Examples(*(None if x is None else line.concat(x[own].contiguous(), sizes) for x in examples))  # type: ignore[arg-type]
+
+
+# Scores
+
+#: Rows that go through the network at a time.
+ROWS = 1 << 16
+#: A confusion matrix of more classes than this would outgrow the rest of a summary.
+MAX_CONFUSION = 200
+
+
+class Scores(NamedTuple):
+    """How a network does on all nodes with labels, of all processes."""
+
+    #: ``train_accuracy`` and so on, None where there is no such node.
+    accuracies: dict[str, float | None]
+    #: On all nodes that have a label, whatever mask they are in; None unless no mask has any.
+    everywhere: float | None
+    #: As in a summary, see :func:`~pdadmm_g.runs.scoring.confusion`.
+    confusion: dict[str, Any] | None
+    #: Labels that some node has and the network does not know.
+    unseen: list[int]
+
+
+class Predictions(NamedTuple):
+    """What the network says of a block of nodes."""
+
+    #: Their places among those of the part.
+    nodes: NDArray[Any]
+    #: The most probable class of each, as its place among the classes, and its probability.
+    best: NDArray[Any]
+    probability: NDArray[Any]
+
+
+@torch.no_grad()
+def predictions(model: GAMLP, sharded: ShardedAugment, nodes: NDArray[Any] | None = None) -> Iterator[Predictions]:
+    """Of all nodes of a part, or of some, in order."""
+    nodes = np.arange(sharded.part.count) if nodes is None else nodes
+    for start in range(0, len(nodes), ROWS):
+        own = nodes[start : start + ROWS]
+        logits = finite(model(sharded.rows(own)), torch.from_numpy(own + sharded.part.first))
+        best = decisions(logits, "classification")
+        yield Predictions(own, best.numpy(), outputs(logits, "classification").amax(1).numpy())
+
+
+def score(
+    model: GAMLP,
+    sharded: ShardedAugment,
+    hard: NDArray[Any],
+    masks: dict[str, NDArray[Any]],
+    classes: NDArray[Any],
+    line: Line,
+) -> Scores:
+    """Accuracies on the masks, and the confusion of the test nodes, or else of those that validate."""
+    numbers = line.sum(torch.tensor([float(masks[name].sum()) if name in masks else 0.0 for name in MASKS])).tolist()
+    asked = np.logical_or.reduce(list(masks.values())) if any(numbers) else np.ones(len(hard), dtype=bool)
+    nodes = np.flatnonzero(asked & (hard >= 0))
+    size = 1 + int(line.largest(torch.tensor([max(int(hard.max(initial=-1)), int(classes.max()))])))
+    hits = torch.zeros(len(MASKS) + 1, dtype=torch.float64)
+    counted = next((name for name, number in zip(MASKS[:0:-1], numbers[:0:-1], strict=True) if number), None)
+    counts = torch.zeros(size, size, dtype=torch.int64) if size <= MAX_CONFUSION else None
+    for block in predictions(model, sharded, nodes):
+        true, said = hard[block.nodes], classes[block.best]
+        where = [masks[name][block.nodes] if name in masks else np.zeros(len(true), dtype=bool) for name in MASKS]
+        hits += torch.tensor([float(((true == said) & own).sum()) for own in (*where, True)], dtype=torch.float64)
+        if counts is not None and counted is not None:
+            own = where[MASKS.index(counted)]
+            pairs = torch.from_numpy(true[own].astype(np.int64) * size + said[own])
+            counts += torch.bincount(pairs, minlength=size * size).view(size, size)
+    *found, everywhere = line.sum(hits).tolist()
+    known = line.sum(torch.bincount(torch.from_numpy(hard[hard >= 0].astype(np.int64)), minlength=size))
+    labels, labelled = known.nonzero().view(-1).numpy(), int(known.sum())
+    names, confusion = np.union1d(classes, labels).astype(np.int64), None
+    counts = None if counts is None else line.sum(counts)
+    if counts is not None and counted is not None and len(names) <= MAX_CONFUSION:
+        table = counts.numpy()[np.ix_(names, names)].tolist()
+        confusion = {"nodes": counted.removesuffix("_mask"), "classes": names.tolist(), "counts": table}
+    shares = [hit / number if number else None for hit, number in zip(found, numbers, strict=True)]
+    return Scores(
+        dict(zip([name.replace("_mask", "_accuracy") for name in MASKS], shares, strict=True)),
+        None if any(numbers) or not labelled else everywhere / labelled,
+        confusion,
+        sorted({*labels.tolist()} - {*classes.tolist()}),
+    )

@@ -13,7 +13,7 @@ from ..config import Config, ModelConfig, TargetKind
 from ..errors import InputError
 from ..model import GAMLP
 from .checkpoint import CHOSEN
-from .problem import Problem
+from .prepare import Problem
 
 if TYPE_CHECKING:
     from ..data.augmentation import GraphAugment

@@ -1,4 +1,4 @@
-"""The program of one worker process on this machine, which ``local_workers`` starts with the folder of a job."""
+"""The program of one worker process on this machine, which :mod:`.fit` starts with the folder of a job."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP
 from .checkpoint import Checkpointing
-from .fit import fit, take_part
-from .local_workers import RESULT, ROWS, START, Job
+from .fit import RESULT, ROWS, START, Job, fit, take_part
 
 
 def main(folder: Path) -> None:

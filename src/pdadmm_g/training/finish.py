@@ -1,0 +1,239 @@
+r"""After training: which network was kept, training again on all labels, calibrated probabilities, the model file.
+
+Calibration is one temperature for all logits, fitted on the validation rows (Guo et al., 2017),
+
+.. math:: \min_{s > 0} \frac1n \sum_i \Bigl( \log \sum_c e^{s z_{ic}} - s z_{i y_i} \Bigr), \quad T = 1/s,
+
+which is convex in s. The last layer is divided by T, so that whoever uses the network, wherever, has the
+probabilities; the order of the classes stays.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..config import ModelConfig, settings_where, still_there
+from ..data.augmentation import GraphAugment
+from ..data.augmentation_choice import augmentation
+from ..data.graph import Graph, are_names
+from ..data.splits import weightless, with_masks
+from ..data.targets import hard_labels, has_columns, labelled, row_weights
+from ..errors import InputError
+from ..metrics import shown
+from ..model import GAMLP
+from ..status import Status
+from ..utils import Count, decoded
+from .fit import fit
+from .prepare import Problem, prepare_graph
+from .records import Record, judged
+from .train import TrainingResult
+
+
+def kept(result: TrainingResult, config: ModelConfig) -> str:
+    """Which network was kept, a sentence: that of the best epoch on validation up to its depth, or the last one."""
+    depth = len(result.model.linears)
+    assert config.stages is not None
+    scored = [
+        (score, record["epoch"])
+        for record in result.history
+        if (score := judged(record)) and config.stages[record["stage"] - 1] <= depth
+    ]
+    layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
+    if config.patience is None or not scored:
+        return f"{layers}, the last epoch"
+    (best, _), epoch = max(scored, key=lambda each: each[0])
+    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {shown(best)})"
+
+
+# Training again on all labels
+
+
+def refit(
+    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
+) -> tuple[Problem, TrainingResult, str]:
+    """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
+
+    The settings are those that were chosen, where ``given`` left that open. The epochs are as many as led to the
+    weights that were kept, dealt evenly to the stages up to their depth. The history stays that by which they were
+    chosen.
+    """
+    data, rows, weights = _all_labels(data, given, seed, sample_weight)
+    config = _settings(problem.config, result)
+    if given.weight_decay is None and config.weight_decay is not None:
+        # The risk is a sum over rows: with more of them the same pull needs a larger weight.
+        config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
+    whole = prepare_graph(data, config, seed=seed, sample_weight=weights)
+    again = fit(whole, seed=seed).uninterrupted()
+    if again.status.is_failure:
+        why = f"training again on all labels failed ({again.status.name}): the model is the one before"
+        return problem, result, why
+    number = f"{config.rounds} rounds" if config.unlabelled else f"{config.epochs} epochs a stage"
+    why = f"trained again on all {rows} labels, {number}: those that validated are among them"
+    again.history, again.seconds = result.history, result.seconds + again.seconds
+    shown_as = dataclasses.replace(problem.config, weight_decay=config.weight_decay)
+    return dataclasses.replace(whole, config=shown_as), again, why
+
+
+def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) -> tuple[Graph, int, Tensor | None]:
+    """The graph with all its training and validation nodes as training nodes, their number, and what nodes weigh."""
+    before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
+    after, _ = with_masks(data, given, seed=seed)
+    data = copy.copy(before)
+    data.train_mask = (before.train_mask | after.val_mask) & labelled(data)
+    data.val_mask = torch.zeros_like(data.train_mask)
+    weights = None
+    if sample_weight is not None:
+        nodes = torch.arange(data.num_nodes)
+        if len(sample_weight) != data.num_nodes:
+            nodes = before.train_mask.nonzero().view(-1)
+        weights = torch.ones(data.num_nodes, dtype=torch.float64)
+        weights[nodes] = row_weights(sample_weight, nodes, data.num_nodes)
+    counted = data.train_mask
+    if not has_columns(data):
+        counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
+    return data, int(counted.sum()), weights
+
+
+def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:
+    """What was chosen, for training to a fixed end."""
+    depth = len(result.model.linears)
+    assert config.stages is not None
+    stages = (*(before for before in config.stages if before < depth), depth)
+    fixed: dict[str, Any] = {
+        "patience": None, "validation": 0.0, "refit": False, "split": None, "layers": depth,
+        "stages": (depth,) if config.unlabelled else stages, "plan": config.plan if depth == config.layers else None,
+    }  # fmt: skip
+    # What was tried at depths that gained nothing did not lead there.
+    numbers = sorted({record["stage"] for record in result.history if record["stage"] <= len(stages)})
+    kept = [_best([record for record in result.history if record["stage"] == number]) for number in numbers]
+    if config.unlabelled:
+        fixed["rounds"] = max(1, *(record["round"] for record, _ in kept))
+    else:
+        fixed["epochs"] = math.ceil(sum(epochs for _, epochs in kept) / len(kept))
+    return dataclasses.replace(config, **fixed)
+
+
+def _best(records: list[Record]) -> tuple[Record, int]:
+    """The epoch of a stage with the best validation, as it was kept, and how many epochs there were up to it."""
+    scored = [(own, -place) for place, record in enumerate(records, start=1) if (own := judged(record)) is not None]
+    place = -max(scored)[1] if scored else len(records)
+    return records[place - 1], place
+
+
+# Calibration
+
+#: T is between the inverse and this; without a bound, rows that are all right would ask for certainty.
+LARGEST_TEMPERATURE = 20.0
+
+
+@torch.no_grad()
+def calibrate(model: GAMLP, problem: Problem) -> str:
+    """Divide the logits of a network by the best temperature for the validation rows of its problem; a sentence on it.
+
+    The network changes in place.
+    """
+    assert problem.validation is not None
+    X, y = problem.validation.X, problem.validation.targets.labels
+    logits = model.to(X.device)(X).double()
+    s = inverse_temperature(logits, y)
+    for parameter in model.linears[-1].parameters():
+        parameter.mul_(s)
+    before, after = (float(torch.nn.functional.cross_entropy(scale * logits, y)) for scale in (1.0, s))
+    return f"probabilities: temperature {1 / s:.3g}, log loss of the validation nodes {after:.3f}, {before:.3f} without"
+
+
+def inverse_temperature(logits: Tensor, y: Tensor) -> float:
+    """The s at which the derivative of the objective is zero, found by halving: it rises with s."""
+    own = logits.gather(1, y[:, None])[:, 0].mean()
+    low, high = 1 / LARGEST_TEMPERATURE, LARGEST_TEMPERATURE
+    for _ in range(60):
+        s = (low + high) / 2
+        rises = bool((torch.softmax(s * logits, dim=1) * logits).sum(1).mean() > own)
+        low, high = (low, s) if rises else (s, high)
+    return (low + high) / 2
+
+
+# The model file
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model file says beside the network."""
+
+    settings: dict[str, Any]
+    graph: bool
+    n_features_in: Count
+    feature_names: list[str] | None = None
+    classes: list[Any]
+    status: str
+
+
+class TrainedModel(NamedTuple):
+    """What a model file holds."""
+
+    model: GAMLP
+    config: ModelConfig
+    #: Fitted; None for a network that takes a matrix as it is.
+    augmentation: GraphAugment | None
+    #: The labels, in the order of the network's outputs; or what the columns of the targets are called.
+    classes: NDArray[Any]
+    #: Columns before augmentation.
+    features: int
+    #: Their names, where they have any.
+    feature_names: NDArray[Any] | None
+    status: Status = Status.MAX_EPOCHS
+
+
+def save_model(path: str | Path, trained: TrainedModel) -> None:
+    """Write the file. The same weights give the same file, byte for byte: who computed it and where is not in it."""
+    config, augment, names = trained.config, trained.augmentation, trained.feature_names
+    settings = {name: getattr(config, name) for name in settings_where(config, decides="model")}
+    if callable(config.scoring):
+        del settings["scoring"]  # a function has no place in a file, and has done its work
+    about = About(
+        settings=settings, graph=augment is not None, n_features_in=trained.features,
+        feature_names=None if names is None else names.tolist(), classes=trained.classes.tolist(),
+        status=trained.status.name,
+    )  # fmt: skip
+    trained.model.save(path, msgspec.structs.asdict(about), augment.learned() if augment else None)
+
+
+def load_model(path: str | Path) -> TrainedModel:
+    """Read the file, which somebody else may have written: its parts must fit each other."""
+    model, extra, tensors = GAMLP.load(path)
+    try:
+        about = decoded(About, extra)
+        config = ModelConfig(**still_there(about.settings))
+        width, names, classes = about.n_features_in, about.feature_names, np.asarray(about.classes)
+        if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+            raise ValueError("its weights are not in single precision")
+        if classes.ndim != 1 or len(set(about.classes)) != len(classes):
+            raise ValueError("its classes are not a list of different labels")
+        if "auto" in (config.augment, config.normalize, config.target):
+            raise ValueError("it does not say which augmentation it was trained with")
+        if names is not None and not are_names(names, width):
+            raise ValueError("its feature_names are not a list of different names, one a column")
+        augment = augmentation(config.resolved()) if about.graph else None
+        if augment is not None:
+            augment.restore(tensors, width)
+            width = augment.width(width)
+        if model.activation != config.activation:
+            raise ValueError("its activation is not that of its settings")
+        if model.widths[0] != width or model.widths[-1] != len(classes):
+            raise ValueError("its layers do not fit its description")
+        known = None if names is None else np.array(names, dtype=object)
+        status = Status[about.status]
+    except KeyError as error:
+        raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
+    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, known, status)
