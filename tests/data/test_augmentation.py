@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
+from helpers.communities import communities
 from pdadmm_g.data import propagation
-from pdadmm_g.data.augmentation import GraphAugment, candidate_features
+from pdadmm_g.data.augmentation import GraphAugment, NodeCopies, candidate_features
 from pdadmm_g.data.propagation import renormalized_adjacency
 from pdadmm_g.errors import InputError
 
@@ -145,12 +146,6 @@ def test_candidates_are_what_the_augmentations_give() -> None:
         torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
 
 
-def test_isolated_node_keeps_its_features() -> None:
-    data = Data(x=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
-    for block in raw(hops=4).features(data).split(3, dim=1):
-        torch.testing.assert_close(block[2], torch.tensor([0.0, 0.0, 1.0]))
-
-
 def test_graph_without_edges() -> None:
     for edge_index in (None, torch.empty(2, 0, dtype=torch.long)):
         X = raw(hops=2).features(Data(x=torch.eye(3), edge_index=edge_index))
@@ -204,14 +199,6 @@ def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.Monke
     torch.testing.assert_close(GraphAugment().features(data, nodes), whole[nodes])
 
 
-def test_is_a_transform_and_leaves_the_input_alone() -> None:
-    data = path_of_four()
-    before = data.x.clone()
-    augmented = GraphAugment("hops", 3)(data)
-    assert augmented.x.shape == (4, 6)
-    assert torch.equal(data.x, before)
-
-
 def test_memory_stays_near_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """No intermediate is larger than one block of columns: a dense adjacency or a dense copy of all hops would be."""
     nodes, width = 2000, 64
@@ -245,9 +232,102 @@ def test_fitting_gives_the_transform_and_fit_transform_the_rows(tiny_graph: Data
     assert torch.equal(fitted.features(tiny_graph), rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "known"), [("normalize", "centred", "none, unit, centered"), ("directed", "up", "symmetric, out")]
-)
-def test_slips_of_the_pen_are_refused(name: str, value: str, known: str) -> None:
-    with pytest.raises(InputError, match=f"{name} must be one of {known}.*, got '{value}'"):
-        GraphAugment("hops", 2, **{name: value})
+def brute_force(data, augment: GraphAugment, kept: torch.Tensor, drop: float) -> torch.Tensor:
+    """A copy of all nodes, with dense matrices."""
+    A = renormalized_adjacency(data.edge_index, data.num_nodes, torch.float64).to_dense()
+    H = data.x.double() / data.x.double().abs().sum(1, keepdim=True)
+    if augment.basis is not None:
+        H = H @ augment.basis.double()
+    H = H * (kept[:, None] / (1 - drop))
+    X = augment.teleport * H + (1 - augment.teleport) * (A @ H + A @ A @ H) / 2
+    X = X / X.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    if augment.normalize == "centered":
+        X = (X - augment.mean) / augment.scale
+        X = X / X.norm(dim=1, keepdim=True)
+    return X
+
+
+@pytest.mark.parametrize("components", [None, 6])
+@pytest.mark.parametrize("normalize", ["unit", "centered"])
+def test_a_copy_is_what_propagation_makes_of_the_nodes_that_are_kept(components, normalize) -> None:
+    data = communities(60)
+    kind = torch.float64
+    augment = GraphAugment("average", 2, teleport=0.2, normalize=normalize, components=components, dtype=kind)
+    augment.fit(data)
+    copies = augment.copies(augment.source(data), drop=0.4)
+    nodes = torch.tensor([5, 50, 17])
+    drawn = copies.draw(nodes, 2, seed=11)
+    generator = torch.Generator().manual_seed(11)
+    for copy in drawn:
+        kept = torch.rand(60, 1, generator=generator)[:, 0] >= 0.4
+        assert torch.allclose(copy, brute_force(data, augment, kept, 0.4)[nodes], rtol=0, atol=1e-12)
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_copies_that_drop_nothing_are_the_clean_features() -> None:
+    data = communities(60)
+    augment = GraphAugment("hops", 3, normalize="centered")
+    clean = augment.fit_transform(data)
+    copy = augment.copies(augment.source(data), drop=0.0).draw(torch.arange(60), 1, seed=0)[0]
+    assert torch.allclose(copy, clean, atol=1e-6)
+
+
+def test_few_nodes_of_a_large_graph_get_the_copies_that_they_get_among_all() -> None:
+    data = communities(400)
+    augment = GraphAugment("average", 2, teleport=0.2, normalize="unit")
+    copies = augment.copies(augment.source(data))
+    few = copies.draw(torch.tensor([7, 3]), 2, seed=5)
+    everyone = copies.draw(torch.arange(400), 2, seed=5)
+    assert torch.allclose(few, everyone[:, [7, 3]], atol=1e-6)
+
+
+def test_copies_share_the_statistics_of_clean_features() -> None:
+    data = communities(30)
+    augment = GraphAugment("average", 2, normalize="centered")
+    with pytest.raises(InputError, match="fit the transform before it makes copies"):
+        augment.copies(augment.source(data))
+
+
+def words(nodes: int):
+    """Communities whose features are mostly zero."""
+    data = communities(nodes, features=40)
+    data.x = data.x * (torch.rand(data.x.shape, generator=torch.Generator().manual_seed(2)) < 0.05)
+    data.x[:, 0] = 1.0  # no node without any
+    return data
+
+
+@pytest.mark.parametrize("components", [None, 6])
+def test_single_entries_are_dropped_before_projection_and_propagation(components) -> None:
+    data = words(60)
+    augment = GraphAugment("average", 2, teleport=0.2, components=components, dtype=torch.float64)
+    augment.fit(data)
+    source = augment.source(data)
+    drawn = augment.copies(source, drop=0.4, drop_entries=0.3).draw(torch.tensor([5, 50, 17]), 2, seed=11)
+    generator = torch.Generator().manual_seed(11)
+    sums = data.x.double().abs().sum(1, keepdim=True)
+    for copy in drawn:
+        kept = torch.rand(60, 1, generator=generator)[:, 0] >= 0.4
+        thinned = data.x.double() / sums  # of all entries, so that rows do not sum to one
+        thinned[data.x != 0] *= (torch.rand(int((data.x != 0).sum()), generator=generator) >= 0.3) / 0.7
+        H = (thinned if augment.basis is None else thinned @ augment.basis) * (kept[:, None] / 0.6)
+        A = source.A.to_dense()
+        X = 0.2 * H + 0.8 * (A @ H + A @ A @ H) / 2
+        X = X / X.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        assert torch.allclose(copy, X[[5, 50, 17]], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("components", [None, 6])
+def test_another_process_draws_the_same_copies(components) -> None:
+    data = words(60)
+    augment = GraphAugment("average", 2, normalize="centered", components=components)
+    augment.fit(data)
+    own = NodeCopies.of(augment.copies(augment.source(data), drop_entries=0.5), torch.tensor([4, 9]))
+    theirs = NodeCopies.of_tensors(own.tensors(), augment.operator, "centered", 0.5, 0.5)
+    drawn = [copies.draw(2, 20, torch.Generator().manual_seed(3)) for copies in (own, theirs)]
+    assert torch.equal(*drawn)
+
+
+def test_entries_are_dropped_only_of_features_that_are_mostly_zero() -> None:
+    augment = GraphAugment("average", 2)
+    with pytest.raises(InputError, match="drop_entries is for features that are nearly all zero"):
+        augment.copies(augment.source(communities(30)), drop_entries=0.5)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g.data.facts import graph_facts, homophily
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier
+from pdadmm_g.data.facts import DEGREES, are_directed, graph_facts, homophily, join_unlike, structural_features
 
 
 def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph: Data) -> None:
@@ -34,3 +37,53 @@ def test_facts_of_a_graph_by_hand() -> None:
     assert (facts["edges"], facts["degrees"], facts["homophily"]) == (0, [0] * 5, None)
     data.edge_index = data.y = None
     assert graph_facts(data)["classes"] == graph_facts(data)["edges"] == 0
+
+
+def test_unlike_nodes_are_joined_where_edges_say_so(tiny_graph: Data) -> None:
+    everyone = torch.arange(20)
+    assert join_unlike(tiny_graph, everyone) is None
+    tiny_graph.edge_index = torch.stack([torch.arange(10).repeat(3), 10 + torch.arange(30) % 10])
+    assert join_unlike(tiny_graph, everyone) == pytest.approx(-1.0)
+    assert join_unlike(tiny_graph, torch.arange(10)) is None  # nobody knows the other ends
+
+
+@pytest.mark.parametrize(
+    ("edges", "weights", "directed"),
+    [
+        ([[0, 1], [1, 0]], None, False),
+        ([[0, 1, 2], [1, 0, 1]], None, True),
+        ([[0, 0, 1], [1, 2, 2]], None, False),
+        ([[2, 2, 1], [1, 0, 0]], None, False),
+        ([[0, 1], [1, 0]], [2.0, 2.0], False),
+        ([[0, 1], [1, 0]], [2.0, 3.0], True),
+        ([[0, 1, 1], [1, 0, 0]], None, False),
+        ([[], []], None, False),
+    ],
+    ids=["both ways", "one missing", "once, rising", "once, falling", "weights", "other weights", "doubled", "none"],
+)
+def test_which_edges_have_directions(edges: list[list[int]], weights: list[float] | None, directed: bool) -> None:
+    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor(edges, dtype=torch.int64))
+    if weights is not None:
+        data.edge_weight = torch.tensor(weights)
+    assert are_directed(data) is directed
+
+
+def test_degrees_by_hand() -> None:
+    star = torch.tensor([[0, 0, 0], [1, 2, 3]])
+    degrees = structural_features(star, 5)[:, :DEGREES].argmax(1)
+    assert degrees.tolist() == [2, 1, 1, 1, 0]
+
+
+def test_new_nodes_leave_the_features_of_the_others() -> None:
+    edges = torch.tensor([[0, 1], [1, 2]])
+    assert torch.equal(structural_features(edges, 3), structural_features(edges, 1000)[:3])
+
+
+def test_a_graph_of_edges_alone_is_learned() -> None:
+    """Edges within communities say enough, and new nodes find their way."""
+    data = communities(150, labels=10)
+    bare = Data(edge_index=data.edge_index, y=data.y, train_mask=data.train_mask, val_mask=data.val_mask)
+    clf = GAMLPClassifier(layers=2, epochs=30, weight_decay=0.1, unlabelled=0, random_state=0).fit(bare)
+    assert clf.score(bare, data.test_mask) > 0.7
+    assert "there are no features: degrees and random projections" in clf.choices_[0]
+    assert clf.predict(Data(edge_index=data.edge_index, num_nodes=151)).shape == (151,)

@@ -36,10 +36,6 @@ def test_a_neighbourhood_of_most_nodes_is_the_graph_itself() -> None:
     assert part is A
 
 
-def test_without_edges_there_is_nothing_to_be_near() -> None:
-    assert neighbourhood(None, torch.tensor([1]), 2) == (None, None)
-
-
 # ---------------------------------------------------------------------------------------------- weights and directions
 
 
@@ -59,12 +55,6 @@ def test_weights_by_hand() -> None:
     torch.testing.assert_close(found, dense([[0, 1], [1, 2]], 3, weights=[10.0, 30.0]))
     torch.testing.assert_close(found, dense([[0, 1, 1, 2], [1, 0, 2, 1]], 3, weights=[1.0, 1.0, 3.0, 3.0]))
     torch.testing.assert_close(found, dense([[0, 1, 1], [1, 2, 2]], 3, weights=[1.0, 1.0, 2.0]))
-
-
-def test_equal_weights_are_none() -> None:
-    edges = torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]])
-    weighted = weighted_adjacency(edges, 4, weights=torch.full((4,), 7.0))
-    torch.testing.assert_close(weighted.to_dense(), renormalized_adjacency(edges, 4).to_dense())
 
 
 def test_directions_by_hand() -> None:
