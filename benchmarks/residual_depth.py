@@ -33,12 +33,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from epochs_to_accuracy import Data, rows_of
 from torch import Tensor
 
 from experiments.results import read, write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS, Targets
+
+from .epochs_to_accuracy import Data, rows_of
 
 MU, LEARNING_RATE, SCORE_EVERY, TEMPERATURE = 0.3, 0.001, 5, 0.3
 f, R = ACTIVATIONS["relu"], RISKS["cross-entropy"]

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from experiments import EXPERIMENTS, Request
-from experiments.results import Results, Row
+from experiments.results import Results, Row, markdown
 from pdadmm_g.utils import write_atomically
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -40,11 +40,6 @@ def rendered(name: str) -> str:
     return EXPERIMENTS[name](request).render(rows_of(name))
 
 
-def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    text = ["| " + " | ".join(entries) + " |\n" for entries in (titles, *lines)]
-    return "".join([text[0], "|---" * len(titles) + "|\n", *text[1:]])
-
-
 def epochs(files: Sequence[Row]) -> str:
     """Of ``python -m benchmarks.bench``: a line for each file, a column for each method."""
     methods = {"floor": "floor", "linearized": "linearized", "exact": "exact", "quantized": "p and q at 8 bits",
@@ -59,7 +54,7 @@ def epochs(files: Sequence[Row]) -> str:
             f"{size['precision']}{compiled}",
             *(_epoch(rows[name]) if name in rows else "-" for name in methods),
         ])  # fmt: skip
-    return _table(["one epoch", *methods.values()], lines)
+    return markdown(["one epoch", *methods.values()], lines)
 
 
 def _epoch(row: Row) -> str:
@@ -77,7 +72,7 @@ def precisions(files: Sequence[Row]) -> str:
     datasets = [name for name, value in file["measured"][0].items() if isinstance(value, list)]
     lines = [[row["precision"], f"{row['objective']:.2f}", *(f"{statistics.mean(row[name]):.3f}" for name in datasets)]
              for row in file["measured"]]  # fmt: skip
-    return _table(["factors", "objective", *datasets], lines)
+    return markdown(["factors", "objective", *datasets], lines)
 
 
 def augmentations(files: Sequence[Row]) -> str:
@@ -93,7 +88,7 @@ def augmentations(files: Sequence[Row]) -> str:
         ])  # fmt: skip
     titles = ["one product", "ns per nonzero and feature: ours", "plain torch CSR", "plain scipy CSR",
               "peak memory over input and output"]  # fmt: skip
-    return _table(titles, lines)
+    return markdown(titles, lines)
 
 
 def large_graphs(files: Sequence[Row]) -> str:
@@ -111,7 +106,7 @@ def large_graphs(files: Sequence[Row]) -> str:
         ["predict all nodes", f"{file['predict']['seconds']:.0f}",
          f"{max(process['peak_bytes'] for process in file['predict']['processes']) / 1e9:.1f}", "-"],
     ]  # fmt: skip
-    text = _table(["", "seconds", "GB in the largest process", "GB sent"], lines)
+    text = markdown(["", "seconds", "GB in the largest process", "GB sent"], lines)
     (one, alone), (several, together) = ratio.items()
     return text + (
         f"\nAugmentation, ns per nonzero and column: {alone:.2f} with {one} process, {together:.3f} with {several}, "
@@ -130,7 +125,7 @@ def shard_memory(files: Sequence[Row]) -> str:
     ]  # fmt: skip
     titles = ["shards M", "GB in the largest process", f"without the constant, {constant / 1e9:.2f} GB",
               "times 1/M of one process"]  # fmt: skip
-    return _table(titles, lines)
+    return markdown(titles, lines)
 
 
 def times_to_accuracy(files: Sequence[Row]) -> str:
@@ -146,7 +141,7 @@ def times_to_accuracy(files: Sequence[Row]) -> str:
             seconds, accuracy = ([row[name] for row in rows] for name in ("seconds", "accuracy"))
             entries.append(f"{statistics.mean(seconds):.2g} s, {statistics.mean(accuracy):.3f}" if rows else "-")
         lines.append([f"`{method}`" if "(" in method else method, *entries])
-    return _table(["", *datasets], lines)
+    return markdown(["", *datasets], lines)
 
 
 def epochs_to_accuracy(files: Sequence[Row]) -> str:
@@ -165,7 +160,7 @@ def epochs_to_accuracy(files: Sequence[Row]) -> str:
             *("-" if row["epochs"] is None else str(row["epochs"]) for row in here),
             f"{statistics.geometric_mean(a / b for a, b in seconds if a and b):.2f}", f"{100 * kept:+.1f}",
         ])  # fmt: skip
-    return _table(["epochs to 99%", *datasets, "seconds, times", "kept, points"], lines)
+    return markdown(["epochs to 99%", *datasets, "seconds, times", "kept, points"], lines)
 
 
 def residual_depths(files: Sequence[Row]) -> str:
@@ -189,7 +184,7 @@ def residual_depths(files: Sequence[Row]) -> str:
         for trained_on, by_name in found.items()
         for name, by_depth in by_name.items()
     ]
-    return _table(["data set", "trained at once", *map(str, depths)], lines)
+    return markdown(["data set", "trained at once", *map(str, depths)], lines)
 
 
 def soak(files: Sequence[Row]) -> str:
@@ -197,7 +192,7 @@ def soak(files: Sequence[Row]) -> str:
     (file,) = files
     lines = [[kind, str(found["caused"]), str(found["in_mid_training"])] for kind, found in file["by_fault"].items()]
     lines.append(["all", str(file["faults"]), str(sum(int(line[2]) for line in lines))])
-    text = _table(["fault", "times", "in mid training"], lines)
+    text = markdown(["fault", "times", "in mid training"], lines)
     text += f"\n{file['runs']} runs, {file['attempts']} attempts, {len(file['failures'])} failures.\n"
     if "by_shards" not in file:
         return text
@@ -219,7 +214,7 @@ def fuzz(files: Sequence[Row]) -> str:
     (file,) = files
     endings = ("cases", "accepted", "refused", "violation")
     lines = [[name, *(f"{target[end]:,}" for end in endings)] for name, target in sorted(file["targets"].items())]
-    text = _table(["target", "cases", "accepted", "refused", "violations"], lines)
+    text = markdown(["target", "cases", "accepted", "refused", "violations"], lines)
     return (
         text
         + f"\n{file['cases']:,} cases, {sum(target['violation'] for target in file['targets'].values())} violations.\n"
@@ -235,7 +230,7 @@ def mutants(files: Sequence[Row]) -> str:
         own = [entry for entry in file["mutants"] if entry["name"].startswith(f"{module}:")]
         lines.append([f"`{module}`", str(len(own)), str(sum(entry["killed_by"] is not None for entry in own))])
     lines.append(["all", str(file["count"]), str(file["killed"])])
-    text = _table(["module", "mutants", "killed"], lines)
+    text = markdown(["module", "mutants", "killed"], lines)
     left = [entry for entry in file["mutants"] if entry["killed_by"] is None]
     text += f"\n{file['killed']} of {file['count']} were killed.\n"
     if not left:
@@ -244,7 +239,7 @@ def mutants(files: Sequence[Row]) -> str:
         [f"`{entry['name'].partition(' ')[0]}`", *_change(entry["diff"]), entry["equivalent"] or "wants a test"]
         for entry in left
     ]
-    return text + "\n" + _table(["not killed", "was", "became", "why"], rest)
+    return text + "\n" + markdown(["not killed", "was", "became", "why"], rest)
 
 
 def _change(diff: str) -> list[str]:

@@ -46,14 +46,12 @@ Split = Callable[[Graph, int], Graph]
 
 @dataclass(frozen=True)
 class Cell:
-    """What to run. Of several candidate settings, the best on validation with the first seeds is taken for all."""
+    """What to run. Of several candidate settings, the best on validation with the first seed is taken for all."""
 
     method: str
     dataset: str
     candidates: tuple[Settings, ...]
     seeds: tuple[int, ...]
-    #: Candidates are compared by their mean over so many of the seeds.
-    search_seeds: int = 1
     #: With it a seed is the number of a split too, and candidates are compared on each split by itself.
     split: Split | None = None
 
@@ -158,7 +156,7 @@ def run_cell(cell: Cell, results: Results, data_root: str | None, device: str = 
     chosen = 0
     if len(cell.candidates) > 1:
         for candidate in cell.candidates[len(row["search"]) :]:
-            row["search"].append([train_on(candidate, seed) for seed in cell.seeds[: cell.search_seeds]])
+            row["search"].append([train_on(candidate, cell.seeds[0])])
             row = results.put(row)
         chosen = max(range(len(cell.candidates)), key=lambda index: _validation_score(row["search"][index]))
         if not row["runs"]:

@@ -11,7 +11,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.training.fit import fit
 
 from .cells import accuracy, problem_of
-from .results import Results, Row, arranged
+from .results import Results, Row, arranged, markdown
 
 DATASETS = ("citeseer", "pubmed", "coauthor-cs")
 CASES: dict[str, dict[str, Any]] = {
@@ -75,7 +75,7 @@ def render(rows: Sequence[Row]) -> str:
     by_cell = {(row["method"], row["dataset"]): row for row in rows}
     # A data set without this row has nothing to be compared with yet.
     datasets = [row["dataset"] for row in rows if row["method"] == "nothing"]
-    lines = ["| quantized | saved | " + " | ".join(datasets) + " |", "|---|---|" + "---|" * len(datasets)]
+    lines = []
     for case in dict.fromkeys(row["method"] for row in rows):
         entries, saved = [], []
         for dataset in datasets:
@@ -87,5 +87,5 @@ def render(rows: Sequence[Row]) -> str:
             spread = f" ± {row['spread']:.3f}" if row["spread"] is not None else ""
             entries.append(f"{row['bytes_per_epoch'] / 1e6:.2f} MB, {row['test_accuracy']:.3f}{spread}")
         shares = saved[:1] if len(set(saved)) == 1 else saved
-        lines.append(f"| {case} | {', '.join(shares)} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([case, ", ".join(shares), *entries])
+    return markdown(["quantized", "saved", *datasets], lines)

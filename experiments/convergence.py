@@ -12,7 +12,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.training.fit import fit
 
 from .cells import problem_of
-from .results import Results, Row, arranged
+from .results import Results, Row, arranged, markdown
 from .tables import PAPER_PROTOCOL
 
 DATASETS = ("cora", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs")
@@ -57,18 +57,16 @@ def rises(objective: Sequence[float | None]) -> tuple[int, float]:
 
 def render(rows: Sequence[Row]) -> str:
     """Markdown: first and last values, and whether the objective ever rose."""
-    lines = [
-        "| data set | algorithm | objective, first to last | rises | largest rise | residual, last | k c_k, last |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    titles = ["data set", "algorithm", "objective, first to last", "rises", "largest rise", "residual, last"]
+    lines = []
     for row in arranged(rows, dataset=DATASETS, method=list(METHODS)):
         objective, count = row["objective"], len(row["objective"])
         number, largest = rises(objective)
         rate = None if row["c_k"][-1] is None else count * row["c_k"][-1]
         figures = [f"{_show(objective[0], '.4g')} to {_show(objective[-1], '.4g')}", str(number), f"{largest:.1e}"]
         figures += [_show(row["primal_residual"][-1], ".2e"), _show(rate, ".2e")]
-        lines.append(f"| {row['dataset']} | {row['method']} | {' | '.join(figures)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([row["dataset"], row["method"], *figures])
+    return markdown([*titles, "k c_k, last"], lines)
 
 
 def _show(value: float | None, form: str) -> str:

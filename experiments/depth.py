@@ -19,7 +19,7 @@ from pdadmm_g.training.growth import initial_layer, widths
 from pdadmm_g.utils import compute_threads
 
 from .cells import accuracy, problem_of
-from .results import Results, Row, arranged
+from .results import Results, Row, arranged, markdown
 
 DATASETS = ("cora", "pubmed", "amazon-photo")
 DEPTHS = (2, 5, 10, 20, 50, 100)
@@ -97,16 +97,15 @@ def render(rows: Sequence[Row]) -> str:
     """Markdown: mean test accuracy by data set, method and depth."""
     rows = arranged(rows, dataset=DATASETS, method=list(METHODS))
     depths = sorted({row["depth"] for row in rows})
-    lines = ["| data set | method | " + " | ".join(map(str, depths)) + " |", "|---|---|" + "---|" * len(depths)]
+    lines = []
     for dataset, method in dict.fromkeys((row["dataset"], row["method"]) for row in rows):
         means = {
             row["depth"]: statistics.mean(run["test_accuracy"] for run in row["runs"])
             for row in rows
             if (row["dataset"], row["method"]) == (dataset, method)
         }
-        entries = " | ".join(f"{means[depth]:.3f}" if depth in means else "-" for depth in depths)
-        lines.append(f"| {dataset} | {method} | {entries} |")
-    return "\n".join(lines) + "\n"
+        lines.append([dataset, method, *(f"{means[depth]:.3f}" if depth in means else "-" for depth in depths)])
+    return markdown(["data set", "method", *map(str, depths)], lines)
 
 
 def figure(rows: Sequence[Row], path: Path) -> None:

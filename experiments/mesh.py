@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .results import Row, arranged
+from .results import Row, arranged, failures, markdown
 from .speedup import ADAM, BARE, GPIPE, METHODS, spread
 
 #: One process has at most so many rows: more take as much longer, and minutes.
@@ -52,10 +52,8 @@ def render(rows: Sequence[Row]) -> str:
     for row in known:
         case = (row["method"], row["rows"], row["workers"], row["shards"])
         times.setdefault(case, {})[row["repeat"]] = row["seconds"]
-    lines = [
-        "| processes | rows | chain x shards | | runs | seconds per epoch | speedup | of that of bare products |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    titles = ["processes", "rows", "chain x shards", "", "runs", "seconds per epoch", "speedup"]
+    lines = []
     for case in sorted(times, key=_place):
         method, number, chain, shards = case
         gain = _speedups(times, case)
@@ -63,9 +61,8 @@ def render(rows: Sequence[Row]) -> str:
         shares = [gain[repeat] / bare[repeat] for repeat in gain if repeat in bare]
         entries = [f"{chain * shards}", f"{number}", f"{chain} x {shards}", method, f"{len(times[case])}"]
         entries += [spread(list(times[case].values()), ".3g"), spread(list(gain.values()), ".2f", " x")]
-        lines.append("| " + " | ".join([*entries, spread(shares, ".2f")]) + " |")
-    failed = {(row["method"], row["error"]) for row in rows if "error" in row}
-    return "\n".join([*lines, *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+        lines.append([*entries, spread(shares, ".2f")])
+    return markdown([*titles, "of that of bare products"], lines) + failures(rows)
 
 
 def _place(case: Case) -> tuple[int, int, bool, int, int]:

@@ -18,7 +18,7 @@ from .epochs import Size
 from .learning import CLUSTERS, SAME_START, epochs_to
 from .namespaces import SPEEDS, Network
 from .paced import ADMM, HALF, SENDS
-from .results import Results, Row, arranged
+from .results import Results, Row, arranged, failures, markdown
 from .speedup import ADAM, GPIPE, measure, spread
 
 METHODS = (ADAM, HALF, GPIPE, *ADMM)
@@ -104,16 +104,13 @@ def render(rows: Sequence[Row]) -> str:
 def _per_epoch(timed: Sequence[Row]) -> str:
     """Seconds per epoch at each speed, median, least and greatest of the runs, and what was sent."""
     links, found = _by_case(timed)
-    lines = [
-        "| seconds per epoch | chain x shards | MB per epoch | " + " | ".join(links) + " |",
-        "|---|---|---|" + "---|" * len(links),
-    ]
+    lines = []
     for (method, chain, shards), by_link in found.items():
         sent = statistics.median(row["megabytes"] for known in by_link.values() for row in known)
         entries = [spread([row["seconds"] for row in by_link.get(link, [])]) for link in links]
-        lines.append(f"| {method} | {chain} x {shards} | {sent:.3g} | " + " | ".join(entries) + " |")
-    failed = {(row["method"], row["error"]) for row in timed if "error" in row}
-    return "\n".join([*lines, *_carried(timed), *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+        lines.append([method, f"{chain} x {shards}", f"{sent:.3g}", *entries])
+    table = markdown(["seconds per epoch", "chain x shards", "MB per epoch", *links], lines)
+    return table + "".join(f"{line}\n" for line in _carried(timed)) + failures(timed)
 
 
 def _by_case(timed: Sequence[Row]) -> tuple[list[str], dict[tuple[str, int, int], dict[str, list[Row]]]]:
@@ -130,15 +127,13 @@ def _by_case(timed: Sequence[Row]) -> tuple[list[str], dict[tuple[str, int, int]
 def _accuracies(learnt: Sequence[Row]) -> str:
     """What each method reached, and after how many epochs it had what Adam reached, from either start."""
     epochs = max(len(row["curve"]) for row in learnt)
-    lines = [
-        f"| | best of {epochs} epochs | epochs to Adam's accuracy | to that of Adam from pdADMM-G's start |",
-        "|---|---|---|---|",
-    ]
+    titles = ["", f"best of {epochs} epochs", "epochs to Adam's accuracy", "to that of Adam from pdADMM-G's start"]
+    lines = []
     for method in learning.METHODS:
         best = [max(row["curve"]) for row in learnt if row["method"] == method]
         entries = [spread(best, ".3f"), *(_epochs(learnt, method, goal) for goal in (ADAM, SAME_START))]
-        lines.append(f"| {method} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([method, *entries])
+    return markdown(titles, lines)
 
 
 def _epochs(learnt: Sequence[Row], method: str, goal: str) -> str:
@@ -157,18 +152,15 @@ def _to_accuracy(timed: Sequence[Row], learnt: Sequence[Row]) -> str:
     have the epochs of the start from which it takes fewer.
     """
     links, found = _by_case(timed)
-    lines = [
-        "| seconds to Adam's accuracy | chain x shards | epochs | " + " | ".join(links) + " |",
-        "|---|---|---|" + "---|" * len(links),
-    ]
+    lines = []
     for (method, chain, shards), by_link in found.items():
         epochs = min(_median_epochs(learnt, name) for name in ((method,) if method in ADMM else (ADAM, SAME_START)))
         entries = ["not reached", *["-"] * len(links)]
         if epochs < math.inf:
             times = [[row["seconds"] for row in by_link.get(link, [])] for link in links]
             entries = [f"{epochs:.0f}", *(f"{epochs * statistics.median(part):.3g}" if part else "-" for part in times)]
-        lines.append(f"| {method} | {chain} x {shards} | " + " | ".join(entries) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append([method, f"{chain} x {shards}", *entries])
+    return markdown(["seconds to Adam's accuracy", "chain x shards", "epochs", *links], lines)
 
 
 def _median_epochs(learnt: Sequence[Row], method: str) -> float:

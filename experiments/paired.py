@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .results import Row
-from .tables import COMPLETE, accuracy_entry, columns, markdown
+from .results import Row, markdown
+from .tables import COMPLETE, accuracy_entry, columns
 
 AVERAGE = "average"
 

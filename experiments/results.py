@@ -11,7 +11,7 @@ import platform
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -104,6 +104,18 @@ def arranged(rows: Sequence[Row], **orders: Sequence[Any]) -> list[Row]:
         return [list(order).index(row[name]) if row[name] in order else len(order) for name, order in orders.items()]
 
     return sorted(rows, key=place)
+
+
+def markdown(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table; columns may be without title."""
+    head = "|" + "|".join(f" {title} " if title else " " for title in titles) + "|"
+    return "\n".join([head, "|---" * len(titles) + "|", *("| " + " | ".join(line) + " |" for line in lines)]) + "\n"
+
+
+def failures(rows: Sequence[Row]) -> str:
+    """What could not be measured, and why, below a table."""
+    failed = {(row["method"], row["error"]) for row in rows if "error" in row}
+    return "".join(f"\n{method}: {error}\n" for method, error in sorted(failed))
 
 
 def origin(rows: Sequence[Row]) -> str:

@@ -25,7 +25,7 @@ from pdadmm_g.engine.team import Team
 from pdadmm_g.training.train import train
 
 from .epochs import CLASSES, Size, Step, admm_config, ddp_step, gpipe_step, meshes, problem, product_step
-from .results import Results, Row, arranged
+from .results import Results, Row, arranged, failures, markdown
 
 
 def admm(team: Team, size: Size, depth: int, **settings: Any) -> Row | None:
@@ -183,10 +183,7 @@ def render(rows: Sequence[Row]) -> str:
     known = [row for row in arranged(rows, method=list(METHODS)) if "seconds" in row]
     counts = sorted({row["workers"] for row in known})
     titles = [f"{count} worker{'s' * (count > 1)}" for count in counts]
-    lines = [
-        "| seconds per epoch | layers | runs | " + " | ".join(titles) + " |",
-        "|---|---|---|" + "---|" * len(counts),
-    ]
+    lines = []
     seconds: dict[tuple[str, int, int], dict[int, float]] = {}
     for row in known:
         seconds.setdefault((row["method"], row["depth"], row["workers"]), {})[row["repeat"]] = row["seconds"]
@@ -196,9 +193,8 @@ def render(rows: Sequence[Row]) -> str:
         numbers = sorted({len(times) for times in runs if times})
         entries = [f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"]
         entries += [_entry(times, alone if count > 1 else {}) for count, times in zip(counts, runs, strict=True)]
-        lines.append(f"| {method} | {depth} | " + " | ".join(entries) + " |")
-    failed = {(row["method"], row["error"]) for row in rows if "error" in row}
-    return "\n".join([*lines, *(f"\n{method}: {error}" for method, error in sorted(failed))]) + "\n"
+        lines.append([method, str(depth), *entries])
+    return markdown(["seconds per epoch", "layers", "runs", *titles], lines) + failures(rows)
 
 
 def _entry(times: dict[int, float], alone: dict[int, float]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .cells import Cell, Settings, run_cells
-from .results import Row, arranged
+from .results import Row, arranged, markdown
 
 #: The data sets that have everything; Flickr and ogbn-arxiv run with the same command where their features are.
 COMPLETE = (
@@ -164,9 +164,3 @@ def accuracy_entry(row: Row | None) -> str:
         entry += f" ± {row['std']:.3f}"
     failed = [run for run in (row or {}).get("runs", []) if run["status"] in ("NON_FINITE", "DIVERGED")]
     return entry + (f" ({len(failed)} failed)" if failed else "")
-
-
-def markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table; the first column may be without title."""
-    head = "|" + "|".join(f" {title} " if title else " " for title in titles) + "|"
-    return "\n".join([head, "|---" * len(titles) + "|", *("| " + " | ".join(line) + " |" for line in lines)]) + "\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.data import Data
 
-from experiments import ablation, cells, figures
+from experiments import ablation, cells
 
 #: Nothing is left to the data but whether nodes without labels teach.
 SETTINGS = {
@@ -17,30 +17,6 @@ SETTINGS = {
 def measured(dataset, settings, seed, data_root, device, split):
     gain = 0.1 * bool(settings.get("unlabelled", 2000)) + 0.01 * (seed > 0)
     return {"seed": seed, "test_accuracy": 0.5 + gain * (1 + seed), "status": "DONE"}
-
-
-def test_the_command_makes_a_table_and_a_figure_of_gains(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "run_once", measured)
-    drawn = []
-    save_figure = figures.save_figure
-
-    def kept(canvas, path: Path) -> None:
-        drawn.append(canvas)
-        save_figure(canvas, path)
-
-    monkeypatch.setattr(figures, "save_figure", kept)
-    assert reproduce("ablation", "--datasets", "cora,pubmed", "--seeds", "0,1")[0] == 0
-    folder = Path("results/ablation")
-    lines = (folder / "table.md").read_text().splitlines()
-    assert lines[2] == "| labelled nodes only | 0.510 ± 0.014 | 0.510 ± 0.014 | 0.510 |"
-    assert [line.split(" | ")[0] for line in lines[2:6]] == [f"| {variant}" for variant in ablation.VARIANTS]
-    gains = "+15.00 ± 5.00 | +15.00 ± 5.00 | +15.00 ± 3.54 |"
-    assert lines[6:] == [f"| {variant} minus labelled nodes only, points | {gains}" for variant in ablation.GAINS]
-    assert (folder / "figure.png").stat().st_size > 1000
-    (axis,) = drawn[0].axes
-    assert [bar.get_height() for bar in axis.patches] == pytest.approx([15.0] * 6)
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(ablation.GAINS)
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["cora", "pubmed"]
 
 
 def test_a_figure_of_what_is_there_so_far(tmp_path: Path) -> None:
@@ -73,10 +49,3 @@ def test_variants_are_what_they_are_called(
     row = cells.run_once(str(graph_file), SETTINGS | ablation.VARIANTS[variant], 0, None)
     assert row["unlabelled"] == unlabelled
     assert set(taught) == (set() if rows is None else {rows})
-
-
-def test_labelled_nodes_only_before_does_not_decide_what_comes_after(graph_file: Path) -> None:
-    config = cells.ModelConfig(**SETTINGS).resolved()
-    alone = cells.ModelConfig(**SETTINGS | {"unlabelled": 0}).resolved()
-    assert cells.problem_of(str(graph_file), None, alone, 0).reasons == ()
-    assert cells.problem_of(str(graph_file), None, config, 0).reasons != ()

@@ -94,20 +94,6 @@ def test_the_candidate_that_is_best_on_validation_is_taken(graph: str, results: 
     assert len(result["search"]) == 2
 
 
-def test_candidates_are_compared_over_several_seeds(graph: str, results: Results, monkeypatch) -> None:
-    """The first candidate is better with the first seed, the second over both."""
-    accuracies = {(0.1, 0): 0.9, (0.1, 1): 0.5, (0.2, 0): 0.8, (0.2, 1): 0.8, (0.2, 2): 0.7}
-
-    def measured(dataset, settings, seed, data_root, device, split):
-        accuracy = accuracies[settings["weight_decay"], seed]
-        return {"seed": seed, "val_accuracy": accuracy, "test_accuracy": accuracy, "val_loss": 1.0, "status": "DONE"}
-
-    monkeypatch.setattr(cells, "run_once", measured)
-    candidates = tuple(FAST | {"weight_decay": decay} for decay in (0.1, 0.2))
-    result = run_cell(Cell("mine", graph, candidates, (0, 1, 2), search_seeds=2), results, None)
-    assert [run["test_accuracy"] for run in result["runs"]] == [0.8, 0.8, 0.7]
-
-
 def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Results, monkeypatch) -> None:
     made: list[tuple[float, int]] = []
     stop_at: list[tuple[float, int]] = [(0.2, 0), (0.2, 1)]

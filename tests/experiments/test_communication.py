@@ -36,26 +36,3 @@ def test_communication_is_measured_with_the_seeds_that_are_asked_for(
     assert Results(tmp_path, "test").rows() == rows
     assert run(1, 2) == rows
     assert made == []
-
-
-def test_the_share_of_bytes_saved_is_that_of_each_data_set() -> None:
-    def rows(dataset: str, plain: int, quantized: int) -> list[dict]:
-        figures = {"dataset": dataset, "test_accuracy": 0.5, "spread": None}
-        return [
-            {"method": "nothing", "bytes_per_epoch": plain, **figures},
-            {"method": "p at 8 bits", "bytes_per_epoch": quantized, **figures},
-        ]
-
-    same = communication.render([*rows("citeseer", 100, 75), *rows("pubmed", 200, 150)])
-    assert "| p at 8 bits | 25.0% | 0.00 MB, 0.500 | 0.00 MB, 0.500 |" in same
-    different = communication.render([*rows("citeseer", 100, 75), *rows("pubmed", 200, 100)])
-    assert "| p at 8 bits | 25.0%, 50.0% | " in different
-
-
-def test_interrupted_workers_end_the_command_and_are_no_result(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: object, **__: object) -> TrainingResult:
-        return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.INTERRUPTED, Plan((2,)))
-
-    monkeypatch.setattr(communication, "fit", stopped)
-    assert reproduce("communication", "--quick", "--datasets", "digits")[0] == 130
-    assert list(Path("results/communication-quick").iterdir()) == []

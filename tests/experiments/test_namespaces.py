@@ -71,11 +71,6 @@ def test_one_that_is_closed_leaves_nothing_open(network: Network) -> None:
     assert open_files() == before
 
 
-def test_a_bucket_holds_less_than_a_message_and_more_than_a_packet() -> None:
-    assert namespaces.bucket(1e8) == {"rate": 12_500_000, "burst": 2**17, "limit": 2**20}
-    assert namespaces.bucket(1e10) == {"rate": 1_250_000_000, "burst": 1_250_000, "limit": 62_500_000}
-
-
 def test_what_is_missing_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyroute2", None)

@@ -30,20 +30,6 @@ def times() -> list[dict]:
     return [*rows, row(SENDS, 8, "100 Mbit/s", 0, mbit_per_second=95.6), row(GPIPE, 8, "1 Gbit/s", 0, error="lost")]
 
 
-def test_times_are_medians_and_ranges_from_slow_to_fast() -> None:
-    table = network.render(times())
-    assert table.splitlines() == [
-        "| seconds per epoch | chain x shards | MB per epoch | 100 Mbit/s | 1 Gbit/s |",
-        "|---|---|---|---|---|",
-        f"| {ADAM} | 1 x 8 | 100 | 9 (8 to 10) | - |",
-        f"| {QUANTIZED} | 8 x 1 | 35 | 1.5 | 1.5 |",
-        "",
-        "Mbit/s that every link carried, all at once, in each direction: 100 Mbit/s: 96.",
-        "",
-        f"{GPIPE}: lost",
-    ]
-
-
 def test_what_is_not_reached_has_no_time() -> None:
     curves = [curve(ADAM, 0, 0.5, 0.795, 0.8), curve(ADAM, 1, 0.6, 0.6, 0.7)]
     reached = [curve(QUANTIZED, 0, 0.8, 0.7, 0.7), curve(QUANTIZED, 1, 0.1, 0.1, 0.8)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.paired import average, difference, render_differences
+from experiments.paired import average, difference
 
 
 def row(method: str, dataset: str, **accuracies: float) -> dict:
@@ -34,23 +34,3 @@ def test_the_average_over_graphs_has_the_error_of_independent_ones() -> None:
     assert average([first, second]) == (pytest.approx(5.0), pytest.approx(2.5))
     assert average([first, None]) is None
     assert average([]) is None
-
-
-def test_the_table_has_accuracies_differences_and_averages() -> None:
-    rows = [
-        row("theirs", "pubmed", s0=0.70, s1=0.72),
-        row("ours", "pubmed", s0=0.75, s1=0.75),
-        row("ours", "cora", s0=0.80, s1=0.82),
-        row("theirs", "cora", s0=0.81, s1=0.81),
-        row("half", "cora", s0=0.5),
-    ]
-    pairs = [("ours", "theirs"), ("ours", "half"), ("ours", "nobody")]
-    assert render_differences(rows, ["ours", "theirs", "half", "nobody"], pairs).splitlines() == [
-        "| | cora | pubmed | average |",
-        "|---|---|---|---|",
-        "| ours | 0.810 | 0.750 | 0.780 |",
-        "| theirs | 0.810 | 0.710 | 0.760 |",
-        "| half | 0.500 | - | - |",
-        "| ours minus theirs, points | +0.00 ± 1.00 | +4.00 ± 1.00 | +2.00 ± 0.71 |",
-        "| ours minus half, points | +30.00 | - | - |",
-    ]

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -29,21 +27,6 @@ def test_a_row_is_found_by_its_key_and_replaced_whole(results: Results) -> None:
     assert row["command"] == "pdadmm-g reproduce test"
     assert results.find(method="b") is None
     assert [other["method"] for other in results.rows()] == ["a", "b"]
-
-
-def test_rows_from_several_writers_are_all_kept(results: Results) -> None:
-    """Each has a store of its own, as processes have: without the lock one would undo what another wrote."""
-
-    def write(number: int) -> None:
-        for repeat in range(5):
-            Results(results.folder, "test").put({"workers": number, "repeat": repeat})
-
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert [(row["workers"], row["repeat"]) for row in results.rows()] == [(n, r) for n in range(4) for r in range(5)]
 
 
 @pytest.mark.timeout(60)
@@ -92,24 +75,10 @@ def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: p
     assert origin([row]) == f"Seed 0; {'; '.join(machines)}."
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"figure": 1}'])
-def test_a_broken_file_is_named(results: Results, line: str) -> None:
-    results.put({"method": "a"})
-    results.path.write_text(results.path.read_text() + line + "\n")
-    with pytest.raises(InputError, match=r"results\.jsonl: cannot read the results: line 2"):
-        results.rows()
-
-
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
         Results(tmp_path / "file", "test").put({"method": "a"})
-
-
-def test_lines_are_plain_json(results: Results) -> None:
-    results.put({"method": "a", "figure": None})
-    (line,) = results.path.read_text().splitlines()
-    json.loads(line, parse_constant=lambda text: pytest.fail(text))
 
 
 def test_rows_take_the_order_of_the_table() -> None:

@@ -25,20 +25,6 @@ def test_speedup(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
 
 
-def test_speedups_are_over_one_worker_of_the_same_run() -> None:
-    def row(method: str, workers: int, repeat: int, seconds: float) -> dict:
-        return {"method": method, "depth": 16, "workers": workers, "repeat": repeat, "seconds": seconds}
-
-    rows = [row("pdADMM-G", 1, 0, 4.0), row("pdADMM-G", 2, 0, 2.0), row("pdADMM-G", 1, 1, 9.0),
-            row("pdADMM-G", 2, 1, 3.0), row(speedup.ADAM, 1, 0, 6.0), row(speedup.GPIPE, 2, 0, 4.0)]  # fmt: skip
-    table = speedup.render([*rows, row("pdADMM-G-Q", 2, 0, 1.0), {"method": "pdADMM-G-Q", "error": "lost"}])
-    assert "| pdADMM-G | 16 | 2 | 6.5 | 2.5 (2.5 x, 2.0 to 3.0) |" in table
-    # Nothing is pipelined on one worker: that is Adam. Of pdADMM-G-Q there is no such run.
-    assert "| Adam, GPipe | 16 | 1 | - | 4 (1.5 x) |" in table
-    assert "| pdADMM-G-Q | 16 | 1 | - | 1 |" in table
-    assert table.endswith("\n\npdADMM-G-Q: lost\n")
-
-
 class StoppedTeam(Team):
     def stop_requested(self) -> bool:
         return True
