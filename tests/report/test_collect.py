@@ -65,21 +65,20 @@ def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "changes", "kept"),
+    ("changes", "kept"),
     [
-        ("pdadmm-g", {}, 3),  # the best of all stages: a grown network starts as the one before
-        ("pdadmm-g", {"patience": None}, None),
-        ("pdadmm-g", {"scores": True}, 6),  # what 'scoring' names comes before accuracy
-        ("pdadmm-g", {"growth": "gain"}, 3),
-        ("pdadmm-g", {"growth": "all"}, 5),
-        ("adam", {}, None),  # of earlier versions, which kept the best of the last stage
+        ({}, 3),  # the best of all stages: a grown network starts as the one before
+        ({"patience": None}, None),
+        ({"scores": True}, 6),  # what 'scoring' names comes before accuracy
+        ({"growth": "gain"}, 3),
+        ({"growth": "all"}, 5),
     ],
 )
-def test_the_kept_epoch(method: str, changes: dict[str, Any], kept: int | None, tmp_path: Path) -> None:
+def test_the_kept_epoch(changes: dict[str, Any], kept: int | None, tmp_path: Path) -> None:
     accuracies = [0.5, 0.6, 0.8, 0.7, 0.78, 0.7]
     if "growth" in changes:
         accuracies[4] = 0.804  # more, but not enough for a depth to be kept
-    settings = f"method: {method}\nstages: [2, 5]\nlayers: 5\n"
+    settings = "stages: [2, 5]\nlayers: 5\n"
     settings += "patience: null\n" if "patience" in changes else ""
     settings += f"growth: {changes['growth']}\n" if "growth" in changes else ""
     path = write_run(tmp_path / "run", epochs=0, config=settings)
@@ -93,7 +92,7 @@ def test_the_kept_epoch(method: str, changes: dict[str, Any], kept: int | None, 
 
 
 def test_what_was_left_to_the_data(tmp_path: Path) -> None:
-    config = "method: pdadmm-g\naugment: auto\nhops: null\nweight_decay: 0.1\nlayers: 2\n"
+    config = "augment: auto\nhops: null\nweight_decay: 0.1\nlayers: 2\n"
     summary = {"status": "MAX_EPOCHS", "augment": "average", "hops": 8, "weight_decay": 0.1, "choices": ["and more"]}
     run = read_run(write_run(tmp_path / "run", config=config, summary=summary), "run")
     assert run["choices"] == ["left to the data: augment average, hops 8", "and more"]

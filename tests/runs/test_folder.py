@@ -182,3 +182,22 @@ def test_a_line_that_an_interrupt_left_in_the_buffer_is_not_written_twice(tmp_pa
     folder._metrics.write(as_line(records[1]))
     folder._complete(records)
     assert [each["epoch"] for each in epochs_of(tmp_path)] == [1, 2]
+
+
+def test_scalars_for_tensorboard_begin_with_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "run"
+    interrupted_run(out)
+    train_run(config(out, tensorboard=True), resume=True)
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    recorded = [(each["epoch"], each["objective"]) for each in epochs_of(out)]
+    assert [(each.step, each.value) for each in events.Scalars("objective")] == [
+        (epoch, pytest.approx(value, rel=1e-6)) for epoch, value in recorded
+    ]
+    assert {"val_accuracy", "worker 0/wait_seconds"} <= set(events.Tags()["scalars"])
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(InputError, match="pip install tensorboard"):
+        train_run(config(tmp_path / "other", tensorboard=True))
+    assert not (tmp_path / "other").exists()

@@ -45,20 +45,6 @@ def test_interrupted_run_goes_on(tmp_path: Path, undisturbed: bytes) -> None:
     assert len(checkpoint.valid(out / "checkpoints")) == 1  # with more epochs the run would go on from it
 
 
-def test_interrupted_run_without_a_checkpoint_keeps_its_model(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-
-    def interrupt(record) -> None:
-        if record["epoch"] == 8:
-            raise KeyboardInterrupt
-
-    train_run(config(out, checkpoint_every=None), on_epoch=interrupt)
-    model = (out / "model.safetensors").read_bytes()
-    with pytest.raises(InputError, match="already holds a finished run"):
-        train_run(config(out, checkpoint_every=None), resume=True)
-    assert (out / "model.safetensors").read_bytes() == model
-
-
 def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
     """So that what restarts a job with --resume, whenever it was ended, gets it done."""
     out = tmp_path / "run"
@@ -71,12 +57,6 @@ def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Pat
     with pytest.warns(UserWarning, match="holds no checkpoint to resume from"):
         train_run(config(out), resume=True)
     assert (out / "model.safetensors").read_bytes() == undisturbed
-
-
-def test_resume_without_a_checkpoint_starts_over(tmp_path: Path, undisturbed: bytes) -> None:
-    with pytest.warns(UserWarning, match="no checkpoint to resume from"):
-        train_run(config(tmp_path / "run"), resume=True)
-    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
 
 
 # ------------------------------------------------------------------------------------ trained, and not scored yet

@@ -68,7 +68,6 @@ class Settings(msgspec.Struct, frozen=True):
     """What is looked at of the settings beside the table of all."""
 
     dataset: str | None = None
-    method: str = "pdadmm-g"
     seed: int | None = None
     layers: int = 1
     stages: list[int] | None = None
@@ -299,7 +298,7 @@ def _kept(settings: Settings, epochs: list[Epoch]) -> int | None:
     It is the best of all stages, since a grown network starts as the one before, and a depth beyond the first must be
     worth it where 'growth' says so.
     """
-    if settings.patience is None or settings.method != "pdadmm-g":
+    if settings.patience is None:
         return None
     name = "val_score" if any(epoch.val_score is not None for epoch in epochs) else "val_accuracy"
     best, kept = (-math.inf, -math.inf), None
