@@ -25,7 +25,8 @@ from ..utils import Size, read_record, write_atomically, writing
 from .checks import check_edges, check_features, check_nodes
 from .examples import part_of
 from .graph import MASKS, Graph, as_tensor
-from .shards import BY_NODE, DESCRIPTION, FORMAT, Description, ShardDescription, ShardFolder, shard_name
+from .propagation import to_csc
+from .shards import BY_NODE, DESCRIPTION, FORMAT, Description, ShardDescription, ShardFolder, mapped, shard_name
 from .targets import has_columns
 
 Array = NDArray[Any]
@@ -82,58 +83,42 @@ def graph_source(data: Graph, mark: str) -> GraphInBlocks:
     """A graph that is in memory, already through :func:`~pdadmm_g.data.checks.check_graph`."""
     if data.get("edge_weight") is not None:
         raise InputError(NO_WEIGHTS)
-    whole, ends = data.x, data.edge_index.cpu().numpy().astype(np.int64)
-
-    def x(start: int, stop: int) -> Array:
-        sparse = whole.layout != torch.strided
-        rows = whole.to_sparse_coo().index_select(0, torch.arange(start, stop)) if sparse else whole[start:stop]
-        return rows.to_dense().cpu().float().numpy()
-
-    def edges(size: int, skip: int) -> Iterator[tuple[Array, Array]]:
-        for start in range(skip, ends.shape[1], size):
-            yield ends[0, start : start + size], ends[1, start : start + size]
-
-    names = data.get("feature_names")
-    nodes, features = whole.shape
-    return GraphInBlocks(nodes, features, x, ends.shape[1], edges, _columns(data), mark, names)
+    x = data.x.cpu().float().numpy() if data.x.layout == torch.strided else to_csc(data.x).tocsr()
+    return _in_blocks(x, data.edge_index.cpu().numpy(), data, mark)
 
 
 def _array_source(folder: Path) -> GraphInBlocks:
     """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, ``y.npy`` and masks, mapped from disk."""
-
-    def mapped(name: str) -> Array:
-        path = folder / f"{name}.npy"
-        try:
-            array: Array = np.lib.format.open_memmap(path, mode="r")
-            return array
-        except OSError as error:
-            raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-        except Exception:  # numpy's parser raises many kinds on a hostile header
-            raise InputError(f"{path}: cannot read as an array of numbers: damaged, or of another kind") from None
-
     if (folder / "edge_weight.npy").exists():
         raise InputError(f"{folder / 'edge_weight.npy'}: {NO_WEIGHTS}")
-    whole, ends = mapped("x"), mapped("edge_index")
-    if whole.ndim != 2 or 0 in whole.shape:
+    present = ["x", "edge_index", *(name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists())]
+    x, ends, *others = (mapped(folder / f"{name}.npy") for name in present)
+    if x.ndim != 2 or 0 in x.shape:
         raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
     if ends.ndim != 2 or 2 not in ends.shape:
         raise InputError(f"{folder / 'edge_index.npy'}: must have shape (2, edges) or (edges, 2)")
-    ends = ends if ends.shape[0] == 2 else ends.T
-    present = [name for name in ("y", *MASKS) if (folder / f"{name}.npy").exists()]
-    known = check_nodes(Graph(**{name: np.array(mapped(name)) for name in present}), len(whole), str(folder))
+    known = Graph(**{name: np.array(each) for name, each in zip(present[2:], others, strict=True)})
+    known = check_nodes(known, len(x), str(folder))
+    mark = _mark([folder / f"{name}.npy" for name in present])
+    return _in_blocks(x, ends if len(ends) == 2 else ends.T, known, mark, f"{folder}/")
 
-    def x(start: int, stop: int) -> Array:
-        return check_block(whole[start:stop], start, str(folder / "x.npy"))
+
+def _in_blocks(x: Any, ends: Array, data: Graph, mark: str, folder: str = "") -> GraphInBlocks:
+    """The graph of a matrix of features, or one of scipy, and of pairs of nodes (2, edges)."""
+
+    def rows(start: int, stop: int) -> Array:
+        block = x[start:stop]
+        return check_block(block.toarray() if hasattr(block, "toarray") else block, start, f"{folder}x.npy")
 
     def edges(size: int, skip: int) -> Iterator[tuple[Array, Array]]:
         for start in range(skip, ends.shape[1], size):
-            block = as_tensor(ends[:, start : start + size], f"{folder / 'edge_index.npy'}: must be whole numbers")
-            sources, targets = check_edges(block, len(whole), str(folder)).numpy()
+            block = as_tensor(ends[:, start : start + size], f"{folder}edge_index.npy: must be whole numbers")
+            sources, targets = check_edges(block, x.shape[0], f"{folder}edge_index.npy").numpy()
             yield sources, targets
 
-    mark = _mark([folder / f"{name}.npy" for name in ("x", "edge_index", *present)])
-    nodes, features = whole.shape
-    return GraphInBlocks(nodes, features, x, ends.shape[1], edges, _columns(known), mark)
+    nodes, features = x.shape
+    names = data.get("feature_names")
+    return GraphInBlocks(nodes, features, rows, ends.shape[1], edges, _columns(data), mark, names)
 
 
 def _parquet_files(folder: Path, kind: str) -> list[Path]:

@@ -213,7 +213,7 @@ class ShardFolder:
         shapes = {"x": (own.count, whole.features), "starts": (own.count + 1,), "columns": (own.entries,)}
         kinds = dict.fromkeys(shapes, "nothing") | whole.arrays
         arrays = {
-            name: _mapped(folder / f"{name}.npy", kind, shapes.get(name, (own.count,))) for name, kind in kinds.items()
+            name: _checked(folder / f"{name}.npy", kind, shapes.get(name, (own.count,))) for name, kind in kinds.items()
         }
         starts, columns = arrays["starts"], arrays["columns"]
         # What is multiplied without further checks must not name what is not there.
@@ -226,17 +226,23 @@ class ShardFolder:
         return Shard(folder, own.first, own.count, arrays)
 
 
-def _mapped(path: Path, kind: str, shape: tuple[int, ...]) -> Array:
-    """An array on disk, of that type and of a shape that begins so."""
+def mapped(path: Path, mode: Literal["r", "c"] = "r", remedy: str = "") -> Array:
+    """An array on disk."""
     try:
-        # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
-        array: Array = np.lib.format.open_memmap(path, mode="c")
+        array: Array = np.lib.format.open_memmap(path, mode=mode)
+        return array
     except FileNotFoundError:
-        raise InputError(f"{path}: is missing: bring it here, or make the folder anew") from None
+        raise InputError(f"{path}: is missing{remedy}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
     except Exception:  # numpy's parser raises many kinds on a damaged header
         raise InputError(f"{path}: cannot read as an array: damaged, or cut off") from None
+
+
+def _checked(path: Path, kind: str, shape: tuple[int, ...]) -> Array:
+    """An array of that type and of a shape that begins so."""
+    # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
+    array = mapped(path, "c", ": bring it here, or make the folder anew")
     if str(array.dtype) != kind:
         raise InputError(f"{path}: holds {array.dtype}, but the description says {kind}")
     if array.shape[: len(shape)] != shape or (path.stem != "y" and array.ndim != len(shape)):
