@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
-from typing import Any
 
 import click
 
+from ..errors import InputError
 from .common import Output, as_team, data_options, load_run, output_options, sharded_dataset
 
 
@@ -44,7 +42,8 @@ def predict(
     pdadmm-g predict runs/nodes-0 --nodes nodes.csv --edges edges.csv --out preds.csv --probabilities
     pdadmm-g predict runs/large-0 --shards 8 --out preds           a folder with label.npy for each shard
     """
-    from ..errors import InputError
+    import pandas as pd
+
     from ..utils import write_atomically
 
     if out == "-" and output.json:
@@ -60,7 +59,8 @@ def predict(
 
     classifier, data = load_run(run, dataset, edges, data_root)
     columns = classifier.predictions(data, probabilities=probabilities)
-    number, text = len(columns["node"]), _csv(columns)
+    number = len(columns["node"])
+    text = pd.DataFrame(columns).to_csv(index=False, float_format="%.6f", lineterminator="\n")
     if out == "-":
         click.echo(text, nl=False)
         output.progress(f"{number} predictions written to standard output")
@@ -68,16 +68,6 @@ def predict(
     write_atomically(Path(out), text)
     output.say(f"{number} predictions written to {out}")
     output.result({"predictions": number, "file": out})
-
-
-def _csv(columns: dict[str, Any]) -> str:
-    """Columns as text, probabilities with six digits."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(columns)
-    values = [map("{:.6f}".format, column) if column.dtype.kind == "f" else column for column in columns.values()]
-    rows.writerows(zip(*values, strict=True))
-    return text.getvalue()
 
 
 def _predict_shards(run: str, dataset: str, shards: int, out: str, output: Output) -> None:
