@@ -336,22 +336,16 @@ class ModelConfig(Settings):
 
     def _check_target(self) -> None:
         """Raise unless the settings go with the kind of target."""
-        known, others = TARGETS[self.target], [other for name, other in TARGETS.items() if name != self.target]
-        for name, given, allowed, foreign in (
-            ("risk", self.risk, known.risks, [risk for other in others for risk in other.risks]),
-            ("scoring", self.scoring, known.scorings, [scoring for other in others for scoring in other.scorings]),
-        ):
+        known = TARGETS[self.target]
+        for name, given, allowed in (("risk", self.risk, known.risks), ("scoring", self.scoring, known.scorings)):
             # What nobody knows here is somebody's own, see docs/guides/extending.md.
-            fits = given in allowed or given not in foreign
-            require(fits, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
-        if self.target == "classification":
-            return
-        for name, usual, remedy in (
-            ("class_weight", None, "is for classes: weigh rows with sample_weight instead"),
-            ("calibrate", False, "is for classes: leave it out"),
-        ):
-            require(getattr(self, name) == usual, name, remedy, getattr(self, name))
-        require(not self.unlabelled, "unlabelled", "must be 0: only nodes without a class can teach", self.unlabelled)
+            foreign = given not in allowed and any(given in getattr(other, f"{name}s") for other in TARGETS.values())
+            require(not foreign, name, f"must be one of {', '.join(allowed)} with {self.target}", given)
+        if self.target != "classification":
+            remedy = "is for classes: weigh rows with sample_weight instead"
+            require(self.class_weight is None, "class_weight", remedy, self.class_weight)
+            require(not self.calibrate, "calibrate", "is for classes: leave it out", self.calibrate)
+            require(not self.unlabelled, "unlabelled", "must be 0: pseudo-labels are of classes", self.unlabelled)
 
     @property
     def asked_target(self) -> TargetKind:

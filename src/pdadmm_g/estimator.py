@@ -374,14 +374,11 @@ class Estimator(Parameters, BaseEstimator):
     @contextmanager
     def _features_before(self) -> Iterator[None]:
         """What is known of the features is that of an earlier model again, if within this anything fails."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        before = dict(self.__dict__)
         try:
             yield
         except BaseException:
-            for name in names:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
+            self.__dict__ = before
             raise
 
     def _logits_of(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
@@ -389,22 +386,37 @@ class Estimator(Parameters, BaseEstimator):
         nodes, edge_index = edges_apart(nodes, edge_index)
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
+    def predictions(
+        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Columns of predictions for every node of a graph, as for a pandas table; the first, ``node``, has their ids.
+
+        Of classes ``label`` and ``probability``, with ``probabilities`` also a column ``probability_LABEL`` for each
+        class. Of several labels a node a column of 0 and 1 for each, of numbers a column for each, called as it is.
+        """
+        data = self._given(X, edge_index, edge_weight)
+        logits = self._logits(data)
+        ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))
+        return {"node": ids} | self._columns(logits, probabilities)
+
+    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
+        raise NotImplementedError
+
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
         check_is_fitted(self)
-        device = checked_device(self.device)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
                 raise InputError("nodes are of a graph: select the rows of a matrix yourself")
             rows = as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
-            return finite(self._outputs(device, rows))
+            return finite(self._outputs(rows))
         data = self._checked(X)
         index = None if nodes is None else node_numbers(nodes, data.num_nodes)
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        return finite(self._outputs(device, fitted.features(data, index)), index)
+        return finite(self._outputs(fitted.features(data, index)), index)
 
-    def _outputs(self, device: torch.device, rows: Tensor) -> Tensor:
-        """What the network makes of rows, on this device."""
+    def _outputs(self, rows: Tensor) -> Tensor:
+        device = checked_device(self.device)
         try:
             logits: Tensor = self.model_.to(device)(rows.to(device)).cpu()
             return logits
@@ -500,22 +512,12 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
         return outputs(self._logits_of(X, nodes, edge_index, edge_weight), self.config_.target).numpy()
 
-    def predictions(
-        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """Columns ``node``, by its id, ``label`` and ``probability`` of every node of a graph, as for a pandas table.
-
-        With ``probabilities``, also a column ``probability_LABEL`` for each class. Where a node may have several
-        labels, there is a column of 0 and 1 for each, called as it is, instead of the first two.
-        """
-        data = self._given(X, edge_index, edge_weight)
-        logits = self._logits(data)
+    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
         labels, each = self._labels(logits), outputs(logits, self.config_.target).numpy()
-        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(each))}
         if self.config_.target == "multilabel":
-            columns |= {name: labels[:, place] for place, name in enumerate(column_names(self.classes_, "label"))}
+            columns = {name: labels[:, place] for place, name in enumerate(column_names(self.classes_, "label"))}
         else:
-            columns |= {"label": labels, "probability": each.max(1)}
+            columns = {"label": labels, "probability": each.max(1)}
         if probabilities:
             columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
         return columns
@@ -624,16 +626,11 @@ class GAMLPRegressor(RegressorMixin, Estimator):
         # scikit-learn wants several numbers in double precision, and compares by the precision that it gets.
         return found[:, 0] if found.shape[1] == 1 else found.astype(np.float64)
 
-    def predictions(
-        self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """A column ``node``, by its id, and one for each number, of every node of a graph, as for a pandas table."""
+    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
         if probabilities:
             raise InputError("numbers have no probabilities: leave them out")
-        data = self._given(X, edge_index, edge_weight)
-        found = self._logits(data).double().numpy()
-        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(found))}
-        return columns | {name: found[:, place] for place, name in enumerate(column_names(self.outputs_, "value"))}
+        found = logits.double().numpy()
+        return {name: found[:, place] for place, name in enumerate(column_names(self.outputs_, "value"))}
 
     def score(
         self,
