@@ -37,9 +37,9 @@ BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
 def test_a_beat_that_no_worker_wrote_says_nothing(text: bytes) -> None:
     store = HashStore()
     store.set("beat/0", text)
-    beats = Heartbeats(store, 1)
-    beats.look()
-    assert beats.describe(0) == "worker 0, not yet in an epoch,"
+    heartbeats = Heartbeats(store, 1)
+    heartbeats.look()
+    assert heartbeats.describe(0) == "worker 0, not yet in an epoch,"
 
 
 @pytest.mark.parametrize(
@@ -57,28 +57,28 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     store, now = HashStore(), [0.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
     store.set("beat/1", json.dumps(BEAT))
-    beats = Heartbeats(store, 2)
-    beats.look()
+    heartbeats = Heartbeats(store, 2)
+    heartbeats.look()
     now[0] = 4.0
-    assert beats.silent(3.0) == {1: "worker 1 (layers 5-7), last seen in epoch 13, has not answered for 3 s"}
+    assert heartbeats.silent(3.0) == {1: "worker 1 (layers 5-7), last seen in epoch 13, has not answered for 3 s"}
     store.set("beat/1", json.dumps(BEAT | {"epoch": 14}))
     now[0] = 121.0
-    beats.look()
-    assert beats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
+    heartbeats.look()
+    assert heartbeats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
 
 
 def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: pytest.MonkeyPatch) -> None:
     store, now = HashStore(), [10.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    beats = Heartbeats(store, 2)
-    assert beats.longest_silent(20.0) == -1
-    beats.look()
+    heartbeats = Heartbeats(store, 2)
+    assert heartbeats.longest_silent(20.0) == -1
+    heartbeats.look()
     now[0] = 11.0
     store.set("beat/0", json.dumps(BEAT))
-    beats.look()
+    heartbeats.look()
     now[0] = 13.0
-    assert beats.longest_silent(2.5) == 1
-    assert beats.longest_silent(3.5) == -1
+    assert heartbeats.longest_silent(2.5) == 1
+    assert heartbeats.longest_silent(3.5) == -1
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: 
 def test_who_fell_silent_is_named_before_whose_connection_broke(silent: int, peer: int, told: str) -> None:
     store = HashStore()
     store.set("beat/1", json.dumps(BEAT))
-    member = SimpleNamespace(_store=store, size=2, _heart=SimpleNamespace(find_lost=lambda: silent))
+    member = SimpleNamespace(_store=store, size=2, _heartbeat=SimpleNamespace(find_lost=lambda: silent))
     assert WatchedTeam.peer_lost(member, PeerLostError(peer)) == told  # type: ignore[arg-type]
 
 
@@ -121,12 +121,12 @@ class Gone:
     """A store in which nothing can be written; with a heartbeat, that shows only once it has stopped."""
 
     def __init__(self) -> None:
-        self.heart: Heartbeat | None = None
-        self.beats = 0
+        self.heartbeat: Heartbeat | None = None
+        self.writes = 0
 
     def set(self, key: str, value: str) -> None:
-        self.beats += 1
-        while self.heart is not None and not self.heart._done:
+        self.writes += 1
+        while self.heartbeat is not None and not self.heartbeat._done:
             time.sleep(0.01)
         raise RuntimeError(f"no {key}")
 
@@ -142,25 +142,25 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.timeout(60)
 def test_a_worker_whose_store_is_gone_ends(exits: list[int]) -> None:
     store = Gone()
-    heart = Heartbeat(store, 0, 1, 60.0, watch=False)  # type: ignore[arg-type]
-    while store.beats < 2:
-        heart.move()
+    heartbeat = Heartbeat(store, 0, 1, 60.0, watch=False)  # type: ignore[arg-type]
+    while store.writes < 2:
+        heartbeat.move()
         time.sleep(0.01)
     code = exits[0] if exits else None
-    heart.stop()
+    heartbeat.stop()
     assert code == EXIT_PEER_LOST
 
 
 @pytest.mark.timeout(60)
 def test_a_worker_that_has_stopped_does_not_mind_that_its_store_goes(exits: list[int]) -> None:
     store = Gone()
-    store.heart = heart = Heartbeat(HashStore(), 0, 1, 60.0, watch=False)
-    heart.store = store  # type: ignore[assignment]
-    heart.move(epoch=1)
-    while not store.beats:
+    store.heartbeat = heartbeat = Heartbeat(HashStore(), 0, 1, 60.0, watch=False)
+    heartbeat.store = store  # type: ignore[assignment]
+    heartbeat.move(epoch=1)
+    while not store.writes:
         time.sleep(0.01)
-    heart.stop()
-    assert not heart._thread.is_alive()
+    heartbeat.stop()
+    assert not heartbeat._thread.is_alive()
     assert exits == []
 
 
@@ -168,21 +168,21 @@ def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_
     before = signal.getsignal(signal.SIGTERM)
     for watch in (False, True):
         store = HashStore()
-        heart = Heartbeat(store, 0, 1, 60.0, watch=watch)
+        heartbeat = Heartbeat(store, 0, 1, 60.0, watch=watch)
         try:
             assert (signal.getsignal(signal.SIGTERM) is before) is not watch
-            beats = Heartbeats(store, 1)
+            heartbeats = Heartbeats(store, 1)
             for place, told in (
                 ({"chain": [0, 1], "shard": [0, 1]}, "worker 0, not yet in an epoch,"),
                 ({"epoch": 1, "layers": [0, 2]}, "worker 0 (layers 1-2), last seen in epoch 1,"),
             ):
-                heart.move(**place)
+                heartbeat.move(**place)
                 while not json.loads(store.get("beat/0")).keys() >= place.keys():
                     time.sleep(0.01)
-                beats.look()
-                assert beats.describe(0) == told
+                heartbeats.look()
+                assert heartbeats.describe(0) == told
         finally:
-            heart.stop()
+            heartbeat.stop()
         assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -68,23 +68,23 @@ def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> Watche
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store: Store
     values: KeyValueStore
-    beats: KeyValueStore
+    told: KeyValueStore
     if TEAM in os.environ:
         # Groups need a store of torch's, whose file one that is stopped may have locked: heartbeats are not there.
         folder = Path(os.environ[TEAM])
         store, values = FileStore(str(folder / "groups"), size), FolderStore(folder)
-        beats = values
+        told = values
     else:
         store = values = _connect(host=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
-        beats = _connect(host=False)  # a connection serves one thread
-    heart = Heartbeat(beats, rank, size, timeout, watch=watch)
+        told = _connect(host=False)  # a connection serves one thread
+    heartbeat = Heartbeat(told, rank, size, timeout, watch=watch)
     # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
     patience = timedelta(seconds=max(1800, 10 * timeout))
     backend = _backend(device, store, rank, size)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=patience)
-    team = WatchedTeam(values, heart, shards)
+    team = WatchedTeam(values, heartbeat, shards)
     # Connections form at first use: form them all now, while everyone is here.
     team.barrier()
     return team
@@ -184,7 +184,7 @@ def _watch(
     on_note: OnNote,
 ) -> None:
     """Pass the notes on until all have ended well; the first interrupt asks them to finish early."""
-    beats = Heartbeats(store, len(processes))
+    heartbeats = Heartbeats(store, len(processes))
     interrupted = False
 
     def heed(rank: int, note: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ def _watch(
             if _pass_on(notes, heed) and not ended:
                 continue
             try:
-                raise_if_lost(processes, beats, folder, timeout)
+                raise_if_lost(processes, heartbeats, folder, timeout)
             except WorkerLostError:
                 time.sleep(0.2)
                 _pass_on(notes, heed)  # one that refused its input has said so

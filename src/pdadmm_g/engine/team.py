@@ -276,13 +276,13 @@ def agreed(line: Line, action: Callable[[], A]) -> A:
     return result  # type: ignore[return-value]
 
 
-def same(line: Line, digest: str, culprit: str) -> None:
-    """Raise on every process unless all have the same ``digest`` (hexadecimal) of ``culprit``."""
+def same(line: Line, digest: str, path: str) -> None:
+    """Raise on every process unless all have the same ``digest`` (hexadecimal) of ``path``."""
     own = torch.tensor([list(bytes.fromhex(digest))], dtype=torch.uint8)
     digests = line.concat(own, [1] * line.size)
     for place, other in enumerate(digests):
         if not torch.equal(digests[0], other):
-            raise InputError(f"{culprit}: process {place} sees another file than process 0: give all the same folder")
+            raise InputError(f"{path}: process {place} sees another file than process 0: give all the same folder")
 
 
 # ------------------------------------------------------------------------------------------ sums over rows in an epoch

@@ -212,17 +212,17 @@ class Terminations:
 class WatchedTeam(DistributedTeam):
     """A distributed team whose members have heartbeats, and can be asked to stop."""
 
-    def __init__(self, store: KeyValueStore, heart: Heartbeat, shards: int = 1) -> None:
+    def __init__(self, store: KeyValueStore, heartbeat: Heartbeat, shards: int = 1) -> None:
         self._store = store
-        self._heart = heart
+        self._heartbeat = heartbeat
         super().__init__(shards)
 
     def arrange(self, shards: int) -> None:
         super().arrange(shards)
-        self._heart.move(chain=[self.chain.rank, self.chain.size], shard=[self.rows.rank, self.rows.size])
+        self._heartbeat.move(chain=[self.chain.rank, self.chain.size], shard=[self.rows.rank, self.rows.size])
 
     def progress(self, *, epoch: int, layers: range) -> None:
-        self._heart.move(epoch=epoch, layers=[layers.start, layers.stop])
+        self._heartbeat.move(epoch=epoch, layers=[layers.start, layers.stop])
 
     def stop_requested(self) -> Stop:
         if self.rank > 0 or not self._store.check(["stop"]):
@@ -239,7 +239,7 @@ class WatchedTeam(DistributedTeam):
     def leave(self) -> None:
         """End the heartbeat and take the connections down, after everyone is done."""
         self.barrier()
-        self._heart.stop()
+        self._heartbeat.stop()
         self.leftward = None
         self.chain = self.rows = Line()  # groups that are still held when the interpreter ends abort the process too
         dist.destroy_process_group()
@@ -247,13 +247,13 @@ class WatchedTeam(DistributedTeam):
     def peer_lost(self, error: PeerLostError) -> str:
         """Which worker it was, as far as heartbeats or the connection tell."""
         # One whose connection broke may have ended because it lost another itself: the first to fall silent is it.
-        lost = self._heart.find_lost()
+        lost = self._heartbeat.find_lost()
         peer = lost if lost >= 0 else error.peer
         if peer < 0:
             return "a worker was lost"
-        beats = Heartbeats(self._store, self.size)
-        beats.look()
-        return f"{beats.describe(peer)} was lost"
+        heartbeats = Heartbeats(self._store, self.size)
+        heartbeats.look()
+        return f"{heartbeats.describe(peer)} was lost"
 
 
 def _die(message: str) -> NoReturn:
@@ -261,18 +261,18 @@ def _die(message: str) -> NoReturn:
     os._exit(EXIT_PEER_LOST)
 
 
-def raise_if_lost(processes: list[subprocess.Popen[str]], beats: Heartbeats, folder: Path, timeout: float) -> None:
+def raise_if_lost(processes: list[subprocess.Popen[str]], heartbeats: Heartbeats, folder: Path, timeout: float) -> None:
     """Raise if one of the workers has ended badly, or does not answer; ``folder`` has what each said last."""
     codes = [process.poll() for process in processes]
     if any(codes):
         time.sleep(0.3)  # the neighbours of a dead worker fail too: let the one that caused it be among the ended
         codes = [process.poll() for process in processes]
-        beats.look()
+        heartbeats.look()
         failed = [rank for rank, code in enumerate(codes) if code]
         cause = next((rank for rank in failed if codes[rank] != EXIT_PEER_LOST), failed[0])
-        raise WorkerLostError(f"{beats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
-    beats.look()
-    for rank, complaint in beats.silent(timeout).items():
+        raise WorkerLostError(f"{heartbeats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
+    heartbeats.look()
+    for rank, complaint in heartbeats.silent(timeout).items():
         if codes[rank] is None:  # one that has ended well is silent too
             raise WorkerLostError(complaint)
 
