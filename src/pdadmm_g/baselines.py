@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -90,6 +90,7 @@ MOST_OTHERS = 2000
 LEAST = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class Baseline(ClassifierMixin, BaseEstimator):
     """A classifier to compare with, of nodes of a graph or of rows of a matrix, trained on all of them in every step.
 
@@ -115,46 +116,25 @@ class Baseline(ClassifierMixin, BaseEstimator):
         seconds_: Seconds of training, evaluation not counted.
     """
 
-    def __init__(
-        self,
-        name: str = "sgc",
-        *,
-        augment: Literal["auto", "none", "hops", "apart", "average", "power"] = "auto",
-        hops: int | None = None,
-        row_normalize: bool = True,
-        normalize: Literal["auto", "none", "unit", "centered"] = "auto",
-        layers: int = 10,
-        hidden: int = 100,
-        stages: tuple[int, ...] | None = None,
-        weight_decay: float | None = None,
-        learning_rate: float | None = None,
-        epochs: int = 300,
-        patience: int | None = 100,
-        eval_every: int = 1,
-        validation: float = 0.2,
-        split: int | None = None,
-        threads: int = 1,
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.name = name
-        self.augment = augment
-        self.hops = hops
-        self.row_normalize = row_normalize
-        self.normalize = normalize
-        self.layers = layers
-        self.hidden = hidden
-        self.stages = stages
-        self.weight_decay = weight_decay
-        self.learning_rate = learning_rate
-        self.epochs = epochs
-        self.patience = patience
-        self.eval_every = eval_every
-        self.validation = validation
-        self.split = split
-        self.threads = threads
-        self.device = device
-        self.random_state = random_state
+    name: str = "sgc"
+    _: KW_ONLY
+    augment: Literal["auto", "none", "hops", "apart", "average", "power"] = "auto"
+    hops: int | None = None
+    row_normalize: bool = True
+    normalize: Literal["auto", "none", "unit", "centered"] = "auto"
+    layers: int = 10
+    hidden: int = 100
+    stages: tuple[int, ...] | None = None
+    weight_decay: float | None = None
+    learning_rate: float | None = None
+    epochs: int = 300
+    patience: int | None = 100
+    eval_every: int = 1
+    validation: float = 0.2
+    split: int | None = None
+    threads: int = 1
+    device: str = "cpu"
+    random_state: int | np.random.RandomState | None = None
 
     def fit(
         self,
