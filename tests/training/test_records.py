@@ -29,11 +29,6 @@ def test_history_has_the_documented_keys() -> None:
     assert c == sorted(c, reverse=True)
 
 
-def test_seconds_add_up() -> None:
-    result = fit()
-    assert result.seconds == pytest.approx(sum(record["seconds"] for record in result.history))
-
-
 def test_residuals_are_those_of_boyd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Primal: |p - q|. Dual: rho |q_new - q_old|. Both over all boundaries."""
     epoch, expected = Worker.epoch, []

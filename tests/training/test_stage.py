@@ -91,12 +91,6 @@ def test_patience_waits_for_evaluations() -> None:
     assert result.history[-1]["train_accuracy"] > 0.9
 
 
-def test_without_validation_all_epochs_are_used() -> None:
-    result = fit(validation=None, patience=2)
-    assert len(result.history) == 30
-    assert result.history[-1]["val_accuracy"] is None
-
-
 def test_seconds_of_an_epoch_leave_evaluation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which an epoch takes one second and a forward pass a thousand."""
     clock, epoch, forward_pass = [0.0], Worker.epoch, Worker.forward
@@ -132,16 +126,6 @@ def test_a_stage_that_only_harms_hands_over_what_it_started_with(monkeypatch: py
         accuracy = float((result.model(VALIDATION.X).argmax(1) == VALIDATION.y).double().mean())
     assert accuracy == pytest.approx(max(*first, *second))
     assert torch.equal(result.model.linears[1].weight, torch.eye(8))
-
-
-def test_status_max_epochs() -> None:
-    assert fit(patience=None).status is Status.MAX_EPOCHS
-
-
-def test_status_early_stopped() -> None:
-    result = fit(patience=3, epochs=200)
-    assert result.status is Status.EARLY_STOPPED
-    assert len(result.history) < 400
 
 
 def test_convergence_between_two_evaluations_keeps_what_was_trained() -> None:

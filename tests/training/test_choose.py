@@ -1,4 +1,8 @@
+"""What is left open: learning from unlabelled nodes, weight decay, workers and shards."""
+
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,9 +10,13 @@ import torch
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.data.examples import Examples
+from pdadmm_g.engine.worker import Worker
+from pdadmm_g.errors import InputError
 from pdadmm_g.training import choose
-from pdadmm_g.training.choose import DECAYS_PER_LABEL, KEPT, OPERATORS, SHARPNESSES
+from pdadmm_g.training.choose import DECAYS_PER_LABEL, KEPT, OPERATORS, SHARPNESSES, choose_mesh, choose_weight_decay
 from pdadmm_g.training.prepare import prepare_graph
+from pdadmm_g.training.train import train
 
 SMALL = {"layers": 2, "hidden": 8, "epochs": 5}
 
@@ -158,15 +166,6 @@ def test_a_graph_without_other_nodes_has_nobody_to_ask() -> None:
     assert prepared(data, unlabelled=20, validation=0).config.unlabelled == 0
 
 
-def test_the_saved_model_predicts_the_same(tmp_path) -> None:
-    data = communities(noise=3.0, features=300)
-    classifier = GAMLPClassifier(**SMALL, unlabelled=50, rounds=1, random_state=0).fit(data)
-    assert classifier.augmentation_.basis is not None
-    classifier.save(tmp_path / "model.safetensors")
-    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert (loaded.predict_proba(data) == classifier.predict_proba(data)).all()
-
-
 def test_nodes_that_come_later_are_predicted_too() -> None:
     """The test nodes are not there yet when the model is trained."""
     data = communities(noise=2.0)
@@ -175,3 +174,114 @@ def test_nodes_that_come_later_are_predicted_too() -> None:
         data.to_pyg().subgraph(known)
     )
     assert classifier.score(data) > 0.6
+
+
+@pytest.fixture(autouse=True)
+def two_weight_decays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the grid, for speed."""
+    monkeypatch.setattr(choose, "WEIGHT_DECAYS", (0.1, 1.0))
+
+
+def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def examples(nodes: int) -> Examples:
+        y = torch.arange(nodes) % 2
+        return Examples(torch.eye(2, 4)[y] + torch.randn(nodes, 4, generator=generator), y)
+
+    config = ModelConfig(layers=3, hidden=4).resolved()
+    few = choose_weight_decay(examples(50), examples(50), 2, config, seed=0)[0].weight_decay
+    assert few in choose.WEIGHT_DECAYS
+    many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0)[0].weight_decay
+    assert many is not None
+    assert many / 4 in choose.WEIGHT_DECAYS
+
+
+@pytest.mark.parametrize(("stages", "pilot"), [(None, 2), ((5,), 5)])
+def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatch, stages, pilot: int) -> None:
+    depths = set()
+
+    def recorded(*arguments, **keywords):
+        depths.add(arguments[3].stages)
+        return train(*arguments, **keywords)
+
+    monkeypatch.setattr(choose, "train", recorded)
+    X, y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    config = ModelConfig(layers=5, stages=stages, hidden=4).resolved()
+    choose_weight_decay(Examples(X, y), Examples(X, y), 2, config, seed=0)
+    assert depths == {(pilot,)}
+
+
+def test_an_interrupt_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(worker: Worker) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "epoch", interrupted)
+    X, y = torch.randn(20, 3), torch.arange(20) % 2
+    with pytest.raises(KeyboardInterrupt):
+        choose_weight_decay(Examples(X, y), Examples(X, y), 2, ModelConfig(layers=2).resolved(), seed=0)
+
+
+def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, int]:
+    config = ModelConfig(**{"workers": "auto", "layers": 6, "hidden": 1000, "unlabelled": 0, **settings}).resolved()
+    team = None if processes is None else SimpleNamespace(size=processes)
+    result, (sentence,) = choose_mesh(config, (rows, 500), 10, team)
+    assert (sentence == "one process: more should take no less time") is (result.workers * result.shards == 1)
+    assert choose_mesh(result, (rows, 500), 10, team) == (result, ())
+    return result.workers, result.shards
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "settings", "mesh"),
+    [
+        (4, 5000, {}, (4, 1)),
+        (16, 5000, {}, (6, 1)),  # no more than layers
+        (4, 5000, {"threads": 2}, (2, 1)),
+        (4, 5000, {"shards": 2}, (2, 2)),
+        (2, 5000, {"shards": 5}, (1, 5)),
+        (4, 100, {"hidden": 10}, (1, 1)),  # done before processes have started
+        (1, 5000, {}, (1, 1)),
+    ],
+)
+def test_on_one_machine_a_chain_takes_the_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, rows: int, settings: dict, mesh: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(choose, "usable_cores", lambda: cores)
+    assert chosen(rows, **settings) == mesh
+
+
+@pytest.mark.parametrize(
+    ("processes", "rows", "settings", "mesh"),
+    [
+        (6, 5000, {}, (6, 1)),
+        (8, 5000, {}, (4, 2)),
+        (7, 5000, {}, (1, 7)),
+        (8, 5000, {"shards": 4}, (2, 4)),
+        (1, 5000, {}, (1, 1)),
+    ],
+)
+def test_a_team_uses_all_of_its_processes(processes: int, rows: int, settings: dict, mesh: tuple[int, int]) -> None:
+    assert chosen(rows, processes, **settings) == mesh
+
+
+@pytest.mark.parametrize(("processes", "settings"), [(34, {}), (8, {"shards": 3})])
+def test_processes_that_make_no_mesh_are_refused(processes: int, settings: dict) -> None:
+    with pytest.raises(InputError, match=f"{processes} processes"):
+        chosen(1, processes, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "mesh"),
+    [
+        ({}, (1, 1)),
+        ({"workers": 3}, (3, 1)),
+        ({"workers": 3, "shards": 2}, (3, 2)),
+        ({"shards": 2}, ("auto", 2)),
+        ({"workers": "auto"}, ("auto", None)),
+        ({"workers": "auto", "shards": 4}, ("auto", 4)),
+        ({"plan": (4, 6), "shards": 2}, (2, 2)),
+    ],
+)
+def test_what_is_left_open(settings: dict, mesh: tuple) -> None:
+    config = ModelConfig(**settings).resolved()
+    assert (config.workers, config.shards) == mesh
