@@ -74,7 +74,7 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
         raise InputError("calibrate must be off on a sharded folder: probabilities are calibrated on one file only")
     if config.unlabelled and config.drop_entries:
         raise InputError("drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only")
-    # Where nodes without labels teach, the first of what would be tried otherwise.
+    # With learning from unlabelled nodes, the first of what would be tried otherwise.
     usual, own_share = OPERATORS[0] if config.unlabelled else (DEFAULT_HOPS, DEFAULT_TELEPORT)
     augment, normalize, hops = config.augment, config.normalize, config.hops
     if augment == "auto":
@@ -124,7 +124,7 @@ def fit_sharded(
         rows = agreed(team, lambda: OwnNodes.of(part, dataset) if part else None)
         classes, weights, number = _classes(rows, team, whole, config, dataset)
         if number == whole.nodes:
-            config = dataclasses.replace(config, unlabelled=0)  # nobody is left to teach
+            config = dataclasses.replace(config, unlabelled=0)  # no node is without a label
         augment = augmentation(config)
         sharded, figures = augmented(team, part, augment, say)
         training = validation = copies = None

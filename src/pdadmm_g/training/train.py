@@ -77,8 +77,8 @@ def train(
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
 
     Each stage starts from the weights of the one before, deepened by identity layers, with all other variables from a
-    forward pass. With a validation set and patience, the best weights of a stage are the ones that go on. Where nodes
-    without labels teach, a stage has rounds, see :mod:`.rounds`.
+    forward pass. With a validation set and patience, the best weights of a stage are the ones that go on. When
+    learning from unlabelled nodes, a stage has rounds, see :mod:`.rounds`.
 
     On a team of several workers all call this; the first one brings the data and gets the result, the others pass
     None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own. The first

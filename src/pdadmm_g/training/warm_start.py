@@ -55,7 +55,7 @@ class WarmStart:
             return config
         if config.asked_target != "auto":
             self.check_target(config.asked_target)
-        # Where nodes without labels taught, nobody had to say that edges count both ways alike.
+        # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
         way = self.config.directed if self.augmentation is None else self.augmentation.directed
         before = dataclasses.replace(self.config, directed=way)
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
