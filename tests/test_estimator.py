@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import io
@@ -19,14 +18,15 @@ import torch
 from safetensors.torch import load, save_file
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLP, GAMLPClassifier, InputError, Status
-from pdadmm_g.config import ModelConfig
+from helpers.communities import communities
+from pdadmm_g import GAMLP, GAMLPClassifier, InputError, NodeClassifier, Status, as_graph
+from pdadmm_g.config import TargetKind
 from pdadmm_g.errors import NotFiniteError
 
 
@@ -39,15 +39,6 @@ def joblib_dumps(estimator: object) -> bytes:
     buffer = io.BytesIO()
     joblib.dump(estimator, buffer)
     return buffer.getvalue()
-
-
-def test_parameters_and_defaults_are_those_of_the_configuration() -> None:
-    signature = inspect.signature(GAMLPClassifier).parameters
-    # The kind of target is said by the class.
-    expected = {field.name: field.default for field in dataclasses.fields(ModelConfig) if field.name != "target"}
-    actual = {name: parameter.default for name, parameter in signature.items()}
-    assert {name: actual[name] for name in expected} == expected
-    assert actual.keys() - expected.keys() == {"verbose", "random_state"}
 
 
 def test_the_docstring_documents_every_parameter() -> None:
@@ -75,38 +66,6 @@ def test_model_alone_gives_the_same_predictions(tiny_graph: Data) -> None:
     with torch.no_grad():
         logits = clf.model_(clf.augmentation_.features(tiny_graph))
     assert clf.classes_[logits.argmax(1)].tolist() == clf.predict(tiny_graph).tolist()
-
-
-def test_labels_need_not_be_consecutive(tiny_graph: Data) -> None:
-    tiny_graph.y = tiny_graph.y * 7 + 3
-    clf = small().fit(tiny_graph)
-    assert clf.classes_.tolist() == [3, 10]
-    assert clf.score(tiny_graph) == 1.0
-
-
-def test_masks_as_booleans_or_indices(tiny_graph: Data) -> None:
-    expected = small().fit(tiny_graph)
-    indices = tiny_graph.clone()
-    for mask in ("train_mask", "val_mask"):
-        indices[mask] = tiny_graph[mask].nonzero().view(-1)
-    actual = small().fit(indices)
-    np.testing.assert_array_equal(expected.predict_proba(tiny_graph), actual.predict_proba(tiny_graph))
-    assert expected.score(tiny_graph, [0, 1]) == 1.0
-
-
-def test_node_permutation_permutes_predictions(tiny_graph: Data) -> None:
-    clf = small().fit(tiny_graph)
-    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
-    permuted = Data(x=tiny_graph.x[order], edge_index=order.argsort()[tiny_graph.edge_index])
-    np.testing.assert_allclose(clf.predict_proba(permuted), clf.predict_proba(tiny_graph)[order], atol=1e-5)
-
-
-def test_without_validation_mask(tiny_graph: Data) -> None:
-    del tiny_graph.val_mask
-    clf = small(validation=0).fit(tiny_graph)
-    assert clf.history_[-1]["val_accuracy"] is None
-    assert "there are no validation nodes" in clf.choices_[0]
-    assert clf.score(tiny_graph) == 1.0
 
 
 def test_outputs_without_a_finite_norm_are_never_converged() -> None:
@@ -166,15 +125,6 @@ def test_graph_model_refuses_a_matrix(tiny_graph: Data) -> None:
     clf = small().fit(tiny_graph)
     with pytest.raises(InputError, match="fitted on a graph"):
         clf.predict(tiny_graph.x.numpy())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"rho": -1.0}, "rho must be a number, above 0"), ({"device": "abacus"}, "device 'abacus' is not available")],
-)
-def test_bad_settings_are_named(tiny_graph: Data, settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        small(**settings).fit(tiny_graph)
 
 
 def test_a_graph_without_edges_is_not_taken_for_none(tiny_graph: Data) -> None:
@@ -262,14 +212,6 @@ def test_grid_search_and_clone() -> None:
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
 
 
-def test_grid_search_over_a_pipeline() -> None:
-    X, y = load_iris(return_X_y=True)
-    model = make_pipeline(StandardScaler(), small(layers=2, epochs=10))
-    search = GridSearchCV(model, {"gamlpclassifier__hidden": [1, 8]}, cv=2).fit(X, y)
-    assert search.best_estimator_[-1].model_.widths == (4, search.best_params_["gamlpclassifier__hidden"], 3)
-    assert search.score(X, y) > 0.8
-
-
 def test_parameters_are_kept_as_given_and_checked_when_fitting() -> None:
     clf = small().set_params(layers=4, rho="6", stages=[2, 4])
     assert clf.get_params()["rho"] == "6"
@@ -348,3 +290,99 @@ def test_model_files_that_lie(tmp_path: Path, tiny_graph: Data) -> None:
         write({}, about.replace(old, new))
         with pytest.raises(InputError, match="not a pdadmm-g model file: its"):
             GAMLPClassifier.load(path)
+
+
+DATA = communities()
+NODES = np.arange(0, DATA.num_nodes, 2)
+NAMES = np.array(["ash", "birch", "cedar"])[DATA.y]
+
+
+def quick(**settings: object) -> GAMLPClassifier:
+    fixed = {
+        "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit",
+        "weight_decay": 0.1, "unlabelled": 0, "random_state": 0,
+    }  # fmt: skip
+    return GAMLPClassifier(**fixed | settings)
+
+
+def test_searches_and_cross_validation_of_scikit_learn() -> None:
+    model = NodeClassifier(quick(), DATA)
+    scores = cross_validate(model, NODES, NAMES[NODES], cv=3, scoring=["accuracy", "roc_auc_ovr"])
+    assert scores["test_accuracy"].mean() > 0.6
+    assert scores["test_roc_auc_ovr"].mean() > 0.8
+    search = GridSearchCV(model, {"estimator__epochs": [1, 5]}, cv=2, scoring="neg_log_loss")
+    search.fit(NODES[:, None], NAMES[NODES])
+    assert search.best_params_ == {"estimator__epochs": 5}
+    assert search.best_estimator_.estimator_.epochs == 5
+    assert set(search.predict(np.arange(1, DATA.num_nodes, 2))) <= set(NAMES)
+    assert cross_val_predict(model, NODES, NAMES[NODES], cv=2).shape == NODES.shape
+
+
+def test_a_graph_whose_labels_are_text() -> None:
+    """Labels that come with the graph, and their names, are not those of a fold."""
+    graph = as_graph(DATA.x.numpy(), NAMES, DATA.edge_index.numpy())
+    model = NodeClassifier(quick(), graph)
+    assert cross_validate(model, NODES, NAMES[NODES], cv=2)["test_score"].mean() > 0.6
+    assert set(model.fit(NODES, NAMES[NODES]).predict(NODES)) <= set(NAMES)
+
+
+def test_what_is_held_out_is_not_seen() -> None:
+    """Neither labels nor masks of the graph change anything, and the nodes of fit are all that has labels."""
+    other = DATA.clone()
+    other.y = torch.zeros_like(DATA.y)
+    del other.train_mask, other.val_mask, other.test_mask
+    seen = []
+
+    class Spy(GAMLPClassifier):
+        def fit(self, X: Data, *rest: object, **others: object) -> GAMLPClassifier:
+            seen.append(X)
+            return super().fit(X, *rest, **others)
+
+    Spy.__init__ = GAMLPClassifier.__init__  # scikit-learn reads the parameters of the constructor
+    probabilities = []
+    for graph in (DATA, other):
+        estimator = Spy(**quick().get_params())
+        probabilities.append(NodeClassifier(estimator, graph).fit(NODES, NAMES[NODES]).predict_proba(NODES))
+    np.testing.assert_array_equal(*probabilities)
+    for data in seen:
+        assert (data.y >= 0).nonzero().view(-1).tolist() == NODES.tolist()
+        assert data.train_mask.nonzero().view(-1).tolist() == NODES.tolist()
+        assert "val_mask" not in data
+
+
+def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
+    model = NodeClassifier(quick(validation=0), DATA)
+    assert clone(model).graph is DATA
+    assert clone(model).estimator is not model.estimator
+    assert model.fit(NODES, DATA.y[NODES]).estimator_.history_[-1]["val_accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([[0, 1], [2, 3]], "one a sample"),
+        ([0.5, 1.5], "whole numbers"),
+        ([0, 10**6], "outside 0"),
+        ([0, 0], "twice"),
+    ],
+)
+def test_mistakes_are_named(nodes: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        NodeClassifier(quick(), DATA).fit(nodes, ["ash", "birch"])
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_a_graph_with_targets_of_another_kind(kind: TargetKind) -> None:
+    """Whatever the graph has, the labels are those of fit, which may stand in a column."""
+    columns = np.stack([DATA.y.numpy() > 0, DATA.y.numpy() > 1], axis=1).astype(float)
+    graph = as_graph(DATA.x.numpy(), columns, DATA.edge_index.numpy(), target=kind)
+    expected = NodeClassifier(quick(), DATA).fit(NODES, NAMES[NODES]).predict(NODES)
+    np.testing.assert_array_equal(
+        NodeClassifier(quick(), graph).fit(NODES, NAMES[NODES, None]).predict(NODES), expected
+    )
+
+
+def test_several_labels_are_refused(tiny_graph: Data) -> None:
+    wrapped = NodeClassifier(GAMLPClassifier(), tiny_graph)
+    with pytest.raises(InputError, match="NodeClassifier is for one class a node"):
+        wrapped.fit(np.arange(20), np.eye(2, dtype=int)[tiny_graph.y] | 1)
