@@ -1,4 +1,4 @@
-"""Several labels a node, and numbers, through the estimators."""
+"""Several labels a node, numbers, and weights of rows and classes, through the estimators."""
 
 from __future__ import annotations
 
