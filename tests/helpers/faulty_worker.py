@@ -24,7 +24,7 @@ def strike() -> None:
 
 
 def arm() -> None:
-    plain_epoch, plain_send, plain_write = Worker.epoch, Link.send, checkpoint.write_layer
+    plain_epoch, plain_send, plain_write = Worker.epoch, Link.send, checkpoint.write_safely
 
     def counted(worker: Worker):
         global seen
@@ -38,14 +38,13 @@ def arm() -> None:
         if moment == "transfer" and seen == int(epoch):
             strike()
 
-    def halfway(folder: Path, total: int, index: int, tensors, **part) -> None:
-        plain_write(folder, total, index, tensors, **part)
-        if moment == "checkpoint" and total >= int(epoch):
-            file = next((folder / f"epoch-{total:08d}").glob("layer-*"))
-            file.write_bytes(file.read_bytes()[:100])
+    def halfway(path: Path, tensors) -> None:
+        plain_write(path, tensors)
+        if moment == "checkpoint" and int(path.parent.name.removeprefix("epoch-")) >= int(epoch):
+            path.write_bytes(path.read_bytes()[:100])
             strike()
 
-    Worker.epoch, Link.send, checkpoint.write_layer = counted, interrupted, halfway
+    Worker.epoch, Link.send, checkpoint.write_safely = counted, interrupted, halfway
 
 
 if os.environ["RANK"] == rank and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":

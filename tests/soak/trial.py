@@ -231,7 +231,7 @@ class Trial:
             _require(found is not None and found >= before, f"the checkpoint of epoch {before} was lost, found {found}")
             assert saved is not None
             for index in range(saved.meta.depth):
-                saved.layer(index, torch.empty(0))
+                saved.layer(index, torch.empty(0), range(1 << 40))
         except InputError as error:
             raise Failure(str(error)) from None
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import resource
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load, load_file, save_file
+from safetensors.torch import load_file
 from torch_geometric.data import Data
 
 from helpers.faults import config, interrupted_run
@@ -106,18 +105,18 @@ def test_checkpoints_in_stages_that_are_no_multiple_of_eval_every(
 
 def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere somebody else's layer was written, but not here: the checkpoint before it stays."""
-    write = checkpoint.write_layer
+    write = checkpoint.write_safely
 
-    def elsewhere(folder: Path, epoch: int, index: int, tensors: dict, **part: int) -> None:
-        if epoch < 10 or index != 1:
-            write(folder, epoch, index, tensors, **part)
+    def elsewhere(path: Path, tensors: dict) -> None:
+        if path.parent.name < "epoch-00000010" or path.name != "layer-002.safetensors":
+            write(path, tensors)
 
-    monkeypatch.setattr(checkpoint, "write_layer", elsewhere)
+    monkeypatch.setattr(checkpoint, "write_safely", elsewhere)
     with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
         train_run(config(tmp_path / "run"))
     assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
     with pytest.raises(InputError, match="no checkpoint here"):
-        checkpoint.to_go_on_from(tmp_path)
+        checkpoint.Checkpointing.joined(tmp_path, resume=True, settings={})
 
 
 @pytest.mark.timeout(60)
@@ -203,19 +202,6 @@ def refused(config: RunConfig, message: str) -> None:
 
 def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
-    layer = folder / "layer-001.safetensors"
-    sound = load(layer.read_bytes())  # not load_file, whose tensors are what the file holds at the time
-    for change, culprit in (
-        ({"W": None, "weight": sound["W"]}, "W must be"),
-        ({"z": sound["z"][:, :2].contiguous()}, r"z must be .*\(6, 4\)"),
-        ({"u": torch.full_like(sound["u"], float("nan"))}, "u must be finite float32"),
-        ({"W": sound["W"].double()}, "W must be finite float32"),
-        ({"levels": None}, "levels"),
-    ):
-        tensors = {name: value for name, value in (sound | change).items() if value is not None}
-        save_file(tensors, str(layer))
-        refused(stopped, culprit)
-    save_file(sound, str(layer))
     meta = json.loads((folder / "meta.json").read_text())
     for change, culprit in (
         ({"format": 2}, "another version"),
@@ -226,7 +212,6 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
         ({"data": "another digest"}, "other data"),
         ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay"),
         ({"settings": {"layrs": 2}}, "layrs"),
-        ({"stage": 5}, "stage 5"),
     ):
         (folder / "meta.json").write_text(json.dumps(meta | change))
         refused(stopped, culprit)
@@ -234,19 +219,6 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     history = folder.parent / "history.jsonl"
     sound_lines = history.read_text()
     for broken, message in (
-        ("[]\n" * 2, "no record of epoch 1"),
-        (sound_lines.replace('"seconds"', '"minutes"'), "no record of epoch 1"),
-        (sound_lines.replace('"val_loss"', '"val_lost"'), "no record of epoch 1"),
-        (
-            re.sub(r'("val_accuracy":)[^,]*', lambda found: f"{found[1]}[]".ljust(len(found[0])), sound_lines),
-            "no record of epoch 1",
-        ),
-        (sound_lines.replace('"stage": 1', '"stage": 9'), "no record of epoch 1"),
-        (
-            re.sub(r'"objective": [^,]*', lambda found: '"objective": NaN'.ljust(len(found[0])), sound_lines),
-            "history.jsonl: cannot read",
-        ),
-        (sound_lines.replace('"epoch": 2', '"epoch": 3'), "no record of epoch 2"),
         (sound_lines.splitlines(keepends=True)[0], "the history of 1 epochs, not of 2"),
         (sound_lines[:-9], "history.jsonl: cannot read the checkpoint"),
         ("", "the history of 0 epochs, not of 2"),

@@ -160,11 +160,9 @@ def join_run(config: RunConfig, team: Team) -> bool:
     if begin in (Begin.REFUSED, Begin.SETTLED):
         return begin is Begin.SETTLED
     checkpointing = Checkpointing.joined(
-        RunFolder(config.out).checkpoints,
-        dataclasses.asdict(config),
-        config.checkpoint_every,
-        resume=begin is Begin.RESUMED,
-    )
+        RunFolder(config.out).checkpoints, resume=begin is Begin.RESUMED, settings=dataclasses.asdict(config),
+        every=config.checkpoint_every,
+    )  # fmt: skip
     take_part(config, seed=config.seed, team=team, checkpointing=checkpointing)
     return True
 

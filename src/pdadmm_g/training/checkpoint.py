@@ -35,7 +35,7 @@ from ..engine.worker import Worker
 from ..errors import InputError
 from ..utils import Count, Positive, Size, read_record, writing
 from .growth import anchor
-from .records import Record, as_line, is_record
+from .records import Record, as_line
 
 #: Of the files; those of another version of the package, 0.2.0 among them, are refused.
 FORMAT = 3
@@ -97,60 +97,30 @@ class Checkpoint:
     given: RunConfig
     chosen: RunConfig
 
-    def place_in(self, steps: Sequence[tuple[int, int, int]]) -> int:
-        """The place of its (stage, depth, round) in a schedule."""
-        own = (self.meta.stage, self.meta.depth, self.meta.round)
-        if own not in steps:
-            place = f"stage {own[0]}, round {own[2]}"
-            raise InputError(f"{self.folder}: was written in {place}, which does not exist in this run; {REMEDY}")
-        return steps.index(own)
-
     def pseudo_labels(self, like: Tensor) -> dict[str, Tensor]:
         """The tensors of the round that it was written in, on the device of ``like``."""
         path = self.folder / PSEUDO_LABELS
         with _reading(path):
             return {name: tensor.clone() for name, tensor in load_file(str(path), device=str(like.device)).items()}
 
-    def layer(
-        self, index: int, like: Tensor, shapes: dict[str, tuple[int, ...]] | None = None, rows: range | None = None
-    ) -> dict[str, Tensor]:
-        """The tensors of a layer, counted from 0: those of ``shapes`` if given, and ``levels`` where there are any.
-
-        Of those with one row a training row, these ``rows``, or all. Their type must be that of ``like``, to whose
-        device they go.
-        """
+    def layer(self, index: int, like: Tensor, rows: range) -> dict[str, Tensor]:
+        """The tensors of a layer, counted from 0, on the device of ``like``; these ``rows`` of those that have rows."""
         parts: dict[str, list[Tensor]] = {}
         first = 0
         for shard in range(self.meta.shards):
-            path = self.folder / _layer_file(index, shard, self.meta.shards)
+            path, number = self.folder / _layer_file(index, shard, self.meta.shards), 0
             with _reading(path), safe_open(str(path), "pt", device=str(like.device)) as file:
-                first = _read_part(file, first, rows, parts)
+                for name in file.keys():  # noqa: SIM118  (it is not a dict)
+                    part = file.get_slice(name)
+                    if name not in ROW_BY_ROW:
+                        parts[name] = [part[:]]
+                        continue
+                    number = part.get_shape()[0]
+                    own = range(number)[max(rows.start - first, 0) : max(rows.stop - first, 0)]
+                    parts.setdefault(name, []).append(part[own.start : own.stop])
+            first += number
         # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
-        tensors = {name: torch.cat(found) for name, found in parts.items()}
-        shapes = {name: tuple(x.shape) for name, x in tensors.items()} if shapes is None else shapes
-        for name in sorted(tensors.keys() | shapes.keys() - {*INVERSES}):
-            tensor, shape = tensors.get(name), shapes.get(name)
-            fits = tensor is not None and (name == "levels" or tuple(tensor.shape) == shape)
-            if tensor is None or not fits or tensor.dtype != like.dtype or not bool(tensor.isfinite().all()):
-                kind = str(like.dtype).removeprefix("torch.")
-                wanted = f"{name} must be finite {kind} numbers of shape {shape}" if shape else f"{name} is not known"
-                raise InputError(f"{path}: {wanted}: of another version or of other data; {REMEDY}")
-        return tensors
-
-
-def _read_part(file: Any, first: int, rows: range | None, parts: dict[str, list[Tensor]]) -> int:
-    """Add what a file has of the ``rows`` to the ``parts``; its own begin at number ``first``. Where the next begin."""
-    number = 0
-    for name in file.keys():  # noqa: SIM118  (it is not a dict)
-        part = file.get_slice(name)
-        if name in ROW_BY_ROW:
-            number = part.get_shape()[0]
-            start, stop = (0, number) if rows is None else (rows.start - first, rows.stop - first)
-            start = min(max(start, 0), number)
-            parts.setdefault(name, []).append(part[start : max(min(stop, number), start)])
-        else:
-            parts.setdefault(name, []).append(part[:])
-    return first + number
+        return {name: torch.cat(found) for name, found in parts.items()}
 
 
 @contextmanager
@@ -200,9 +170,6 @@ def latest(folder: Path) -> Checkpoint | None:
             history = [msgspec.json.decode(line) for line in file.read(meta.history_bytes).splitlines()]
         if len(history) != meta.total_epochs:
             raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta.total_epochs}")
-        for number, record in enumerate(history, start=1):
-            if not is_record(record, number) or record["stage"] > meta.stage:
-                raise ValueError(f"it has no record of epoch {number}")
     return Checkpoint(found[0], meta, history, given, chosen)
 
 
@@ -228,14 +195,6 @@ def check_same_run(run: Path, before: RunConfig, config: RunConfig) -> None:
         if old != new and name not in free and not more:
             remedy = "leave it out" if name != "epochs" else "leave it out, or give more"
             raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
-
-
-def to_go_on_from(folder: Path) -> Checkpoint:
-    """The newest checkpoint, which another process has found already."""
-    saved = latest(folder)
-    if saved is None:
-        raise InputError(f"{folder}: no checkpoint here: the run folder must be one that all machines share")
-    return saved
 
 
 def clear(folder: Path) -> None:
@@ -275,19 +234,12 @@ class Checkpointing:
         return cls(folder, dataclasses.asdict(config), config.checkpoint_every, saved, digest)
 
     @classmethod
-    def joined(
-        cls,
-        folder: str | Path,
-        settings: dict[str, Any],
-        every: int | None,
-        *,
-        resume: bool,
-        data: str = "",
-        reasons: Sequence[str] = (),
-    ) -> Checkpointing:
+    def joined(cls, folder: str | Path, *, resume: bool, **fields: Any) -> Checkpointing:
         """That of another process of the run, which has to find the checkpoint to go on from itself."""
-        saved = to_go_on_from(Path(folder)) if resume else None
-        return cls(Path(folder), settings, every, saved, data, tuple(reasons))
+        saved = latest(Path(folder)) if resume else None
+        if resume and saved is None:
+            raise InputError(f"{folder}: no checkpoint here: the run folder must be one that all machines share")
+        return cls(Path(folder), resume=saved, **fields)
 
     def for_others(self) -> dict[str, Any]:
         """The arguments of :meth:`joined` by which another process on this machine gets the same."""
@@ -334,11 +286,12 @@ class Checkpointing:
         The first one also brings the ``pseudo_labels`` of a round. Settings and history are saved too: whoever writes
         those to the run folder may have been killed.
         """
+        path, shard = self.folder / f"epoch-{len(history):08d}", team.rows.rank
         for index, tensors in layers:
-            write_layer(self.folder, len(history), index, tensors, shard=team.rows.rank, shards=team.rows.size)
-        path = _epoch_folder(self.folder, len(history))
+            own = {name: tensor for name, tensor in tensors.items() if not shard or name in ROW_BY_ROW}
+            write_safely(path / _layer_file(index, shard, state.shards), own)
         if pseudo_labels is not None:
-            _write_safely(path / PSEUDO_LABELS, pseudo_labels)
+            write_safely(path / PSEUDO_LABELS, pseudo_labels)
         team.barrier()
         if team.rank == 0:
             for index, shard in itertools.product(range(state.depth), range(state.shards)):
@@ -384,27 +337,15 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> N
             raise OSError(str(error)) from None
 
 
-def write_layer(
-    folder: Path, epoch: int, index: int, tensors: dict[str, Tensor], *, shard: int = 0, shards: int = 1
-) -> None:
-    """Write one layer of the checkpoint of ``epoch``, or a part of its rows, safely on disk when this returns."""
-    if shard:
-        tensors = {name: tensor for name, tensor in tensors.items() if name in ROW_BY_ROW}
-    _write_safely(_epoch_folder(folder, epoch) / _layer_file(index, shard, shards), tensors)
-
-
-def _write_safely(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_safely(path: Path, tensors: dict[str, Tensor]) -> None:
+    """On disk when this returns."""
     with writing(path, STILL_THERE):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(path, tensors, STILL_THERE)
         _fsync(path)
 
 
-def _epoch_folder(folder: Path, epoch: int) -> Path:
-    return folder / f"epoch-{epoch:08d}"
-
-
-def _layer_file(index: int, shard: int = 0, shards: int = 1) -> str:
+def _layer_file(index: int, shard: int, shards: int) -> str:
     part = "" if shards == 1 else f"-{shard + 1}-of-{shards}"
     return f"layer-{index + 1:03d}{part}.safetensors"
 
@@ -436,18 +377,17 @@ def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor
 
 
 def restore(
-    saved: Checkpoint, mine: range, shape: Sequence[int], rows: range, quantization: Quantization, like: Tensor
+    saved: Checkpoint, mine: range, rows: range, quantization: Quantization, like: Tensor
 ) -> tuple[list[Layer], list[Boundary | None], list[Weights]]:
     """The layers of ``mine``, the boundaries beside them and the best weights so far, whoever wrote them.
 
-    ``shape`` are the widths of the network (:func:`.growth.widths`), ``rows`` those of the training rows that are
-    wanted; tensors are ``like`` this one.
+    ``rows`` are the numbers of the training rows that are wanted; tensors go to the device of ``like``.
     """
     if not mine:
         return [], [None], []
-    depth = len(shape) - 1
+    depth = saved.meta.depth
     around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth))
-    tensors = {index: saved.layer(index, like, _layer_shapes(index, shape, len(rows)), rows) for index in around}
+    tensors = {index: saved.layer(index, like, rows) for index in around}
     layers, best = [], []
     for index in mine:
         own = tensors[index]
@@ -455,34 +395,15 @@ def restore(
         kept = {name: own.get(name) for name in INVERSES}
         layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"], **kept))
         best.append(Weights(own["best_W"], own["best_b"], W0))
-    boundaries = [
-        _boundary(saved, tensors[place - 1], tensors[place], quantization) if 0 < place < depth else None
-        for place in range(mine.start, mine.stop + 1)
-    ]
-    for boundary in boundaries[1:-1]:
-        if boundary is not None and boundary.q_levels is None and not keeps_u(boundary.q):
-            boundary.u = None
+    boundaries: list[Boundary | None] = []
+    for place in range(mine.start, mine.stop + 1):
+        if not 0 < place < depth:
+            boundaries.append(None)
+            continue
+        left = tensors[place - 1]
+        levels = Levels(left["levels"]) if quantization.p else None
+        q_levels = levels if quantization.q else None
+        keeps = place in (mine.start, mine.stop) or q_levels is not None or keeps_u(left["q"])
+        u = left["u"] if keeps else None
+        boundaries.append(Boundary(tensors[place]["p"], left["q"], u, p_levels=levels, q_levels=q_levels))
     return layers, boundaries, best
-
-
-def _layer_shapes(index: int, shape: Sequence[int], nodes: int) -> dict[str, tuple[int, ...]]:
-    into, out = shape[index], shape[index + 1]
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("W", "best_W"), (out, into))
-    shapes |= dict.fromkeys(("b", "best_b"), (out,)) | dict.fromkeys(("z", "r"), (nodes, out))
-    if index:
-        shapes |= {"p": (nodes, into)} | dict.fromkeys(INVERSES, (into, into))
-    if index < len(shape) - 2:
-        shapes |= dict.fromkeys(("q", "u"), (nodes, out))
-    return shapes
-
-
-def _boundary(
-    saved: Checkpoint, left: dict[str, Tensor], right: dict[str, Tensor], quantization: Quantization
-) -> Boundary:
-    levels = None
-    if quantization.p:
-        try:
-            levels = Levels(left["levels"])
-        except (KeyError, ValueError):
-            raise InputError(f"{saved.folder}: has no sound levels for a quantized boundary; {REMEDY}") from None
-    return Boundary(right["p"], left["q"], left["u"], p_levels=levels, q_levels=levels if quantization.q else None)

@@ -98,9 +98,8 @@ class Stage:
     def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
         """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
         stage, meta = cls(member, number, plan), saved.meta
-        shape, mine, quantized = member.widths(plan.depth), stage.layers, quantization(member.config)
         rows = range(member.first, member.first + member.nodes)
-        layers, boundaries, best = restore(saved, mine, shape, rows, quantized, member.like)
+        layers, boundaries, best = restore(saved, stage.layers, rows, quantization(member.config), member.like)
         stage.worker = stage._worker(layers, boundaries)
         stage.worker.epochs = meta.worker_epochs
         highest, loss = (-math.inf if value is None else value for value in meta.best_score)

@@ -29,7 +29,7 @@ from .checkpoint import CHOSEN, Checkpointing
 from .growth import anchor, initial_layer, redeal
 from .member import Member, dealt
 from .records import OnEpoch, Record
-from .rounds import DealtRows, Rounds, SpreadRows, is_over, margin, schedule
+from .rounds import DealtRows, Rounds, SpreadRows, Step, is_over, margin, schedule
 from .stage import Stage
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -166,7 +166,7 @@ def _grow(
                 b.copy_(start.linears[index].get_parameter("bias").detach())
             W, b = team.rows.broadcast(W, 0), team.rows.broadcast(b, 0)
             weights.append(Weights(W, b, anchor(W, index, depth)))
-    for step in steps[saved.place_in(steps) if saved else 0 :]:
+    for step in steps[steps.index(Step(saved.meta.stage, saved.meta.depth, saved.meta.round)) if saved else 0 :]:
         if plan is not None and is_over(step, history, config):
             continue
         shape = member.widths(step.depth)
