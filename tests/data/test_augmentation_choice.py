@@ -7,7 +7,6 @@ from torch_geometric.data import Data
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data import augmentation_choice
-from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.augmentation_choice import choose_augmentation
 
 
@@ -15,6 +14,13 @@ from pdadmm_g.data.augmentation_choice import choose_augmentation
 def two_weight_decays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the grid, for speed."""
     monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
+
+
+def split(data: Data, generator: torch.Generator, *ends: int) -> Data:
+    parts = torch.randperm(data.num_nodes, generator=generator).tensor_split(ends)
+    for mask, part in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
+        data[mask] = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill_(0, part, True)
+    return data
 
 
 def planted(*, homophilous: bool, nodes: int = 240, seed: int = 0) -> Data:
@@ -27,11 +33,7 @@ def planted(*, homophilous: bool, nodes: int = 240, seed: int = 0) -> Data:
     target = torch.randint(nodes, (30 * nodes,), generator=generator)
     if homophilous:
         target = (target - target % 2 + y[source]) % nodes
-    data = Data(x=x, edge_index=torch.stack([source, target]), y=y)
-    order = torch.randperm(nodes, generator=generator)
-    for mask, part in zip(("train_mask", "val_mask", "test_mask"), order.split([60, 90, 90]), strict=True):
-        data[mask] = torch.zeros(nodes, dtype=torch.bool).index_fill_(0, part, True)
-    return data
+    return split(Data(x=x, edge_index=torch.stack([source, target]), y=y), generator, 60, 150)
 
 
 def chosen(data: Data, **settings) -> ModelConfig:
@@ -65,6 +67,8 @@ def test_what_the_user_says_is_not_chosen() -> None:
     assert chosen(data, normalize="none").normalize == "none"
     config = chosen(planted(homophilous=True), hops=5, directed="symmetric")
     assert (config.augment, config.hops) in {("average", 5), ("hops", 4), ("none", 1)}
+    for directed in ("symmetric", "out", "in", "both"):
+        assert chosen(unlike(), directed=directed).directed == directed
 
 
 def test_test_labels_play_no_role() -> None:
@@ -77,16 +81,6 @@ def test_test_labels_play_no_role() -> None:
     assert first.config_ == second.config_
     for a, b in zip(first.model_.parameters(), second.model_.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("settings", [{"augment": "average", "hops": 3, "normalize": "none"}, {}], ids=["set", "auto"])
-def test_settings_of_the_augmentation_reach_it(tiny_graph: Data, settings: dict[str, object]) -> None:
-    options = {"teleport": 0.4, "row_normalize": False}
-    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, weight_decay=0.1, **settings, **options).fit(tiny_graph)
-    assert (clf.augmentation_.teleport, clf.augmentation_.row_normalize) == (0.4, False)
-    if settings:
-        expected = GraphAugment("average", 3, normalize="none", **options).features(tiny_graph)
-        assert torch.equal(clf.augmentation_.features(tiny_graph), expected)
 
 
 def test_without_validation_the_defaults_are_taken() -> None:
@@ -123,18 +117,6 @@ def test_rows_of_a_gpu_are_scored_on_the_cpu() -> None:
     assert on_gpu == on_cpu
 
 
-def test_a_graph_model_survives_its_file(tmp_path, tiny_graph: Data) -> None:
-    clf = GAMLPClassifier(layers=3, hidden=8, epochs=20, random_state=0).fit(tiny_graph)
-    clf.save(tmp_path / "model.safetensors")
-    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert again.config_.augment == clf.config_.augment
-    assert torch.equal(torch.as_tensor(again.predict_proba(tiny_graph)), torch.as_tensor(clf.predict_proba(tiny_graph)))
-    # New nodes are centred as the training graph was: dropping nodes that are not neighbours changes nothing.
-    part = Data(x=tiny_graph.x[:9], edge_index=tiny_graph.edge_index[:, (tiny_graph.edge_index < 9).all(0)])
-    expected = again.augmentation_.features(part)
-    assert torch.equal(clf.augmentation_.features(part), expected)
-
-
 def unlike(nodes: int = 300, seed: int = 0) -> Data:
     """Three classes with noisy features, and edges that only join nodes of the first class with others, and so on."""
     generator = torch.Generator().manual_seed(seed)
@@ -142,13 +124,7 @@ def unlike(nodes: int = 300, seed: int = 0) -> Data:
     x = torch.eye(3, 8)[y] + 1.5 * torch.randn(nodes, 8, generator=generator)
     source = torch.randint(nodes, (8 * nodes,), generator=generator)
     target = torch.randint(nodes // 3, (8 * nodes,), generator=generator) * 3 + (y[source] + 1) % 3
-    data = Data(x=x, edge_index=torch.stack([source, target]), y=y)
-    order = torch.randperm(nodes, generator=generator)
-    for mask, part in zip(
-        ("train_mask", "val_mask", "test_mask"), order.tensor_split([nodes // 5, 3 * nodes // 5]), strict=True
-    ):
-        data[mask] = torch.zeros(nodes, dtype=torch.bool).index_fill_(0, part, True)
-    return data
+    return split(Data(x=x, edge_index=torch.stack([source, target]), y=y), generator, nodes // 5, 3 * nodes // 5)
 
 
 def test_directions_are_used_where_they_tell_something() -> None:
@@ -161,12 +137,6 @@ def test_directions_are_used_where_they_tell_something() -> None:
     assert clf.config_.directed == "both"
     assert clf.score(data) > alike.score(data) + 0.05
     assert "edges have directions: features go along them each way by itself" in clf.choices_[0]
-
-
-def test_a_given_direction_is_taken() -> None:
-    for directed in ("symmetric", "out", "in", "both"):
-        assert chosen(unlike(), directed=directed).directed == directed
-        assert chosen(unlike(), directed=directed, augment="average", hops=2).augment == "average"
 
 
 def test_blocks_apart_are_tried_where_edges_join_unlike_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

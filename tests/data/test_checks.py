@@ -14,37 +14,109 @@ from torch_geometric.data import Data
 
 from helpers.anything import VALUES, refused
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
-from pdadmm_g.data.checks import check_graph
+from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.graph import Graph, as_mask
 from pdadmm_g.data.sharding import check_block
 from pdadmm_g.data.targets import check_labels, encoded_labels
 
 
+def changed(data: Data, changes: dict[str, object]) -> Data:
+    for name, value in changes.items():
+        data[name] = value
+    return data
+
+
+NAMES = "label_names must be different names, one for each label: mend or delete it"
+UNSOUND = [
+    ({"y": ["a"] * 20}, "labels 'y' must be integers, not list"),
+    ({"y": np.array(["a"] * 20)}, "labels 'y' must be integers, not <U1"),
+    ({"y": {}}, "labels 'y' must be integers, not dict"),
+    ({"y": torch.full((20,), 0.5)}, r"labels must be integers, but y\[0\] = 0.5"),
+    ({"y": torch.zeros(19, dtype=torch.long)}, r"labels 'y' have shape \(19,\), expected \(20,\)"),
+    ({"y": torch.full((20,), -2)}, "labels must be 0 or more"),
+    ({"x": torch.zeros(20)}, "features 'x' must be a matrix"),
+    ({"x": torch.zeros(20, 0)}, "features 'x' must be a matrix"),
+    ({"edge_index": torch.eye(2, 20).to_sparse()}, "edge_index must be dense"),
+    ({"edge_index": torch.zeros(2, 3, dtype=torch.complex64)}, "edge_index must hold integers"),
+    ({"edge_index": torch.zeros(2, 4)}, "edge_index must hold integers"),
+    ({"edge_index": torch.tensor([[0, 20], [1, 0]])}, r"edge_index names node 20, but nodes are 0\.\.19"),
+    ({"edge_index": torch.tensor([[0, -1], [1, 0]])}, "edge_index names node -1"),
+    ({"edge_index": torch.zeros(3, 4, dtype=torch.long)}, r"edge_index must have shape \(2, edges\)"),
+    ({"num_nodes": 7}, "'num_nodes' contradicts the 20 rows of 'x'"),
+    ({"train_mask": "all"}, "train_mask must be booleans or a list of node indices, not str"),
+    ({"train_mask": torch.ones(20)}, "train_mask must be booleans or a list of node indices"),
+    ({"train_mask": torch.ones(19, dtype=torch.bool)}, r"train_mask has shape \(19,\), expected \(20,\)"),
+    ({"train_mask": torch.tensor([0, 20])}, r"train_mask names a node outside 0\.\.19"),
+    ({"label_names": ["ant"]}, NAMES),
+    ({"label_names": ["ant", "ant"]}, NAMES),
+    ({"label_names": ["ant", None]}, NAMES),
+    ({"label_names": {0: "ant"}}, NAMES),
+    ({"label_names": [["ant"], ["bee", "cat"]]}, NAMES),
+    ({"ids": ["a", "b"]}, "ids must be 20 names, one for each node: mend or delete it"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), UNSOUND)
+def test_unsound_graphs_are_refused(tiny_graph: Data, changes: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_graph(changed(tiny_graph, changes))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y": ["a"] * 20}, "labels 'y' must be integers, not list"),
-        ({"y": np.array(["a"] * 20)}, "labels 'y' must be integers, not <U1"),
-        ({"y": {}}, "labels 'y' must be integers, not dict"),
-        ({"train_mask": "all"}, "train_mask must be booleans or a list of node indices, not str"),
-        ({"edge_index": torch.eye(2, 20).to_sparse()}, "edge_index must be dense"),
-        ({"edge_index": torch.zeros(2, 3, dtype=torch.complex64)}, "edge_index must hold integers"),
-        ({"num_nodes": 7}, "'num_nodes' contradicts the 20 rows of 'x'"),
+        ({"y": None}, "labels 'y' are missing"),
+        ({"train_mask": torch.zeros(20, dtype=torch.bool)}, "train_mask is empty"),
+        ({"train_mask": torch.tensor([0, 1])}, "class 1 has no training node"),
+        ({"y": torch.tensor([-1, *[0] * 9, *[1] * 10])}, r"node 0 of train_mask has no label \(y = -1\)"),
     ],
 )
-def test_attributes_of_any_type(tiny_graph: Data, changes: dict, message: str) -> None:
-    for name, value in changes.items():
-        tiny_graph[name] = value
+def test_untrainable_graphs_are_refused(tiny_graph: Data, changes: dict, message: str) -> None:
+    data = check_graph(changed(tiny_graph, changes))
     with pytest.raises(InputError, match=message):
-        check_graph(tiny_graph)
+        check_training(data)
 
 
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
-def test_infinity_in_half_precision_is_seen(tiny_graph: Data, layout: str) -> None:
-    tiny_graph.x = tiny_graph.x.half()
-    tiny_graph.x[3, 1] = float("inf")
-    tiny_graph.x = tiny_graph.x.to_sparse() if layout == "sparse" else tiny_graph.x
-    with pytest.raises(InputError, match="NaN or infinity, first in row 3"):
+def test_overlapping_masks_warn(tiny_graph: Data) -> None:
+    tiny_graph.test_mask |= tiny_graph.train_mask
+    with pytest.warns(UserWarning, match="train_mask and test_mask share 6 nodes"):
+        check_training(tiny_graph)
+
+
+def test_labels_may_be_whole_floats_or_a_column(tiny_graph: Data) -> None:
+    data = tiny_graph.clone()
+    data.y = data.y.float()[:, None]
+    assert torch.equal(check_graph(data).y, tiny_graph.y)
+
+
+def test_as_mask() -> None:
+    assert as_mask([1, 3], 4, "mask").tolist() == [False, True, False, True]
+    assert as_mask([True, False], 2, "mask").tolist() == [True, False]
+    for dtype in (np.uint8, np.int64, np.uint16):
+        assert as_mask(np.array([1, 0, 1], dtype=dtype), 3, "mask").tolist() == [True, False, True]
+    with pytest.raises(InputError, match="mask names a node twice"):
+        as_mask([0, 2, 2], 4, "mask")
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo])
+@pytest.mark.parametrize(
+    ("value", "dtype", "message"),
+    [
+        (float("nan"), torch.float32, "NaN or infinity"), (INF, torch.float32, "NaN or infinity"),
+        (-INF, torch.float32, "NaN or infinity"), (INF, torch.float16, "NaN or infinity"),
+        (3e38, torch.float32, "exceed 1e.15"), (3e38, torch.float64, "exceed 1e.15"),
+    ],
+)  # fmt: skip
+def test_features_that_are_not_finite_name_the_row(
+    tiny_graph: Data, value: float, dtype: torch.dtype, message: str, layout: torch.layout
+) -> None:
+    tiny_graph.x = tiny_graph.x.to(dtype)
+    tiny_graph.x[13, 2] = value
+    tiny_graph.x = tiny_graph.x if layout == torch.strided else tiny_graph.x.to_sparse()
+    with pytest.raises(InputError, match=f"{message}, first in row 13"):
         check_graph(tiny_graph)
 
 
@@ -122,24 +194,6 @@ def test_names_of_labels_in_any_order(tiny_graph: Data, names: object, soft: boo
     assert clf.history_[-1]["val_accuracy"] == 1.0
     assert clf.predict(tiny_graph).tolist() == ["zebra"] * 10 + ["ant"] * 10
     assert clf.score(tiny_graph) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"label_names": ["ant"]}, "label_names must be different names, one for each label"),
-        ({"label_names": ["ant", "ant"]}, "label_names must be different names, one for each label"),
-        ({"label_names": ["ant", None]}, "label_names must be different names, one for each label"),
-        ({"label_names": {0: "ant"}}, "label_names must be different names, one for each label"),
-        ({"label_names": [["ant"], ["bee", "cat"]]}, "label_names must be different names, one for each label"),
-        ({"ids": ["a", "b"]}, "ids must be 20 names, one for each node"),
-    ],
-)
-def test_names_that_are_none(tiny_graph: Data, changes: dict, message: str) -> None:
-    for name, value in changes.items():
-        tiny_graph[name] = value
-    with pytest.raises(InputError, match=f"data: {message}: mend or delete it"):
-        check_graph(tiny_graph)
 
 
 def test_names_of_labels_that_are_not_there(tiny_graph: Data) -> None:

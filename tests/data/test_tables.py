@@ -12,16 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError, as_graph, load_dataset
+from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.data.sharding import open_source, shard_graph
 from pdadmm_g.data.shards import ShardFolder
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
 
-def tables(data: Data) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(data: Graph) -> tuple[pd.DataFrame, pd.DataFrame]:
     nodes = pd.DataFrame(data.x.numpy(), columns=list("abcde"))
     labels = [None if number % 10 > 7 else ["ant", "bee"][label] for number, label in enumerate(data.y)]
     split = [("train" * (number % 10 < 3)) or ("val" * (number % 10 < 6)) or None for number in range(20)]
@@ -41,7 +40,7 @@ def write(folder: Path, kind: str, nodes: pd.DataFrame, edges: pd.DataFrame) -> 
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
-def test_tables_are_the_graph_that_they_were_made_of(tiny_graph: Data, tmp_path: Path, kind: str) -> None:
+def test_tables_are_the_graph_that_they_were_made_of(tiny_graph: Graph, tmp_path: Path, kind: str) -> None:
     nodes, edges = write(tmp_path, kind, *tables(tiny_graph))
     data = load_dataset(nodes, edges=edges)
     torch.testing.assert_close(data.x, tiny_graph.x)
@@ -55,7 +54,7 @@ def test_tables_are_the_graph_that_they_were_made_of(tiny_graph: Data, tmp_path:
     assert "test_mask" not in data
 
 
-def test_graphml(tiny_graph: Data, tmp_path: Path) -> None:
+def test_graphml(tiny_graph: Graph, tmp_path: Path) -> None:
     graph = networkx.Graph()
     for number in range(20):
         features = dict(zip("abcde", tiny_graph.x[number].tolist(), strict=True))
@@ -71,11 +70,19 @@ def test_graphml(tiny_graph: Data, tmp_path: Path) -> None:
     assert data.ids.tolist() == IDS
 
 
+def written(folder: Path, nodes: str, edges: str | None = None, **options: Any) -> Graph:
+    """The graph of tables with this text."""
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8", newline="")
+    if edges is not None:
+        (folder / "edges.csv").write_text(edges)
+        options["edges"] = folder / "edges.csv"
+    return load_dataset(folder / "nodes.csv", **options)
+
+
 def test_numbers_as_ids_and_labels(tmp_path: Path) -> None:
     """Labels that are whole numbers stay so, a zero before an id is part of it, and weights are read."""
-    (tmp_path / "nodes.csv").write_text("\ufeffid,label,a\n007,3,1\n7,,2\n8,5,3\n", encoding="utf-8")
-    (tmp_path / "edges.csv").write_text("weight,source,target\n0.5,007,8\n2,7,8\n\n")
-    data = load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+    edges = "weight,source,target\n0.5,007,8\n2,7,8\n\n"
+    data = written(tmp_path, "\ufeffid,label,a\n007,3,1\n7,,2\n8,5,3\n", edges)
     assert data.y.tolist() == [3, -1, 5]
     assert data.get("label_names") is None
     assert data.edge_index.tolist() == [[0, 1], [2, 2]]
@@ -83,15 +90,13 @@ def test_numbers_as_ids_and_labels(tmp_path: Path) -> None:
 
 
 def test_without_ids_nodes_are_numbered(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text("a,train_mask\n1,true\n2,0\n")
-    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
-    data = load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+    data = written(tmp_path, "a,train_mask\n1,true\n2,0\n", "source,target\n0,1\n")
     assert data.edge_index.tolist() == [[0], [1]]
     assert data.train_mask.tolist() == [True, False]
     assert data.get("ids") is None
 
 
-def test_a_graph_of_ids_and_labels_alone_trains(tiny_graph: Data, tmp_path: Path) -> None:
+def test_a_graph_of_ids_and_labels_alone_trains(tiny_graph: Graph, tmp_path: Path) -> None:
     nodes, edges = tables(tiny_graph)
     paths = write(tmp_path, ".csv", nodes[["id", "label"]], edges)
     data = load_dataset(paths[0], edges=paths[1])
@@ -99,63 +104,37 @@ def test_a_graph_of_ids_and_labels_alone_trains(tiny_graph: Data, tmp_path: Path
     assert clf.predict(data).tolist() == np.array(["ant", "bee"])[tiny_graph.y].tolist()
 
 
-REFUSED = {
-    "no row": ("id,a\n", "source,target\n", "there is no row"),
-    "nothing": ("", "source,target\n", "the first row must name the columns"),
-    "column twice": ("a,a\n1,2\n", "source,target\n", "the first row must name the columns, each once"),
-    "short row": (
-        "a,b\n1,2\n3\n",
-        "source,target\n",
-        "nodes.csv: cannot read as a table: CSV parse error: Row #3: Expected 2 columns, got 1",
-    ),
-    "long row": ("a,b\n1,2\n3,4,5\n", "source,target\n", "Row #3: Expected 2 columns, got 3"),
-    "text": (
-        "id,a\nx,1\ny,red\n",
-        "source,target\nx,y\n",
-        "column 'a' must be numbers, but row 1 (the first is 0) has",
-    ),
-    "unknown end": ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
-    "no target": ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
-    "columns of its own": (
-        "id,a\nx,1\n",
-        "from,to,weight\nx,x,1\n",
-        "column 'source' is missing; there are from, to, weight",
-    ),
-    "NaN": ("id,a,b\nx,1,nan\n", "source,target\nx,x\n", "NaN or infinity, first in row 0, column 'b'"),
-    "too large": ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
-    "split": ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
-    "weight": (
-        "a\n1\n2\n",
-        "source,target,weight\n0,1,1\n1,0,0\n",
-        "edges.csv: column 'weight' must be positive and finite, but row 1 (the first is 0) has 0",
-    ),
-    "negative weight": ("a\n1\n2\n", "source,target,weight\n0,1,-2.5\n", "but row 0 (the first is 0) has -2.5"),
-    "no weight": (
-        "a\n1\n2\n",
-        "source,target,weight\n0,1,\n",
-        "edges.csv: column 'weight' must be positive and finite, but row 0 (the first is 0) has nan",
-    ),
-    "infinite weight": ("a\n1\n2\n", "source,target,weight\n0,1,inf\n", "edges.csv: column 'weight' must be"),
-    "huge weight": ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", "edges.csv: column 'weight' must be"),
-    "word as weight": (
-        "a\n1\n2\n",
-        "source,target,weight\n0,1,1\n1,0,much\n",
-        "edges.csv: column 'weight' must be numbers, but row 1 (the first is 0) has 'much'",
-    ),
-    "gap": ("a,b\n1,2\n1,\n", "source,target\n", "NaN or infinity, first in row 1, column 'b'"),
-    "no end": ("a\n1\n2\n", "source,target\n0,1\n0,\n", "edges.csv: row 1 (the first is 0) has no target"),
-    "no id": ("id,a\nx,1\n,2\n", "source,target\nx,x\n", "nodes.csv: column 'id' has none in row 1 (the first is 0)"),
-    "quote": ('id,label\na,x\nb,"y\nc,z\n', "source,target\n", "a quote that is opened in the last row is not closed"),
-}
+WEIGHT = "edges.csv: column 'weight' must be "
+REFUSED = [
+    ("id,a\n", "source,target\n", "there is no row"),
+    ("", "source,target\n", "the first row must name the columns"),
+    ("a,a\n1,2\n", "source,target\n", "the first row must name the columns, each once"),
+    ("a,b\n1,2\n3\n", "source,target\n", "nodes.csv: cannot read as a table: CSV parse error: Row #3"),
+    ("a,b\n1,2\n3,4,5\n", "source,target\n", "Row #3: Expected 2 columns, got 3"),
+    ("id,a\nx,1\ny,red\n", "source,target\nx,y\n", "column 'a' must be numbers, but row 1"),
+    ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
+    ("id,a\nx,1\nx,2\n", "source,target\nx,x\n", "names node 'x' twice"),
+    ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
+    ("id,a,b\nx,1,nan\n", "source,target\nx,x\n", "NaN or infinity, first in row 0, column 'b'"),
+    ("a,b\n1,2\n1,\n", "source,target\n", "NaN or infinity, first in row 1, column 'b'"),
+    ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
+    ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,0\n", WEIGHT + "positive and finite, but row 1"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,-2.5\n", "but row 0 (the first is 0) has -2.5"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,\n", WEIGHT + "positive and finite, but row 0"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,inf\n", WEIGHT),
+    ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", WEIGHT),
+    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,much\n", WEIGHT + "numbers, but row 1"),
+    ("a\n1\n2\n", "source,target\n0,1\n0,\n", "edges.csv: row 1 (the first is 0) has no target"),
+    ("id,a\nx,1\n,2\n", "source,target\nx,x\n", "nodes.csv: column 'id' has none in row 1"),
+    ('id,label\na,x\nb,"y\nc,z\n', "source,target\n", "a quote that is opened in the last row is not closed"),
+]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_damaged_tables_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
-    nodes, edges, message = REFUSED[name]
-    (tmp_path / "nodes.csv").write_text(nodes)
-    (tmp_path / "edges.csv").write_text(edges)
+@pytest.mark.parametrize(("nodes", "edges", "message"), REFUSED)
+def test_damaged_tables_are_refused_in_one_line(tmp_path: Path, nodes: str, edges: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv")
+        written(tmp_path, nodes, edges)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -181,17 +160,15 @@ PLAIN = "id,label,a,b\nn1,x, 1.5,2\n\nn2,,-3e-2,4\nn3,y y,0.1,1e5\n"
 )
 def test_forms_of_one_table(content: str, tmp_path: Path) -> None:
     found = []
-    for number, text in enumerate((PLAIN, content)):
-        (tmp_path / f"{number}.csv").write_text(text, encoding="utf-8", newline="")
-        data = load_dataset(tmp_path / f"{number}.csv")
+    for text in (PLAIN, content):
+        data = written(tmp_path, text)
         found.append((data.x.tolist(), data.y.tolist(), data.ids.tolist(), data.label_names.tolist()))
     assert found[0] == found[1]
     assert found[0][0] == torch.tensor([[1.5, 2], [-3e-2, 4], [0.1, 1e5]]).tolist()
 
 
 def test_a_value_may_have_several_lines(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text('a,id\n1,"x\ny"\n2,"v\nw"')
-    assert load_dataset(tmp_path / "nodes.csv").ids.tolist() == ["x\ny", "v\nw"]
+    assert written(tmp_path, 'a,id\n1,"x\ny"\n2,"v\nw"').ids.tolist() == ["x\ny", "v\nw"]
 
 
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
@@ -204,7 +181,7 @@ def test_a_zero_before_a_label_is_part_of_it(kind: str, tmp_path: Path) -> None:
         assert [*(data.y if names is None else names[data.y]).tolist()] == expected
 
 
-def test_the_command_and_python_read_a_table_alike(tiny_graph: Data, tmp_path: Path) -> None:
+def test_the_command_and_python_read_a_table_alike(tiny_graph: Graph, tmp_path: Path) -> None:
     nodes, edges = tables(tiny_graph)
     paths = write(tmp_path, ".csv", nodes, edges.assign(weight=2.0))
     read, given = load_dataset(paths[0], edges=paths[1]), as_graph(nodes, edges.assign(weight=2.0))
@@ -231,34 +208,14 @@ def test_gaps_and_kinds_of_pandas() -> None:
         GAMLPClassifier().fit(nodes, edges)
 
 
-def test_the_column_label_may_be_one_of_several(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text("label,a,other\n1,0.5,0\n0,1.5,1\n")
-    data = load_dataset(tmp_path / "nodes.csv", labels=("label", "other"))
-    assert (data.y.tolist(), data.label_names.tolist()) == ([[1, 0], [0, 1]], ["label", "other"])
-    (tmp_path / "nodes.csv").write_text("id,a\n1,0.5\n0,1.5\n")
-    with pytest.raises(InputError, match="column 'id' cannot be learned"):
-        load_dataset(tmp_path / "nodes.csv", labels=["id"])
-
-
-def test_one_name_is_one_column(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text("price,a\n1.5,0.5\n2.5,1.5\n")
-    data = load_dataset(tmp_path / "nodes.csv", labels="price", target="regression")
-    assert (data.y.tolist(), data.feature_names) == ([[1.5], [2.5]], ("a",))
-
-
-def test_parquet_labels_that_are_no_text(tmp_path: Path) -> None:
+def test_parquet_tables_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
     damaged = pa.array([b"ab\x80", b"cd"], pa.binary()).view(pa.string())
-    pq.write_table(pa.table({"label": damaged, "a": [1.0, 2.0]}), tmp_path / "nodes.parquet")
-    with pytest.raises(InputError, match=r"nodes\.parquet: cannot read as Parquet: Invalid UTF8"):
-        load_dataset(tmp_path / "nodes.parquet")
-
-
-def test_a_parquet_table_of_lists_without_a_row(tmp_path: Path) -> None:
-    pd.DataFrame({"x": [[1.0]]}).iloc[:0].to_parquet(
-        tmp_path / "nodes.parquet", schema=pa.schema([("x", pa.list_(pa.float32()))])
-    )
-    with pytest.raises(InputError, match="there is no row"):
-        load_dataset(tmp_path / "nodes.parquet")
+    empty = pa.table({"x": []}, pa.schema([("x", pa.list_(pa.float32()))]))
+    for table, message in ((pa.table({"label": damaged, "a": [1.0, 2.0]}), "Invalid UTF8"), (empty, "there is no row")):
+        pq.write_table(table, path)
+        with pytest.raises(InputError, match=rf"nodes\.parquet: .*{message}"):
+            load_dataset(path)
 
 
 # ------------------------------------------------------------------------------- folders of Parquet tables, as shards
@@ -294,6 +251,7 @@ def test_a_folder_of_tables_is_the_graph(tmp_path: Path, kind: str, split: bool)
         factor = 10**12 if kind == "numbers" else 1
         nodes["id"] = [factor * number[name] for name in NODE_COLUMNS["id"]]
         edges = {name: [factor * number[end] for end in ends] for name, ends in EDGE_COLUMNS.items()}
+        nodes["label"] = pa.array(nodes["label"], pa.uint8())
     shard_graph(open_source(str(write_folder(tmp_path / "in", nodes, edges, split=split))), 2, tmp_path / "out")
     part = ShardFolder(tmp_path / "out").part(0, 1)
     columns = {name: part.column(name) for name in part.whole.arrays}
@@ -324,25 +282,12 @@ def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
     assert table.feature_names == ("height", "tall", "age")
 
 
-def test_labels_may_be_unsigned(tmp_path: Path) -> None:
-    labels = pa.array(NODE_COLUMNS["label"], pa.uint8())
-    assert open_source(str(write_folder(tmp_path / "in", NODE_COLUMNS | {"label": labels}, EDGE_COLUMNS))).columns[
-        "y"
-    ].tolist() == [
-        1,
-        0,
-        -1,
-        2,
-    ]
-
-
 def test_what_is_damaged_within_is_refused_in_one_line(tmp_path: Path) -> None:
     """The head and the tail of a file may be whole, so that it opens."""
-    folder = write_folder(
-        tmp_path / "in", {"f": np.random.default_rng(0).random(20_000)}, {"source": [0], "target": [1]}
-    )
+    nodes = {"f": np.random.default_rng(0).random(20_000)}
+    folder = write_folder(tmp_path / "in", nodes, {"source": [0], "target": [1]})
     (file,) = (folder / "nodes").iterdir()
-    pq.write_table(pa.table({"f": np.random.default_rng(0).random(20_000)}), file, compression="gzip")
+    pq.write_table(pa.table(nodes), file, compression="gzip")
     content = bytearray(file.read_bytes())
     content[5_000:90_000] = bytes(85_000)
     file.write_bytes(content)
@@ -372,8 +317,6 @@ def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
     ):
         message = said(changes, other)
         assert all(culprit in message for culprit in culprits), message
-    with pytest.raises(InputError, match="column 'x' of lists is all features, but 'age' stands beside it"):
-        load_dataset(tmp_path / "in" / nodes, edges=tmp_path / "in" / edges)
     (tmp_path / "in" / edges).write_bytes(b"no")
     with pytest.raises(InputError, match="cannot read as Parquet"):
         open_source(str(tmp_path / "in"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from helpers.columns import ring
-from pdadmm_g import InputError, as_graph, load_dataset
+from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import choose_augmentation, linear_score
 from pdadmm_g.data.checks import check_graph
@@ -107,41 +108,31 @@ def test_features_are_chosen_by_it(target: str) -> None:
     assert "of a linear model" in choice.reasons[0]
 
 
-def write(path: Path, *lines: str) -> Path:
-    path.write_text("\n".join([*lines, ""]))
-    return path
-
-
 def test_tables(tmp_path: Path) -> None:
-    nodes = write(tmp_path / "nodes.csv", "id,size,red,new", "a,1,1,0", "b,2,no,yes", "c,3,,")
-    edges = write(tmp_path / "edges.csv", "source,target", "a,b", "b,c")
-    data = load_dataset(nodes, edges=edges, labels=("red", "new"))
-    assert target_of(data) == "multilabel"
-    assert data.label_names.tolist() == ["red", "new"]
-    assert data.feature_names == ("size",)
+    def read(text: str, *labels: str, **options: Any) -> Graph:
+        (tmp_path / "nodes.csv").write_text(text)
+        return load_dataset(tmp_path / "nodes.csv", labels=labels, **options)
+
+    several = "id,size,red,new\na,1,1,0\nb,2,no,yes\nc,3,,\n"
+    data = read(several, "red", "new")
+    assert (target_of(data), data.feature_names, data.label_names.tolist()) == ("multilabel", ("size",), ["red", "new"])
     np.testing.assert_array_equal(data.y.numpy(), [[1, 0], [0, 1], [np.nan, np.nan]])
-    one = load_dataset(write(tmp_path / "one.csv", "size,kind", "1,a", "2,b", "3,"), labels=("kind",))
+    one = read("size,kind\n1,a\n2,b\n3,\n", "kind")
     assert (target_of(one), one.y.tolist(), one.label_names.tolist()) == ("classification", [0, 1, -1], ["a", "b"])
-    write(tmp_path / "half.csv", "size,red,new", "1,1,0", "2,1,")
-    with pytest.raises(InputError, match=r"half.csv: row 1 of 'y' has NaN in some columns"):
-        load_dataset(tmp_path / "half.csv", labels=("red", "new"))
-
-
-def test_tables_of_numbers(tmp_path: Path) -> None:
-    nodes = write(tmp_path / "nodes.csv", "id,size,price", "a,1,2.5", "b,2,", "c,3,-1")
-    edges = write(tmp_path / "edges.csv", "source,target", "a,b", "b,c")
-    data = load_dataset(nodes, edges=edges, labels=("price",), target="regression")
+    assert read("label,a,other\n1,0.5,0\n0,1.5,1\n", "label", "other").y.tolist() == [[1, 0], [0, 1]]
+    numbers = "id,size,price,age\na,1,2.5,0\nb,2,,0\nc,3,-1,0\n"
+    data = read(numbers, "price", target="regression")
+    assert (data.feature_names, data.label_names.tolist()) == (("size", "age"), ["price"])
     np.testing.assert_array_equal(data.y[:, 0].numpy(), [2.5, np.nan, -1])
-    assert data.feature_names == ("size",)
-    assert data.label_names.tolist() == ["price"]
-    without = load_dataset(
-        write(tmp_path / "new.csv", "id,size", "a,1", "b,2", "c,4"), edges=edges, labels=("price",), target="regression"
-    )
-    assert without.y is None
-    with pytest.raises(InputError, match=r"nodes.csv: column 'weight' of the labels is missing; there are id, size"):
-        load_dataset(nodes, edges=edges, labels=("price", "weight"), target="regression")
-    with pytest.raises(InputError, match=r"nodes.csv: labels must be 0 or 1 in each column, but .* GAMLPRegressor"):
-        load_dataset(nodes, edges=edges, labels=("size", "price"))
+    assert read("id,size\na,1\nb,2\n", "price", target="regression").y is None
+    for text, labels, options, message in (
+        ("id,size,red,new\na,1,1,0\nb,2,1,\n", ("red", "new"), {}, "row 1 of 'y' has NaN in some columns"),
+        (numbers, ("price", "weight"), {"target": "regression"}, "column 'weight' of the labels is missing"),
+        (numbers, ("size", "price"), {}, "labels must be 0 or 1 in each column, but .* GAMLPRegressor"),
+        (numbers, ("id",), {}, "column 'id' cannot be learned"),
+    ):
+        with pytest.raises(InputError, match=f"nodes.csv: {message}"):
+            read(text, *labels, **options)
 
 
 def test_not_for_a_folder_of_shards() -> None:
@@ -204,7 +195,7 @@ def test_probabilities_of_zero_and_one_are_classes() -> None:
         ([1e16, 1, 1], r"sample_weight must be at most 1e\+15, but that of row 2 is 1e\+16"),
         ([0, 0, 0], "sample_weight is zero for every training row"),
         ([1, 1], r"sample_weight has shape \(2,\), expected \(9,\) or, training nodes alone, \(3,\)"),
-        (torch.ones(3, 1), r"sample_weight has shape \(3, 1\), expected"),
+        (torch.ones(3, 1), r"sample_weight has shape \(3, 1\)"),
         (2.0, r"sample_weight has shape \(\), expected"),
         (["a", "b", "c"], "sample_weight must be numbers, not <U1"),
         ([[1], [1, 2]], "sample_weight must be numbers"),
