@@ -269,9 +269,9 @@ def test_what_needs_a_graph_says_so(name: str, tiny_graph: Data) -> None:
     with pytest.raises(InputError, match=f"{name} needs a graph"):
         Baseline(name).fit(tiny_graph.x.numpy(), tiny_graph.y.numpy())
     fitted = Baseline(name, hidden=8, epochs=2).fit(tiny_graph)
-    with pytest.raises(InputError, match="1 features, gcn was|1 features, grand was"):
+    with pytest.raises(InputError, match="1 features, the model was"):
         fitted.predict(Data(x=tiny_graph.x[:, :1], edge_index=tiny_graph.edge_index))
     tiny_graph.edge_index = None
     for ask in (Baseline(name).fit, fitted.predict):
-        with pytest.raises(InputError, match=f"'edge_index' is missing; {name} needs it"):
+        with pytest.raises(InputError, match="'edge_index' is missing"):
             ask(tiny_graph)

@@ -19,9 +19,8 @@ import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -29,14 +28,14 @@ from .config import ModelConfig
 from .data.augmentation import GraphAugment, feature_rows
 from .data.checks import check_graph, require_edges
 from .data.examples import Examples
-from .data.graph import Graph, arranged, as_mask, node_numbers
+from .data.graph import Graph, node_numbers
 from .data.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
-from .data.readers import as_graph, edges_apart, is_graph, is_table, labels_of
-from .data.splits import one_split, unseen_nodes
+from .data.readers import as_graph, edges_apart, is_graph, is_table
 from .errors import InputError
+from .estimator import GAMLPClassifier, parameters
 from .model import GAMLP, finite
 from .status import Status
-from .training.prepare import Problem, prepare_graph, prepare_rows, split_rows
+from .training.prepare import Problem, split_rows
 from .training.records import Record
 from .utils import checked_device, compute_threads
 
@@ -112,7 +111,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
         history_: One dict an epoch: ``objective``, ``val_accuracy``, ``val_loss``, ...
         status_: How training ended, a :class:`~pdadmm_g.status.Status`.
         config_: The settings that shaped the features and the network, every default filled in.
-        augmentation_: What makes the features of a graph; None after ``fit(X, y)``.
+        estimator_: A :class:`~pdadmm_g.GAMLPClassifier` of the trained network, which is asked for predictions.
         seconds_: Seconds of training, evaluation not counted.
     """
 
@@ -146,26 +145,23 @@ class Baseline(ClassifierMixin, BaseEstimator):
         start: GAMLP | None = None,
     ) -> Baseline:
         """Train on the training nodes of a graph, or on all rows of a matrix; from random weights or a network."""
-        config, state = self.config(), self.random_state
+        config, state, needs_graph = self.config(), self.random_state, self.name in GRAPH_METHODS
         seed = int(state if isinstance(state, (int, np.integer)) else check_random_state(state).randint(2**31))
+        self.estimator_ = (OfGraph if needs_graph else GAMLPClassifier)(**parameters(config))
         y, edge_index = edges_apart(y, edge_index)
-        if edge_index is None and not is_graph(X) and not (is_table(X) and y is None):
-            if self.name in GRAPH_METHODS:
+        if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
+            X = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
+            X, *_ = split_rows(X, config, seed=seed)
+        if needs_graph:
+            if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
-            features, labels = validate_data(self, X, y, dtype=np.float32)
-            problem = prepare_rows(torch.from_numpy(features), labels, config)
-            return self._train(problem, Rows(problem.training, None), seed, start)
-        data = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
-        if self.name in GRAPH_METHODS:
-            require_edges(data, f"{self.name} needs it")
-        data, *_ = split_rows(data, config, seed=seed)
-        problem = prepare_graph(data, config, seed=seed)
-        self.n_features_in_, self._feature_names = data.x.shape[1], data.get("feature_names")
-        rows = Rows(problem.training, problem.validation)
+            require_edges(X, f"{self.name} needs it")
+        problem = self.estimator_._problem(X, y, None, config, seed, None)
+        rows = Rows(problem.training, problem.validation if isinstance(X, Graph) else None)
         if self.name == "gcn":
-            rows = GraphRows(data, problem)
+            rows = GraphRows(X, problem)
         if self.name == "grand":
-            rows = CopiesRows(data, problem, seed)
+            rows = CopiesRows(X, problem, seed)
         return self._train(problem, rows, seed, start)
 
     def config(self) -> ModelConfig:
@@ -189,7 +185,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
         depths = config.stages if method.depth is None else (method.depth,)
         assert depths is not None
         depths = depths if start is None else depths[-1:]
-        self.config_, self.augmentation_, self.classes_ = config, problem.augmentation, problem.classes
+        self.config_, self.classes_ = config, problem.classes
         self.history_: list[Record] = []
         self.seconds_ = 0.0
         torch.manual_seed(seed)
@@ -206,6 +202,9 @@ class Baseline(ClassifierMixin, BaseEstimator):
                 if self.status_.is_failure:
                     break
         self.model_, self.n_iter_ = model.cpu().eval(), len(self.history_)
+        asked = self.estimator_
+        asked.model_, asked.config_, asked.outputs_ = self.model_, config, self.classes_
+        asked.augmentation_ = problem.augmentation
         return self
 
     def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
@@ -248,59 +247,38 @@ class Baseline(ClassifierMixin, BaseEstimator):
         model.load_state_dict(kept)
         return status
 
-    @torch.no_grad()
-    def _logits(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
-        check_is_fitted(self)
-        augment = self.augmentation_
-        if augment is None:
-            return finite(self.model_(torch.from_numpy(validate_data(self, X, dtype=np.float32, reset=False))))
-        nodes, edge_index = edges_apart(nodes, edge_index)
-        data = check_graph(as_graph(X, None, edge_index, edge_weight=edge_weight, target="classification"))
-        data = arranged(data, self._feature_names)
-        if data.x.shape[1] != self.n_features_in_:
-            raise InputError(f"data has {data.x.shape[1]} features, {self.name} was trained with {self.n_features_in_}")
-        if augment.mode != "none" or self.name in GRAPH_METHODS:
-            require_edges(data, f"{self.name} needs it")
-        index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
-        if self.name == "gcn":
-            return finite(forward(self.model_, *whole_graph(data, augment))[index], index)
-        return finite(self.model_(augment.features(data, index)), index)
-
-    def predict(
-        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
-    ) -> NDArray[Any]:
+    def predict(self, X: Any, nodes: ArrayLike | Tensor | None = None, **graph: Any) -> NDArray[Any]:
         """The most probable label of every row, or of ``nodes`` (all by default) of a graph."""
-        return self.classes_[self._logits(X, nodes, edge_index, edge_weight).argmax(1).numpy()]
+        check_is_fitted(self)
+        return self.estimator_.predict(X, nodes, **graph)
 
-    def predict_proba(
-        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
-    ) -> NDArray[Any]:
+    def predict_proba(self, X: Any, nodes: ArrayLike | Tensor | None = None, **graph: Any) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
-        return torch.softmax(self._logits(X, nodes, edge_index, edge_weight), dim=1).numpy()
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X, nodes, **graph)
 
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, **graph: Any) -> float:
         """Accuracy, see :meth:`pdadmm_g.GAMLPClassifier.score`: for a graph, ``y`` are the nodes to score."""
         check_is_fitted(self)
-        if self.augmentation_ is None:
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        y, edge_index = edges_apart(y, edge_index)
-        labels = y if edge_index is not None else None
-        data = as_graph(X, labels, edge_index, edge_weight=edge_weight, target="classification")
-        data, _ = one_split(check_graph(data), self.split)
-        if y is None or labels is not None:
-            mask = unseen_nodes(data, labels_given=labels is not None)
-        else:
-            mask = as_mask(y, data.num_nodes, "mask")
-        nodes = mask.nonzero().view(-1)
-        return float(accuracy_score(labels_of(data)[nodes], self.predict(data, nodes), sample_weight=sample_weight))
+        return self.estimator_.score(X, y, sample_weight, **graph)
+
+
+class OfGraph(GAMLPClassifier):
+    """Of a method that looks at neighbours: a graph without edges is refused, and GCN averages over them."""
+
+    def _checked(self, X: Graph | ArrayLike) -> Graph:
+        data = super()._checked(X)
+        require_edges(data)
+        return data
+
+    @torch.no_grad()
+    def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
+        assert self.augmentation_ is not None
+        if self.augmentation_.mode != "none":
+            return super()._logits(X, nodes)
+        data = self._checked(X)
+        index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
+        return finite(forward(self.model_, *whole_graph(data, self.augmentation_))[index], index)
 
 
 class Rows:
