@@ -104,7 +104,6 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
     expected, probabilities = classifier.predict(DATA), classifier.predict_proba(DATA).max(1)
     assert command("predict", run, "--out", tmp_path / "one.csv", "--quiet") == 0
     assert command("predict", run, "--out", tmp_path / "two.csv", "--shards", 2, "--quiet") == 0
-    assert command("predict", run, "--out", tmp_path / "arrays", "--quiet") == 0
     rows = [line.split(",") for line in (tmp_path / "one.csv").read_text().splitlines()]
     assert rows[0] == ["node", "label", "probability"]
     assert [int(row[0]) for row in rows[1:]] == list(range(140))
@@ -112,35 +111,24 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
     assert [float(row[2]) for row in rows[1:]] == pytest.approx(probabilities.tolist(), abs=2e-5)
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
     assert sorted(path.name for path in tmp_path.glob("*.csv*")) == ["one.csv", "two.csv"]
-    parts = [np.load(tmp_path / "arrays" / f"shard-{place}-of-4" / "label.npy") for place in range(1, 5)]
-    assert np.concatenate(parts).tolist() == expected.tolist()
-    assert json.loads((tmp_path / "arrays" / "predictions.json").read_text())["nodes"] == 140
     capsys.readouterr()
     assert command("evaluate", run, "--json", "--quiet") == 0
     assert json.loads(capsys.readouterr().out)["test_accuracy"] == pytest.approx(classifier.score(DATA))
 
 
 @pytest.mark.timeout(300)
-def test_interrupted_predictions_leave_no_piece_and_are_made_again(
+def test_interrupted_predictions_leave_no_piece(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, arrays = tmp_path / "run", tmp_path / "arrays"
+    run, out = tmp_path / "run", tmp_path / "labels.csv"
     trained(graph, run)
-    (tmp_path / "labels.csv").write_text("earlier\n")
+    out.write_text("earlier\n")
     monkeypatch.setattr(sharded, "all_figures", interrupt)  # all is written, and nothing is joined
-    for out in (tmp_path / "labels.csv", arrays):
-        assert command("predict", run, "--out", out, "--quiet") == 130
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["arrays", "labels.csv", "run"]
-    assert (tmp_path / "labels.csv").read_text() == "earlier\n"
-    assert not (arrays / "predictions.json").exists()
-    monkeypatch.undo()
-    assert command("predict", run, "--out", arrays, "--quiet") == 0
-    (arrays / "predictions.json").unlink()
-    (arrays / "shard-2-of-4" / "x.npy").touch()  # no longer of predictions alone
-    for folder in (graph, arrays):
-        capsys.readouterr()
-        code = command("predict", run, "--out", folder, "--quiet")
-        assert_refused(code, *capsys.readouterr(), "is a folder with something else in it")
+    assert command("predict", run, "--out", out, "--quiet") == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv", "run"]
+    assert out.read_text() == "earlier\n"
+    capsys.readouterr()
+    assert_refused(command("predict", run, "--out", graph, "--quiet"), *capsys.readouterr(), "it is a folder")
 
 
 @pytest.mark.timeout(300)

@@ -16,7 +16,7 @@ from .common import Output, as_team, data_options, load_run, output_options, sha
     "--out",
     required=True,
     metavar="FILE",
-    help="CSV file to write, - for standard output; for a folder of shards also a folder",
+    help="CSV file to write, - for standard output",
 )
 @click.option("--probabilities", is_flag=True, help="also write the probability of each class")
 @output_options
@@ -40,7 +40,7 @@ def predict(
     pdadmm-g predict runs/cora-0 --dataset grown.npz --out preds.csv
     pdadmm-g predict runs/cora-0 --out - | head -3                 to standard output
     pdadmm-g predict runs/nodes-0 --nodes nodes.csv --edges edges.csv --out preds.csv --probabilities
-    pdadmm-g predict runs/large-0 --shards 8 --out preds           a folder with label.npy for each shard
+    pdadmm-g predict runs/large-0 --shards 8 --out preds.csv       of a folder of shards, by 8 processes
     """
     import pandas as pd
 
@@ -51,7 +51,7 @@ def predict(
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
         if out == "-":
-            raise InputError("--out - is not for a folder of shards: name a .csv file or a folder")
+            raise InputError("--out - is not for a folder of shards: name a file")
         if probabilities:
             raise InputError("--probabilities is not for a folder of shards: ask for one graph")
         _predict_shards(run, folder, shards, out, output)

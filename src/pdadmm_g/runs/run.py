@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from enum import IntEnum
 from pathlib import Path
@@ -115,16 +117,31 @@ def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFo
 
 
 def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
-    """The summary of a run that is trained already, with the scores that it may lack."""
+    @functools.cache
+    def data() -> Graph:
+        with task("reading"):
+            return _load(config)
+
+    return settled_summary(
+        config, folder, say, lambda: digest(data()), lambda: _scores(folder.classifier(), data(), config, folder, say)
+    )
+
+
+def settled_summary(
+    config: RunConfig,
+    folder: RunFolder,
+    say: Say,
+    digest: Callable[[], str],
+    scores: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """The summary of a run that is trained already, with the ``scores`` that it may lack."""
     summary = folder.summary()
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
         return summary
-    with task("reading"):
-        data = _load(config)
-    folder.check_data(config, summary, digest(data))
+    folder.check_data(config, summary, digest())
     say(f"{folder.path}: {TRAINED}, which is scored now")
-    summary |= {"dataset": config.dataset} | _scores(folder.classifier(), data, config, folder, say)
+    summary |= {"dataset": config.dataset} | scores()
     folder.finish(summary)
     return summary
 

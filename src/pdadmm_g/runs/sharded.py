@@ -7,13 +7,11 @@ another launcher: the same task, given a team.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from ..config import ModelConfig, RunConfig
 from ..data.augmentation import GraphAugment
 from ..data.graph import MASKS, order
 from ..data.sharded_augmentation import ShardedAugment
-from ..data.shards import Part, ShardFolder, shard_name
+from ..data.shards import Part, ShardFolder
 from ..data.targets import check_kind
 from ..engine.launch import run_workers
 from ..engine.team import PeerLostError, Team, agreed
@@ -34,9 +32,11 @@ from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.choose import choose_mesh
+from ..training.finish import TrainedModel
 from ..training.fit import heard
 from ..training.records import OnEpoch, Record, Say
 from ..training.sharded import (
+    Predictions,
     ShardedResult,
     all_figures,
     augmented,
@@ -48,16 +48,18 @@ from ..training.sharded import (
     with_defaults,
 )
 from ..training.worker_process import depend_on_parent, member, tell
-from ..utils import compute_threads, decoded, run_tasks, task, temporary_folder, usable_cores, write_atomically, writing
+from ..utils import check_folder, compute_threads, decoded, run_tasks, task, temporary_folder, usable_cores, writing
 from .folder import DIGEST, MODEL, RunFolder, require_tensorboard
-from .run import SETTLED, TRAINED
+from .run import TRAINED, settled_summary
 from .scoring import summarize
 
 #: The command that becomes one of the processes, to which the folder of the job is added.
 PROCESS = [sys.executable, "-m", "pdadmm_g.runs.sharded"]
-JOB, RESULT = "job.json", "result.json"
-#: Written last into a folder of predictions.
-DESCRIPTION = "predictions.json"
+JOB = "job.json"
+
+
+#: What is called with a trained model before it is scored, and what is not in its file.
+OnTrained = Callable[[Estimator, dict[str, Any]], None]
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -107,15 +109,27 @@ def train_sharded_run(
         if checkpointing is None:
             return _settled(config, folder, say, team) if team is None or team.rank == 0 else None
         folder.begin(config, checkpointing.history)
-        kept: list[Estimator] = []
+        kept: list[dict[str, Any]] = []
 
-        def keep(estimator: Estimator) -> None:
-            kept.append(estimator)
-            folder.keep(estimator, _summary(estimator, config))
+        def keep(estimator: Estimator, about: dict[str, Any]) -> None:
+            estimator.config_ = ModelConfig(**about["config"]).resolved()
+            estimator.set_params(**parameters(estimator.config_))
+            estimator.n_iter_ = len(estimator.history_)
+            estimator.seconds_ = float(sum(record["seconds"] for record in estimator.history_))
+            estimator.message_ = about["message"]
+            estimator.plan_, estimator.choices_ = tuple(about["plan"]), tuple(about["choices"])
+            estimator.seed_ = estimator.random_state = config.seed
+            kept.append(_summary(estimator, config))
+            folder.keep(estimator, kept[0])
 
+        told = folder.listening(on_epoch)
         try:
             with task("augmentation and training"):
-                found = _trained(config, checkpointing, folder.listening(on_epoch), say, team, keep)
+                if team is not None or config.processes == 1:
+                    found = _train(config, checkpointing, team or Team(), told, say, keep)
+                else:
+                    job = Job("train", dataclasses.asdict(config), checkpointing=checkpointing.for_others())
+                    found = _run_processes(job, config.processes, say, told, checkpointing.history, keep)
         except (WorkerLostError, PeerLostError) as error:
             folder.lose(error)
             raise
@@ -125,7 +139,7 @@ def train_sharded_run(
             raise
         if found is None:
             return None
-        summary = _summary(kept[-1], config) | _scores(found)
+        summary = kept[0] | {"times": _times()} | _scores(found)
         folder.finish(summary)
     return summary
 
@@ -166,69 +180,32 @@ def _begun(config: RunConfig, folder: RunFolder, *, resume: bool) -> Checkpointi
 
 def _settled(config: RunConfig, folder: RunFolder, say: Say, team: Team | None) -> dict[str, Any]:
     """The summary of a run that is trained already, with the scores that it may lack."""
-    summary = folder.summary()
-    if not folder.unscored:
-        say(f"{folder.path}: {SETTLED}")
-        return summary
-    folder.check_data(config, summary, ShardFolder(config.dataset).whole.digest)
-    say(f"{folder.path}: {TRAINED}, which is scored now")
-    # Of a team the first member does it alone: the others may have nothing to do with it but layers.
-    found = score_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
-    assert found is not None
-    summary |= {"dataset": config.dataset} | _scores(found)
-    folder.finish(summary)
-    return summary
+
+    def scores() -> dict[str, Any]:
+        # Of a team the first member does it alone: the others may have nothing to do with it but layers.
+        found = score_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
+        assert found is not None
+        return _scores(found)
+
+    return settled_summary(config, folder, say, lambda: ShardFolder(config.dataset).whole.digest, scores)
 
 
 def _summary(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     """What is known before it is scored."""
     whole = ShardFolder(config.dataset).whole
     facts = {name: getattr(whole, name) for name in ("nodes", "edges", "features", "classes")}
-    with run_tasks() as tasks:
-        estimator.times_ = tasks.times()
+    estimator.times_ = _times()
     return summarize(estimator, config) | {"confusion": None, "data": facts, DIGEST: whole.digest}
+
+
+def _times() -> dict[str, float]:
+    with run_tasks() as tasks:
+        return tasks.times()
 
 
 def _scores(result: dict[str, Any]) -> dict[str, Any]:
     """What scoring adds to it."""
     return result["accuracies"] | {name: result[name] for name in ("confusion", "processes")}
-
-
-def _trained(
-    config: RunConfig,
-    checkpointing: Checkpointing,
-    on_epoch: OnEpoch,
-    say: Say,
-    team: Team | None,
-    keep: Callable[[Estimator], None],
-) -> dict[str, Any] | None:
-    """Train, ``keep`` the model, score it; what is known of it then, None where this is not the first member."""
-    if team is not None or config.processes == 1:
-        return _train(
-            config, checkpointing, team or Team(), on_epoch, say,
-            lambda estimator, found: keep(_known(estimator, config, estimator.history_, found)),
-        )  # fmt: skip
-    history = checkpointing.history
-    job = Job("train", dataclasses.asdict(config), checkpointing=checkpointing.for_others())
-    with temporary_folder() as folder:
-
-        def on_trained() -> None:
-            found = decoded(dict[str, Any], (folder / RESULT).read_text())
-            keep(_known(load_estimator(folder / MODEL), config, history, found))
-
-        return _run_processes(folder, job, config.processes, say, on_epoch, history, on_trained)
-
-
-def _known(estimator: Estimator, config: RunConfig, history: list[Record], found: dict[str, Any]) -> Estimator:
-    """The estimator of a model, with what is known of its training."""
-    estimator.config_ = ModelConfig(**found["config"]).resolved()
-    estimator.set_params(**parameters(estimator.config_))
-    estimator.history_, estimator.n_iter_ = history, len(history)
-    estimator.seconds_ = float(sum(record["seconds"] for record in history))
-    estimator.message_ = found["message"]
-    estimator.plan_, estimator.choices_ = tuple(found["plan"]), tuple(found["reasons"])
-    estimator.seed_ = estimator.random_state = config.seed
-    return estimator
 
 
 # ---------------------------------------------------------------------------------------------- predicting and scoring
@@ -239,13 +216,13 @@ def predict_shards(
 ) -> dict[str, Any] | None:
     """A label for every node of a folder of shards, by the model of a file, in so many processes or in a ``team``.
 
-    Into one CSV file if ``out`` ends in .csv, else into a folder with two arrays for each shard. What it took; None on
-    a member of a team that is not the first.
+    Each process writes its rows of the table, which the first one joins. What it took; None on a member of a team that
+    is not the first.
     """
     try:
         return _applied("predict", model, dataset, shards, team, say, out)
     except BaseException:
-        for rank in range(shards) if Path(out).suffix == ".csv" else ():
+        for rank in range(shards):
             with suppress(OSError):
                 _piece(Path(out), rank).unlink()
         raise
@@ -268,8 +245,7 @@ def _applied(
     job, say = Job(name, dataclasses.asdict(config), str(Path(model).resolve()), out), say or (lambda _: None)
     if team is not None or shards == 1:
         return APPLY[name](job, team or Team(), say)
-    with temporary_folder() as folder:
-        return _run_processes(folder, job, shards, say)
+    return _run_processes(job, shards, say)
 
 
 def _predict(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
@@ -277,23 +253,19 @@ def _predict(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
     out = Path(job.out)
     with compute_threads(1):
         classifier, part, sharded, figures = _opened(job, team, say)
-        agreed(team, lambda: _make_room(out) if team.rank == 0 else None)
+        agreed(team, lambda: check_folder(out) if team.rank == 0 else None)
         agreed(team, lambda: _write(out, classifier, part, sharded, team, say))
-    everyone, whole = all_figures(team, figures), part.whole  # by now all have written theirs
+    everyone = all_figures(team, figures)  # by now all have written theirs
     if team.rank > 0:
         return None
-    if out.suffix == ".csv":
-        with writing(out):
-            with _piece(out, 0).open("ab") as joined:
-                for rank in range(1, team.size):
-                    with _piece(out, rank).open("rb") as piece:
-                        shutil.copyfileobj(piece, joined, 1 << 22)
-                    _piece(out, rank).unlink()
-            _piece(out, 0).replace(out)
-    else:
-        about = {"nodes": whole.nodes, "counts": list(whole.counts), "data": whole.id}
-        write_atomically(out / DESCRIPTION, json.dumps(about, indent=2) + "\n")
-    return {"predictions": whole.nodes, "file": job.out, "processes": everyone}
+    with writing(out):
+        with _piece(out, 0).open("ab") as joined:
+            for rank in range(1, team.size):
+                with _piece(out, rank).open("rb") as piece:
+                    shutil.copyfileobj(piece, joined, 1 << 22)
+                _piece(out, rank).unlink()
+        _piece(out, 0).replace(out)
+    return {"predictions": part.whole.nodes, "file": job.out, "processes": everyone}
 
 
 def _evaluate(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
@@ -339,58 +311,28 @@ def _of_classes(path: str) -> GAMLPClassifier:
     return classifier
 
 
-def _make_room(out: Path) -> None:
-    """What is there of an earlier call must not pass for that of this one."""
-    with writing(out):
-        if out.suffix == ".csv":
-            if not out.parent.is_dir():
-                raise InputError(f"{out}: cannot write: {out.parent} is no folder")
-            return
-        if out.exists() and not (out / DESCRIPTION).exists() and not all(map(_is_of_predictions, out.iterdir())):
-            raise InputError(f"{out}: is a folder with something else in it; choose another --out")
-        (out / DESCRIPTION).unlink(missing_ok=True)
-        out.mkdir(parents=True, exist_ok=True)
-
-
-def _is_of_predictions(path: Path) -> bool:
-    """Is it the folder of a shard as :func:`_write` leaves it? Those that were cut short may be made again."""
-    is_shard = path.is_dir() and fnmatch(path.name, "shard-*-of-*")
-    return is_shard and all(file.name in ("label.npy", "probability.npy", "id.npy") for file in path.iterdir())
-
-
 def _write(out: Path, classifier: GAMLPClassifier, part: Part, sharded: ShardedAugment, team: Team, say: Say) -> None:
-    """What this process says of its nodes: rows of a text, or two arrays for each of its shards."""
-    labels = np.empty(part.count, dtype=classifier.classes_.dtype)
-    probabilities, shown = np.empty(part.count, dtype=np.float32), 0
+    """The rows of the table for the nodes of this process."""
+    import pandas as pd
+
+    blocks, shown = list[Predictions](), 0
     for block in predictions(classifier.model_, sharded):
-        labels[block.nodes], probabilities[block.nodes] = classifier.classes_[block.best], block.probability
+        blocks.append(block)
         tenths = 10 * (int(block.nodes[-1]) + 1) // part.count
         if team.rank == 0 and tenths > shown:
             shown = tenths
             say(f"predictions: {tenths * 10}%")
+    _, best, probability = map(np.concatenate, zip(*blocks, strict=True))
+    ids = part.column("id")
+    if ids is None:
+        ids = np.arange(part.first, part.first + part.count)
+    elif ids.dtype.kind == "S":
+        ids = np.char.decode(ids, "utf-8")
+    table = pd.DataFrame({"node": ids, "label": classifier.classes_[best], "probability": probability})
     with writing(out):
-        if out.suffix == ".csv":
-            import pandas as pd
-
-            ids = part.column("id")
-            if ids is None:
-                ids = np.arange(part.first, part.first + part.count)
-            elif ids.dtype.kind == "S":
-                ids = np.char.decode(ids, "utf-8")
-            table = pd.DataFrame({"node": ids, "label": labels, "probability": probabilities})
-            table.to_csv(
-                _piece(out, team.rank), header=team.rank == 0, index=False, float_format="%.6f", lineterminator="\n"
-            )
-            return
-        place, starts = 0, part.whole.starts
-        for shard in part.shards:
-            folder = out / shard_name(starts.index(shard.first), part.whole.shards)
-            folder.mkdir(exist_ok=True)
-            np.save(folder / "label.npy", labels[place : place + shard.count])
-            np.save(folder / "probability.npy", probabilities[place : place + shard.count])
-            if "id" in shard.arrays:
-                np.save(folder / "id.npy", shard.arrays["id"])
-            place += shard.count
+        table.to_csv(
+            _piece(out, team.rank), header=team.rank == 0, index=False, float_format="%.6f", lineterminator="\n"
+        )
 
 
 def _piece(out: Path, rank: int) -> Path:
@@ -401,72 +343,62 @@ def _piece(out: Path, rank: int) -> Path:
 
 
 def _run_processes(
-    folder: Path,
     job: Job,
     processes: int,
     say: Say,
     on_epoch: OnEpoch | None = None,
     history: list[Record] | None = None,
-    on_trained: Callable[[], None] | None = None,
+    on_trained: OnTrained | None = None,
 ) -> dict[str, Any]:
-    """Do a task in so many processes on this machine; the result, which they leave in ``folder``."""
+    """Do a task in so many processes on this machine; the result, which the first of them tells."""
+    config, results = RunConfig(**job.config), list[dict[str, Any]]()
+    history = [] if history is None else history
 
     def on_note(rank: int, note: dict[str, Any]) -> object:
         if "progress" in note:
             say(note["progress"])
         elif "trained" in note and on_trained is not None:
-            on_trained()
-        return heard(rank, note, [] if history is None else history, on_epoch)
+            estimator = load_estimator(folder / MODEL)
+            estimator.history_ = history
+            on_trained(estimator, note["trained"])
+        elif "result" in note:
+            results.append(note["result"])
+        return heard(rank, note, history, on_epoch)
 
-    (folder / JOB).write_bytes(msgspec.json.encode(job))
-    config = RunConfig(**job.config)
-    run_workers(
-        [*PROCESS, str(folder)], processes, threads=config.threads, timeout=config.timeout, folder=folder,
-        on_note=on_note,
-    )  # fmt: skip
-    return decoded(dict[str, Any], (folder / RESULT).read_text())
+    with temporary_folder() as folder:
+        (folder / JOB).write_bytes(msgspec.json.encode(job))
+        run_workers(
+            [*PROCESS, str(folder)], processes, threads=config.threads, timeout=config.timeout, folder=folder,
+            on_note=on_note,
+        )  # fmt: skip
+    return results[0]
 
 
 def _train(
-    config: RunConfig,
-    checkpointing: Checkpointing,
-    team: Team,
-    on_epoch: OnEpoch,
-    say: Say,
-    on_trained: Callable[[Estimator, dict[str, Any]], None],
+    config: RunConfig, checkpointing: Checkpointing, team: Team, on_epoch: OnEpoch, say: Say, on_trained: OnTrained
 ) -> dict[str, Any] | None:
-    """The part of one process in training; what is known in the end, None where this is not the first."""
+    """The part of one process in training; the scores in the end, None where this is not the first."""
 
     def trained(found: ShardedResult) -> None:
-        estimator = GAMLPClassifier(**parameters(found.config))
-        estimator.model_ = found.training.model.cpu().eval()
-        estimator.outputs_, estimator.augmentation_ = found.classes, found.augmentation
-        estimator.config_, estimator.status_ = found.config, found.training.status
-        estimator.history_, whole = found.training.history, ShardFolder(config.dataset).whole
-        estimator._set_features(whole.features, whole.feature_names)
-        on_trained(estimator, _plain(found))
+        training, whole = found.training, ShardFolder(config.dataset).whole
+        names = None if whole.feature_names is None else np.asarray(whole.feature_names, dtype=object)
+        model = (training.model.cpu().eval(), found.config, found.augmentation, found.classes, whole.features, names)
+        estimator = GAMLPClassifier.of(TrainedModel(*model, training.status))
+        estimator.history_ = training.history
+        about = {"plan": training.plan.counts, "message": training.message, "choices": found.reasons}
+        on_trained(estimator, about | {"config": dataclasses.asdict(found.config)})
 
     found = fit_sharded(
         config.dataset, ModelConfig(**config.model_settings()), seed=config.seed, team=team, on_epoch=on_epoch,
         checkpointing=checkpointing, say=say, on_trained=trained,
     )  # fmt: skip
-    return None if found is None else _plain(found)
-
-
-def _plain(found: ShardedResult) -> dict[str, Any]:
-    """What a process tells the one that started it, beside the model."""
-    return {
-        **({} if found.scores is None else found.scores._asdict()),
-        "processes": found.processes,
-        "plan": found.training.plan.counts,
-        "message": found.training.message,
-        "reasons": found.reasons,
-        "config": dataclasses.asdict(found.config),
-    }
+    if found is None or found.scores is None:
+        return None
+    return found.scores._asdict() | {"processes": found.processes}
 
 
 def main(folder: Path) -> None:
-    """One process of a task: join the team and do it; the first process leaves the result in the folder of the job."""
+    """One process of a task: join the team and do it; the first process tells the result."""
     depend_on_parent()
     job = decoded(Job, (folder / JOB).read_text())
     config = RunConfig(**job.config)
@@ -474,10 +406,9 @@ def main(folder: Path) -> None:
     def say(line: str) -> None:
         tell({"progress": line})
 
-    def on_trained(estimator: Estimator, found: dict[str, Any]) -> None:
+    def on_trained(estimator: Estimator, about: dict[str, Any]) -> None:
         estimator.save(folder / MODEL)
-        (folder / RESULT).write_text(json.dumps(found))
-        tell({"trained": True})
+        tell({"trained": about})
 
     with member(config) as team:
         if job.task == "train":
@@ -486,7 +417,7 @@ def main(folder: Path) -> None:
         else:
             result = APPLY[job.task](job, team, say)
         if team.rank == 0:
-            (folder / RESULT).write_text(json.dumps(result))
+            tell({"result": result})
 
 
 if __name__ == "__main__":
