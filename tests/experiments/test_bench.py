@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.bench import METHODS, Size, bench, chain, main
+from benchmarks.bench import METHODS, Size, bench, main
 from experiments.results import read
-from pdadmm_g.admm.state import Quantization
 from pdadmm_g.engine.precision import mm_bf16, tensor_cores
 
 TINY = Size(nodes=30, features=12, hidden=8, layers=4, classes=3, threads=1)
@@ -22,12 +21,6 @@ def test_every_method_is_measured_against_the_floor() -> None:
         assert row["repeats"] >= 3
         assert row["fastest_ms"] <= row["ms"] <= row["slowest_ms"]
         assert row["peak_gib"] > 0
-
-
-def test_the_chain_is_set_up_as_training_does() -> None:
-    """More features than nodes are reduced to as many as nodes."""
-    wide = chain(Size(nodes=10, features=50, hidden=8, layers=3, classes=3), "linearized", Quantization())
-    assert wide.layers[0].W.shape == (8, 10)
 
 
 def test_the_command_writes_its_figures(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from experiments import mesh
 from experiments.speedup import ADAM, BARE, GPIPE, processes
 
@@ -15,12 +13,3 @@ def test_all_meshes_are_measured_beside_the_products_of_the_same_work() -> None:
             *((*shape, method) for shape in shapes for method in (BARE, *mesh.ADMM)), (1, 8, ADAM), (8, 1, GPIPE)
         ]  # fmt: skip
     assert [case["rows"] for case in cases if processes(case) == 1] == [5000] * 3
-
-
-@pytest.mark.timeout(240)
-def test_every_mesh_runs(reproduce) -> None:
-    code, out, _ = reproduce("speedup-mesh", "--quick", "--workers", "2")
-    assert code == 0
-    assert "| 2 | 100 | 1 x 2 | pdADMM-G | 1 | " in out
-    assert "Error" not in out
-    assert reproduce("speedup-mesh", "--quick", "--workers", "2")[1] == out

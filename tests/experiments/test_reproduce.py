@@ -2,25 +2,75 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from experiments import communication, convergence, depth
+import experiments.__main__
+from experiments import EXPERIMENTS, Request, communication, convergence, depth
+from experiments.results import Results
 from helpers.interrupts import interrupt
+from pdadmm_g.baselines import Baseline
+from pdadmm_g.engine.layout import Plan
+from pdadmm_g.model import GAMLP
+from pdadmm_g.status import Status
 from pdadmm_g.training.stage import Stage
+from pdadmm_g.training.train import TrainingResult
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What the command asks for, and nothing is run."""
+    made: list[Request] = []
+
+    def record(_: str, request: Request, on_row) -> str:
+        made.append(request)
+        return ""
+
+    monkeypatch.setattr(experiments.__main__, "run_experiment", record)
+    return made
+
+
+def test_the_recorded_command_asks_for_the_same_again(reproduce, requests: list[Request]) -> None:
+    options = ["--datasets", "my graph.npz,cora", "--seeds", "0,1", "--workers", "2", "--device", "cpu", "--quick"]
+    assert reproduce("depth", *options, "--out", "here", "--data-root", "raw")[0] == 0
+    command = requests[0].command  # where the files are is a matter of each machine
+    assert command == f"python -m experiments depth {shlex.join(options)}"
+    assert reproduce(*shlex.split(command)[3:], "--out", "here", "--data-root", "raw")[0] == 0
+    assert requests[0] == requests[1]
+    assert reproduce("all", "--workers", "2")[0] == 0
+    assert [request.command for request in requests[2:]] == [
+        f"python -m experiments {name} --workers 2" for name in EXPERIMENTS
+    ]
+
+
+def test_help_names_every_experiment_and_an_unknown_one_is_refused(reproduce) -> None:
+    code, out, _ = reproduce("--help")
+    listed = re.sub(r"(?<=-)\n *", "", out)  # lines break within a name, too
+    assert code == 0
+    assert all(re.search(rf"\b{name}\b", listed) for name in EXPERIMENTS)
+    code, _, err = reproduce("table-7")
+    assert code == 2
+    assert "table-7" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("experiment", "contents"),
-    [
-        ("convergence", ["figure.png", "results.jsonl", "table.md"]),
-        ("depth", ["figure.png", "results.jsonl", "table.md"]),
-        ("communication", ["results.jsonl", "table.md"]),
-    ],
-)
+    ("option", "value"), [("--workers", "0"), ("--hidden", "-4"), ("--rows", "100,0"), ("--seeds", "0,-1"),
+                          ("--seeds", str(2**62))],
+)  # fmt: skip
+def test_numbers_that_nothing_can_be_run_with(option: str, value: str, reproduce) -> None:
+    code, _, err = reproduce("homophily", "--quick", option, value)
+    assert (code, err.count("\n")) == (2, 1)
+    assert option in err
+    assert value.split(",")[-1] in err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("experiment", ["convergence", "depth", "communication"])
 def test_experiments_leave_rows_a_table_and_figures(
-    reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str, contents: list[str]
+    reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str
 ) -> None:
     short = {method: settings | {"epochs": 3} for method, settings in depth.METHODS.items()}
     monkeypatch.setattr(depth, "METHODS", short)
@@ -30,10 +80,10 @@ def test_experiments_leave_rows_a_table_and_figures(
     code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
     assert code == 0
     folder = Path("results") / f"{experiment}-quick"
-    assert sorted(path.name for path in folder.glob("[!.]*")) == contents
-    table = (folder / "table.md").read_text()
-    assert table in out
-    assert table.startswith("|")
+    figure = ["figure.png"] if experiment != "communication" else []
+    assert sorted(path.name for path in folder.glob("[!.]*")) == [*figure, "results.jsonl", "table.md"]
+    assert out == (folder / "table.md").read_text()
+    assert out.startswith("|")
     # One line of progress per row of the experiment, which counts to the end.
     lines = [line for line in err.splitlines() if "digits" in line]
     assert [line.split()[0] for line in lines] == [f"{done}/{len(lines)}" for done in range(1, len(lines) + 1)]
@@ -43,11 +93,67 @@ def test_experiments_leave_rows_a_table_and_figures(
     assert before == (folder / "results.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("experiment", ["table-100", "convergence", "depth"])
+@pytest.mark.parametrize("experiment", ["table-100", "convergence", "depth", "depth by Adam"])
 def test_an_interrupted_run_ends_the_command_and_is_no_result(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str
 ) -> None:
+    name, _, adam = experiment.partition(" ")
+    if adam:
+        monkeypatch.setattr(depth, "METHODS", {key: value for key, value in depth.METHODS.items() if "Adam" in key})
     monkeypatch.setattr(Stage, "_epoch", interrupt)
-    code, out, err = reproduce(experiment, "--quick", "--datasets", "digits")
+    monkeypatch.setattr(Baseline, "_descend", interrupt)
+    code, out, err = reproduce(name, "--quick", "--datasets", "digits")
     assert (code, out, err.splitlines()[-1]) == (130, "", "interrupted")
-    assert list(Path("results", f"{experiment}-quick").iterdir()) == []
+    assert list(Path("results", f"{name}-quick").iterdir()) == []
+
+
+def test_depth_runs_the_seeds_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before an interrupt are kept."""
+    made, stop_at = [], [0, 1]
+
+    def measured(dataset, method, layers, seed, data_root):
+        if stop_at and seed == stop_at[-1]:
+            raise KeyboardInterrupt
+        made.append((method, seed))
+        return {"seed": seed, "test_accuracy": 0.5}
+
+    monkeypatch.setattr(depth, "_run", measured)
+
+    def run(*seeds: int) -> list[dict]:
+        made.clear()
+        results = Results(tmp_path, f"{len(seeds)} seeds")
+        return list(depth.run(results, datasets=("digits",), depths=(2,), seeds=seeds, data_root=None))
+
+    with pytest.raises(KeyboardInterrupt):
+        run(0, 1)
+    (row,) = Results(tmp_path, "test").rows()
+    assert [run["seed"] for run in row["runs"]] == [0]
+    stop_at.clear()
+    rows = run(0, 1, 2)
+    assert made == [(method, seed) for method in depth.METHODS for seed in range(3)][1:]
+    assert [run["seed"] for run in rows[0]["runs"]] == [0, 1, 2]
+    assert {row["command"] for row in rows} == {"3 seeds"}
+    assert run(1, 2) == rows
+    assert made == []
+
+
+def test_communication_is_measured_anew_with_more_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def trained(*_: object, seed: int, **__: object) -> TrainingResult:
+        made.append(seed)
+        return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.MAX_EPOCHS, Plan((2,)))
+
+    monkeypatch.setattr(communication, "fit", trained)
+    monkeypatch.setattr(communication, "CASES", {"nothing": {}})
+    for seeds, expected in (((0,), [0]), ((0, 1, 2), [0, 0, 1, 2]), ((1, 2), [0, 0, 1, 2])):
+        results = Results(tmp_path, f"{len(seeds)} seeds")
+        rows = list(communication.run(results, datasets=("digits",), seeds=seeds, data_root=None))
+        assert made == expected
+        assert results.rows() == rows
+    assert [(row["seeds"], row["command"]) for row in rows] == [([0, 1, 2], "3 seeds")]
+
+
+def test_rises() -> None:
+    assert convergence.rises([4.0, 2.0, 2.5, 1.0]) == (1, 0.25)
+    assert convergence.rises([3.0, 2.0]) == (0, 0.0)

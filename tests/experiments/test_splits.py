@@ -25,27 +25,23 @@ def labelled(*sizes: int) -> Data:
 
 @pytest.mark.parametrize("number", [0, 7])
 def test_splits_are_drawn_as_the_protocol_says(number: int) -> None:
-    """Three classes with at least 40 nodes, of which 20 train; one of 39 and one of 7, of which 19 and 3 do."""
+    """Three classes with at least 40 nodes, of which 20 train; one of 39 and one of 7, of which 19 and 3 do.
+
+    Nodes without label are in no mask.
+    """
     data = labelled(300, 39, 400, 7, 40)
+    data.y[np.flatnonzero(data.y.numpy() == 0)[::3]] = -1
     y = data.y.numpy()
     rng = np.random.default_rng(1000 + number)
     train = []
     for label, size in enumerate((20, 19, 20, 3, 20)):
         train += rng.permutation(np.flatnonzero(y == label))[:size].tolist()
-    rest = rng.permutation(np.setdiff1d(np.arange(len(y)), train))
+    rest = rng.permutation(np.setdiff1d(np.flatnonzero(y >= 0), train))
     found = splits.random_split(data, number)
     for mask, nodes in zip(MASKS, (train, rest[:500], rest[500:]), strict=True):
         assert found[mask].nonzero().view(-1).tolist() == sorted(nodes), mask
-    assert int(found.test_mask.sum()) == 786 - 82 - 500
+    assert int(found.test_mask.sum()) == 686 - 82 - 500
     assert not any(mask in data for mask in MASKS), "the graph itself stays as it was"
-
-
-def test_nodes_without_label_are_in_no_mask() -> None:
-    data = labelled(300, 300)
-    data.y[::7] = -1
-    found = splits.random_split(data, 0)
-    used = sum(found[mask].long() for mask in MASKS)
-    assert torch.equal(used, (data.y >= 0).long())
 
 
 def test_a_problem_has_the_nodes_of_its_split(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +66,7 @@ def test_each_split_chooses_for_itself_and_goes_on_where_it_was(
     graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[tuple[float, int]] = []
-    stop_at = [(0.2, 0), (0.1, 1), (0.3, 1)]
+    stop_at = [(0.2, 0), (0.3, 1)]
     # By decay and split: accuracy and loss on validation. Accuracy decides, then the loss; test must not matter.
     validation = {(0.1, 0): (0.9, 2.0), (0.2, 0): (0.9, 1.0), (0.3, 0): (0.8, 0.1),
                   (0.1, 1): (0.7, 1.0), (0.2, 1): (0.6, 1.0), (0.3, 1): (0.8, 5.0)}  # fmt: skip
@@ -89,13 +85,12 @@ def test_each_split_chooses_for_itself_and_goes_on_where_it_was(
     candidates = tuple({"weight_decay": decay} for decay in (0.1, 0.2, 0.3))
     cell = Cell("mine", str(graph_file), candidates, (0, 1), split=splits.random_split)
     results = Results(tmp_path / "out", "test")
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run_cell(cell, results, None)
     row = run_cell(cell, results, None)
     assert made == list(validation)
     assert [run["settings"]["weight_decay"] for run in row["runs"]] == [0.2, 0.3]
-    assert [run["test_accuracy"] for run in row["runs"]] == [0.8, 0.7]
     assert row["mean"] == pytest.approx(0.75)
     assert len(row["search"]) == 4
     assert run_cell(cell, results, None)["runs"] == row["runs"]
@@ -112,8 +107,7 @@ def test_the_command_runs_every_method_on_every_split(reproduce, monkeypatch: py
 
     monkeypatch.setattr(cells, "run_once", measured)
     assert reproduce("random-splits", "--quick")[0] == 0
-    assert {dataset for dataset, _, _ in made} == {"cora"}
-    assert {seed for _, _, seed in made} == {0, 1}
+    assert {(dataset, seed) for dataset, _, seed in made} == {("cora", 0), ("cora", 1)}
     tried = [method for _, method, seed in made if seed == 0]
     assert tried == ["pdadmm-g", *["sgc"] * 8, *["sign"] * 3, *["gcn"] * 4, *["grand"] * 3]
     lines = Path("results/random-splits-quick/table.md").read_text().splitlines()
