@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pdadmm_g.admm.diagnostics import Moves, boundary_terms, descent_constants, layer_terms, rate_term, rho_bound
+from pdadmm_g.admm.diagnostics import Moves, boundary_shares, descent_constants, rate_term, rho_bound
 
 
 def test_constants_of_the_descent_lemma() -> None:
@@ -30,13 +30,12 @@ def test_the_term_of_the_rate() -> None:
 
 
 def test_shares_of_the_lagrangian() -> None:
-    assert float(layer_terms(torch.tensor(6.0), torch.tensor(10.0), nu=0.5, mu=0.2)) == pytest.approx(1.5 + 1.0)
     rows = ([1.0, 2.0], [3.0, 5.0], [7.0, -1.0], [1.0, 4.0])
     gap, q, u, fz = (torch.tensor(values).view(1, 2, 1) for values in rows)
-    share, squared = boundary_terms(gap, q, u, fz, None, nu=0.5, rho=3.0)
+    share, squared, _ = boundary_shares(gap, q, u, fz, None, nu=0.5, rho=3.0)
     assert float(squared) == 5
     assert float(share) == pytest.approx(0.25 * (4 + 1) + (7 - 2) + 1.5 * 5)
     weights = torch.tensor([[[2.0], [1.0]]])
-    share, squared = boundary_terms(gap, q, u, fz, weights, nu=0.5, rho=3.0)
+    share, squared, _ = boundary_shares(gap, q, u, fz, weights, nu=0.5, rho=3.0)
     assert float(squared) == 6
     assert float(share) == pytest.approx(0.25 * (8 + 1) + (14 - 2) + 1.5 * 6)

@@ -101,10 +101,6 @@ def test_multiples_of_a_step_are_known_as_such_however_small_or_large(dtype: tor
     assert Levels(torch.tensor([-unit, 0.0, unit, 2 * unit], dtype=dtype)).multiples == (unit, -1, 2)
 
 
-def test_levels_say_how_many_they_are_and_from_where_to_where() -> None:
-    assert repr(Levels(torch.tensor([-1.5, 0.0, 2.0, 3.25]))) == "Levels(4 in [-1.5, 3.25], 2 bits)"
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_range_below_full_precision_is_none(dtype: torch.dtype) -> None:
     """Its step could be zero, and the nearest level to zero none of them."""

@@ -19,14 +19,12 @@ from pdadmm_g.admm.updates import (
     W_gradient,
     W_inverse,
     W_linearized,
-    W_preconditioned,
     b_decrement,
     gram,
     p_exact,
     p_gradient,
     p_inverse,
     p_linearized,
-    p_preconditioned,
     p_quantized,
     q_step,
     u_step,
@@ -255,9 +253,9 @@ def test_W_exact_reuses_a_factor() -> None:
 def test_p_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(problem: Problem) -> None:
     g, given = problem.p_gradient(), {"nu": problem.nu, "rho": problem.rho}
     own = p_inverse(problem.W, **given)
-    step = p_preconditioned(problem.W, g, own, **given, rows=problem.rows)
+    step = p_linearized(problem.W, g, own, **given, rows=problem.rows)
     close(step.of(problem.p), p_exact(problem.W, g, **given, rows=problem.rows).of(problem.p), 1e-7)
-    step = p_preconditioned(problem.W, g, p_inverse(problem.W0, **given), **given, rows=problem.rows)
+    step = p_linearized(problem.W, g, p_inverse(problem.W0, **given), **given, rows=problem.rows)
     p = step.of(problem.p)
     close(problem.phi() - problem.phi(p=p), step.descent, 1e-7)
     assert step.descent >= 0
@@ -273,11 +271,11 @@ def test_W_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(pr
     parts = Rows(len(problem.p), across=OnlyPart())  # no kernel form
     G = W_gradient(problem.r.T @ problem.p, problem.W - problem.W0, nu=problem.nu, mu=problem.mu)
     own, other = (W_inverse(p, nu=problem.nu, mu=problem.mu, rows=parts) for p in (problem.p, problem.q))
-    step = W_preconditioned(G, problem.p, own, **given)
+    step = W_linearized(G, problem.p, own, **given)
     exact = W_exact(problem.W, problem.W0, problem.p, problem.r, **given)
     close(step.of(problem.W), exact.of(problem.W), 1e-6)
     found = problem.r.sum(0, keepdim=True)
-    step = W_preconditioned(G, problem.p, other, **given, found=found)
+    step = W_linearized(G, problem.p, other, **given, found=found)
     W = step.of(problem.W)
     close(problem.phi() - problem.phi(W=W), step.descent, 1e-6)
     assert step.descent >= 0

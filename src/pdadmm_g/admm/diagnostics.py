@@ -46,23 +46,17 @@ def descent_constants(nu: float, rho: float, lipschitz: float) -> tuple[float, f
     return nu / 2 - 2 * nu**2 * lipschitz**2 / rho, rho / 2 - 2 * nu**2 / rho - nu / 2
 
 
-def layer_terms(rr: Tensor, WW: Tensor, *, nu: float, mu: float) -> Tensor:
-    r"""The layer's share of the Lagrangian, :math:`\tfrac{\nu}{2}\|r\|^2 + \tfrac{\mu}{2}\|W - W^0\|^2`."""
-    return nu / 2 * rr + mu / 2 * WW
-
-
-def boundary_terms(
+def boundary_shares(
     gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, weights: Tensor | None, *, nu: float, rho: float
-) -> tuple[Tensor, Tensor]:
-    r"""Between two layers: share of the Lagrangian, and the squared norm of the gap :math:`p_{l+1} - q_l`.
+) -> Shares:
+    r"""Of a boundary with the gap :math:`p_{l+1} - q_l`, rows counting with their ``weights``.
 
-    Rows count with their ``weights``.
-
-    The share is
+    To the Lagrangian
     :math:`\tfrac{\nu}{2}\|q - f(z)\|^2 + \langle u, p_{l+1} - q \rangle + \tfrac{\rho}{2}\|p_{l+1} - q\|^2`.
     """
-    gap_squared = squared_norm(gap, weights)
-    return nu / 2 * squared_norm(q - fz, weights) + inner(u, gap, weights) + rho / 2 * gap_squared, gap_squared
+    squared = squared_norm(gap, weights)
+    objective = nu / 2 * squared_norm(q - fz, weights) + inner(u, gap, weights) + rho / 2 * squared
+    return Shares(objective, squared, squared_norm(q, weights))
 
 
 def rate_term(moves: list[Moves], *, nu: float, rho: float, lipschitz: float) -> float:

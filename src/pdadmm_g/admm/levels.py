@@ -20,33 +20,21 @@ class Levels:
     """
 
     def __init__(self, values: Tensor) -> None:
-        if values.ndim != 1 or len(values) < 2:
-            raise ValueError("a level set needs at least two levels")
-        if not bool(torch.isfinite(values).all()) or not bool((values.diff() > 0).all()):
-            raise ValueError("levels must be finite, sorted and distinct")
+        rises = values.ndim == 1 and len(values) >= 2 and bool((values.diff() > 0).all())
+        if not rises or not bool(torch.isfinite(values).all()):
+            raise ValueError("levels must be at least two, finite, sorted and distinct")
         self.values = values
         self.bits = max(1, (len(values) - 1).bit_length())
-        step = (values[-1] - values[0]) / (len(values) - 1)
-        rounding = 4 * torch.finfo(values.dtype).eps * values.abs().max()
-        self._is_uniform = bool(((values.diff() - step).abs() <= rounding).all())
-        self._low, self._step = values[0].item(), step.item()
-        self._zero = self._levels_below_zero()
+        #: The step that every level is exactly a whole multiple of, and the number of levels below zero; or None.
+        self._step, self._zero = 0.0, None
+        if len(zeros := (values == 0).nonzero()):
+            zero = int(zeros)
+            step = (values[zero + 1] if zero + 1 < len(values) else -values[zero - 1]).item()
+            if torch.equal((torch.arange(len(values)).to(values) - zero) * step, values):
+                self._step, self._zero = step, zero
         # Between neighbouring floats the midpoint rounds onto one of them: each must still be nearest to itself.
         middle = (values[1:] + values[:-1]) / 2
         self._midpoints = torch.where(middle < values[1:], middle, values[:-1])
-
-    def _levels_below_zero(self) -> int | None:
-        """Their number where every level is exactly a whole multiple of the step, else None."""
-        zeros = (self.values == 0).nonzero()
-        if not self._is_uniform or not len(zeros):
-            return None
-        zero = int(zeros)
-        step = (self.values[zero + 1] if zero + 1 < len(self) else -self.values[zero - 1]).item()
-        multiples = (torch.arange(len(self)).to(self.values) - zero) * step
-        if not torch.equal(multiples, self.values):
-            return None
-        self._step = step
-        return zero
 
     @classmethod
     def from_sequence(cls, values: Sequence[float], like: Tensor) -> Levels:
@@ -86,17 +74,11 @@ class Levels:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __repr__(self) -> str:
-        return f"Levels({len(self)} in [{self.values[0].item():g}, {self.values[-1].item():g}], {self.bits} bits)"
-
     def index(self, x: Tensor) -> Tensor:
-        """Index of the nearest level, entry by entry, as bytes if they do: rounding for uniform sets, else a search."""
+        """Index of the nearest level, entry by entry, as bytes if they do: by rounding for multiples, else a search."""
         kind = torch.uint8 if self.bits <= 8 else torch.int64
         if self._zero is not None:
             return self._multiple(x).add_(self._zero).nan_to_num_().to(kind)
-        if self._is_uniform:
-            guess = ((x - self._low) / self._step).round_().clamp_(0, len(self) - 1)
-            return guess.nan_to_num_().to(kind)
         return torch.bucketize(x, self._midpoints).to(kind)
 
     def at(self, index: Tensor) -> Tensor:

@@ -81,6 +81,7 @@ def p_pull(p: Tensor, q_prev: Tensor, u_prev: Tensor, *, rho: float) -> Tensor:
 def p_linearized(
     W: Tensor,
     g: Tensor,
+    inverse: Tensor | None = None,
     *,
     nu: float,
     rho: float,
@@ -89,15 +90,22 @@ def p_linearized(
     gg: Tensor | None = None,
     mm: Product = matmul,
 ) -> Step:
-    r""":math:`p \leftarrow p - g/\tau` with the smallest :math:`\tau` that majorises :math:`\phi` at the new point.
+    r""":math:`p \leftarrow p - \lambda d` along the gradient, or along :math:`d = g P` where an ``inverse`` P is given.
 
-    :math:`\phi` is quadratic, so that :math:`\tau = (\nu \|g W^T\|^2 + \rho \|g\|^2) / \|g\|^2` needs no search.
-    ``gg`` is :math:`\|g\|^2` of the rows that are here, where it is known.
+    :math:`\phi` is quadratic, so that the best :math:`\lambda = \langle g, d \rangle / (\nu \|d W^T\|^2 + \rho
+    \|d\|^2)` needs no search. Along the gradient it is :math:`1/\tau` with the smallest :math:`\tau` that majorises
+    :math:`\phi` at the new point. With :func:`p_inverse` of this W it is 1, and the step is that of :func:`p_exact`;
+    with that of an earlier W, :math:`\phi` falls by :math:`\lambda \langle g, d \rangle / 2 \ge 0`. ``gg`` is
+    :math:`\|g\|^2` of the rows that are here, where it is known.
     """
-    gWt = mm(g, W.mT, out=out)
-    gg, size = rows.totals(squared_norm(g, rows.weights) if gg is None else gg, squared_norm(gWt, rows.weights))
-    inverse_tau = _ratio(gg, nu * size + rho * gg)
-    return Step(g, gWt, across(inverse_tau), inverse_tau * gg / 2)
+    d = g if inverse is None else mm(g, inverse)
+    dWt = mm(d, W.mT, out=out)
+    own = [inner(g, d, rows.weights)] if inverse is not None else []
+    own.append(gg if inverse is None and gg is not None else squared_norm(d, rows.weights))
+    size, *own = rows.totals(squared_norm(dWt, rows.weights), *own)
+    slope, dd = own[0], own[-1]
+    length = _ratio(slope, nu * size + rho * dd)
+    return Step(d, dWt, across(length), length * slope / 2)
 
 
 def p_exact(
@@ -115,32 +123,8 @@ def _p_hessian(W: Tensor, *, nu: float, rho: float) -> Tensor:
 
 
 def p_inverse(W: Tensor, *, nu: float, rho: float) -> Tensor:
-    r""":math:`(\nu W^T W + \rho I)^{-1}`, for :func:`p_preconditioned`; row by row in memory, as when read."""
+    r""":math:`(\nu W^T W + \rho I)^{-1}`, for :func:`p_linearized`; row by row in memory, as when read."""
     return _inverse(_cholesky(_p_hessian(W, nu=nu, rho=rho))).contiguous()
-
-
-def p_preconditioned(
-    W: Tensor,
-    g: Tensor,
-    inverse: Tensor,
-    *,
-    nu: float,
-    rho: float,
-    rows: Rows,
-    out: Tensor | None = None,
-    mm: Product = matmul,
-) -> Step:
-    r""":math:`p \leftarrow p - \lambda d` with :math:`d = g P` and the best :math:`\lambda` for this direction.
-
-    P is :func:`p_inverse` of this W or of an earlier one, and
-    :math:`\lambda = \langle g, d \rangle / (\nu \|d W^T\|^2 + \rho \|d\|^2)`. With that of this W it is 1, and the step
-    is that of :func:`p_exact`; with any other, :math:`\phi` falls by :math:`\lambda \langle g, d \rangle / 2 \ge 0`.
-    """
-    d = mm(g, inverse)
-    dWt = mm(d, W.mT, out=out)
-    slope, dd, size = rows.totals(inner(g, d, rows.weights), *(squared_norm(x, rows.weights) for x in (d, dWt)))
-    length = _ratio(slope, nu * size + rho * dd)
-    return Step(d, dWt, across(length), length * slope / 2)
 
 
 def at_once(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
@@ -226,6 +210,7 @@ def W_gradient(rp: Tensor, decay: Tensor | None, *, nu: float, mu: float, out: T
 def W_linearized(
     p: Tensor,
     G: Tensor,
+    inverse: Tensor | None = None,
     *,
     nu: float,
     mu: float,
@@ -235,17 +220,27 @@ def W_linearized(
     found: Tensor | None = None,
     summed: Callable[..., ProductSums] = at_once,
     mm: Product = matmul,
+    gram_mm: Product = matmul,
 ) -> Step:
-    r""":math:`W \leftarrow W - G/\theta`, :math:`\theta = \nu \|p G^T\|^2 / \|G\|^2 + \mu`.
+    r""":math:`W \leftarrow W - \lambda D` along the gradient, or along :math:`D = G P` where an ``inverse`` P is given.
 
-    ``GG`` is :math:`\|G\|^2` where it is known, ``found`` the column sums of r over the rows that are here, ``summed``
-    as in :func:`p_quantized`.
+    :math:`\lambda = \langle G, D \rangle / (\nu \|p D^T\|^2 + \mu \|D\|^2)`, along the gradient
+    :math:`1/\theta`, is the best for this direction. With :func:`W_inverse` of this p the step is that of
+    :func:`W_exact`, and with any other :math:`\phi` falls, as in :func:`p_linearized`. ``GG`` is :math:`\|G\|^2` where
+    it is known, ``found`` the column sums of r over the rows that are here, ``summed`` as in :func:`p_quantized`, and
+    ``gram_mm`` the product for what bfloat16 is too coarse for.
     """
-    pGt = mm(p, G.mT, out=out)
-    GG = squared_norm(G) if GG is None else GG
-    size, *columns = _size_with_columns(pGt, found, rows, summed)
-    inverse_theta = _ratio(GG, nu * size + mu * GG)
-    return Step(G, pGt, across(inverse_theta), inverse_theta * GG / 2, _left(columns, across(inverse_theta)))
+    D = G if inverse is None else gram_mm(G, inverse)
+    product = mm(p, D.mT, out=out)
+    if found is None:
+        size, *columns = rows.totals(squared_norm(product, rows.weights))
+    else:
+        own = summed(norm_and_columns, product, rows.weights)
+        size, *columns = rows.totals(own.size, found, own.columns)
+    DD = squared_norm(D) if inverse is not None or GG is None else GG
+    slope = DD if inverse is None else inner(G, D)
+    length = _ratio(slope, nu * size + mu * DD)
+    return Step(D, product, across(length), length * slope / 2, _left(columns, across(length)))
 
 
 class ProductSums(NamedTuple):
@@ -259,16 +254,6 @@ class ProductSums(NamedTuple):
 def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
     """The squared norm and the column sums of a product."""
     return ProductSums(squared_norm(product, weights), column_sums(product, weights))
-
-
-def _size_with_columns(
-    product: Tensor, found: Tensor | None, rows: Rows, summed: Callable[..., ProductSums]
-) -> tuple[Tensor, ...]:
-    """The squared norm of a product over all rows, and, where needed, the column sums of r and of the product."""
-    if found is None:
-        return rows.totals(squared_norm(product, rows.weights))
-    own = summed(norm_and_columns, product, rows.weights)
-    return rows.totals(own.size, found, own.columns)
 
 
 def _left(columns: list[Tensor], length: Tensor | float) -> Tensor | None:
@@ -363,39 +348,10 @@ def W_exact(
 
 
 def W_inverse(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Tensor:
-    r""":math:`(\nu p^T \mathrm{diag}(w)\, p + ridge I)^{-1}` with the ridge of `gram`, for :func:`W_preconditioned`."""
+    r""":math:`(\nu p^T \mathrm{diag}(w)\, p + ridge I)^{-1}` with the ridge of `gram`, for :func:`W_linearized`."""
     factor = gram(p, nu=nu, mu=mu, rows=rows, mm=mm)
     assert not factor.kernel
     return _inverse(factor.cholesky).contiguous()
-
-
-def W_preconditioned(
-    G: Tensor,
-    p: Tensor,
-    inverse: Tensor,
-    *,
-    nu: float,
-    mu: float,
-    rows: Rows,
-    out: Tensor | None = None,
-    found: Tensor | None = None,
-    summed: Callable[..., ProductSums] = at_once,
-    mm: Product = matmul,
-    gram_mm: Product = matmul,
-) -> Step:
-    r""":math:`W \leftarrow W - \lambda D` with :math:`D = G P` and the best :math:`\lambda` for this direction.
-
-    P is :func:`W_inverse` of this p or of an earlier one, and
-    :math:`\lambda = \langle G, D \rangle / (\nu \|p D^T\|^2 + \mu \|D\|^2)`. With that of this p the step is that of
-    :func:`W_exact`, and with any other :math:`\phi` falls, as in :func:`p_preconditioned`. ``found`` and ``summed`` as
-    in :func:`W_linearized`; ``gram_mm`` is the product for what bfloat16 is too coarse for.
-    """
-    D = gram_mm(G, inverse)
-    pDt = mm(p, D.mT, out=out)
-    size, *columns = _size_with_columns(pDt, found, rows, summed)
-    slope = inner(G, D)
-    length = _ratio(slope, nu * size + mu * squared_norm(D))
-    return Step(D, pDt, across(length), length * slope / 2, _left(columns, across(length)))
 
 
 # ------------------------------------------------------------------------------------------------------- b, z, q, u

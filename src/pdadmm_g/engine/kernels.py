@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..admm import updates
 from ..admm.activations import Activation, Identity, LeakyReLU
-from ..admm.levels import Delta, Levels
+from ..admm.levels import Levels
 from ..admm.updates import ProductSums
 from . import phases
 from .phases import StepSums
@@ -52,23 +52,19 @@ def kernel_for(
 
 def _slope(f: Activation) -> float | None:
     """The slope of f below zero, if f is piecewise linear."""
-    if isinstance(f, LeakyReLU):
-        return f.slope
-    return 1.0 if isinstance(f, Identity) else None
+    return f.slope if isinstance(f, LeakyReLU) else 1.0 if isinstance(f, Identity) else None
 
 
-def _multiples(levels: Delta | None) -> tuple[float, float, float]:
+def _multiples(levels):
     """Step, least and largest multiple of the levels; anything where there are none."""
-    multiples = levels.multiples if isinstance(levels, Levels) else None
-    step, least, largest = multiples or (1, 0, 0)
-    return float(step), float(least), float(largest)
+    return [float(x) for x in ((1, 0, 0) if levels is None else levels.multiples)]
 
 
-def _on_device(length: Tensor | float, like: Tensor) -> Tensor:
+def _on_device(length, like):
     return length if isinstance(length, Tensor) else like.new_full((), length, dtype=torch.float32)
 
 
-def _in_order(weights: Tensor | None) -> Tensor | None:
+def _in_order(weights):
     """The weights of the rows one after the other; they may be those of every n-th row of more."""
     return None if weights is None else weights.contiguous()
 
@@ -96,18 +92,7 @@ def _sum(x, weight, WEIGHTED: tl.constexpr):
     return tl.sum(x * weight) if WEIGHTED else tl.sum(x)
 
 
-def gradient(
-    rW: Tensor,
-    p: Tensor,
-    q: Tensor,
-    u: Tensor | None,
-    z: Tensor | None,
-    weights: Tensor | None,
-    *,
-    f: Activation,
-    nu: float,
-    rho: float,
-) -> Tensor:
+def gradient(rW, p, q, u, z, weights, *, f, nu, rho):
     """See :func:`.phases.gradient`."""
     programs = triton.cdiv(p.numel(), BLOCK)
     sums = p.new_empty(programs)
@@ -140,64 +125,37 @@ def _gradient(
     tl.store(sums_ + program, _sum(g * g, weight, WEIGHTED))
 
 
-def move_and_sum(
-    x: Tensor, direction: Tensor, copy: Tensor | None, weights: Tensor | None, *, length: Tensor | float
-) -> Tensor:
+def move_and_sum(x, direction, copy, weights, *, length):
     """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
+    _, columns = _strips(x, weights, direction, _on_device(length, x), copy)
+    return columns
+
+
+def norm_and_columns(product, weights):
+    """See :func:`pdadmm_g.admm.updates.norm_and_columns`."""
+    return ProductSums(*_strips(product, weights))
+
+
+def _strips(x, weights, direction=None, length=None, copy=None):
+    """Move x, where there is a direction, and copy it; the squared norm of what is left, or what was, and its sums."""
     rows, width = x.shape[-2:]
     grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
-    sums = x.new_empty(grid[0], width, dtype=torch.float32)
+    sums, norms = (x.new_empty(grid[0], size, dtype=torch.float32) for size in (width, grid[1]))
     strides = (0, 0) if copy is None else copy.stride()[-2:]
-    _move_and_sum[grid](
-        x, direction, x if copy is None else copy, _on_device(length, x), sums, rows, width, *strides,
-        _in_order(weights),
-        COPIES=copy is not None, WEIGHTED=weights is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
+    _sum_strips[grid](
+        x, x if direction is None else direction, x if copy is None else copy, x if length is None else length, sums,
+        norms, rows, width, *strides, _in_order(weights),
+        MOVES=direction is not None, COPIES=copy is not None, WEIGHTED=weights is not None, ROWS=ROWS,
+        COLUMNS=COLUMNS, STRIP=STRIP,
     )  # fmt: skip
-    return sums.sum(0).view(1, 1, width)
+    return None if direction is not None else norms.sum().view(1), sums.sum(0).view(1, 1, width)
 
 
 @triton.jit
-def _move_and_sum(
-    x_, direction_, copy_, length_, sums_, rows, width, copy_row, copy_column, weights_,
-    COPIES: tl.constexpr, WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    strip = tl.program_id(0)
-    column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
-    length = tl.load(length_)
-    summed = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, STRIP, ROWS):
-        row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-        inside = (row < rows) & (column < width)
-        place = row * width + column
-        x = tl.load(x_ + place, mask=inside, other=0.0).to(tl.float32)
-        x -= length * tl.load(direction_ + place, mask=inside, other=0.0).to(tl.float32)
-        x = x.to(x_.dtype.element_ty)
-        tl.store(x_ + place, x, mask=inside)
-        x = x.to(tl.float32)  # what is summed up is what is kept
-        if COPIES:
-            tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
-        if WEIGHTED:
-            x *= tl.load(weights_ + row, mask=row < rows, other=0.0)
-        summed += x
-    tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
-
-
-def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
-    """See :func:`pdadmm_g.admm.updates.norm_and_columns`."""
-    rows, width = product.shape[-2:]
-    grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
-    sums, norms = (product.new_empty(grid[0], size, dtype=torch.float32) for size in (width, grid[1]))
-    _norm_and_columns[grid](
-        product, sums, norms, rows, width, _in_order(weights),
-        WEIGHTED=weights is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
-    )  # fmt: skip
-    return ProductSums(norms.sum().view(1), sums.sum(0).view(1, 1, width))
-
-
-@triton.jit
-def _norm_and_columns(
-    x_, sums_, norms_, rows, width, weights_,
-    WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIP: tl.constexpr,
+def _sum_strips(
+    x_, direction_, copy_, length_, sums_, norms_, rows, width, copy_row, copy_column, weights_,
+    MOVES: tl.constexpr, COPIES: tl.constexpr, WEIGHTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    STRIP: tl.constexpr,
 ):  # fmt: skip
     strip = tl.program_id(0)
     column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[None, :]
@@ -206,15 +164,25 @@ def _norm_and_columns(
     for start in range(0, STRIP, ROWS):
         row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < rows) & (column < width)
-        x = tl.load(x_ + row * width + column, mask=inside, other=0.0).to(tl.float32)
+        place = row * width + column
+        x = tl.load(x_ + place, mask=inside, other=0.0).to(tl.float32)
+        if MOVES:
+            x -= tl.load(length_) * tl.load(direction_ + place, mask=inside, other=0.0).to(tl.float32)
+            x = x.to(x_.dtype.element_ty)
+            tl.store(x_ + place, x, mask=inside)
+            x = x.to(tl.float32)  # what is summed up is what is kept
+        if COPIES:
+            tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
         weighted = x * tl.load(weights_ + row, mask=row < rows, other=0.0) if WEIGHTED else x
         summed += weighted
-        squared += x * weighted
+        if not MOVES:
+            squared += x * weighted
     tl.store(sums_ + strip * width + column, tl.sum(summed, 0)[None, :], mask=column < width)
-    tl.store(norms_ + strip * tl.num_programs(1) + tl.program_id(1), tl.sum(squared))
+    if not MOVES:
+        tl.store(norms_ + strip * tl.num_programs(1) + tl.program_id(1), tl.sum(squared))
 
 
-def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:
+def quantized_move(d, p, g, weights, *, levels, length):
     """See :func:`pdadmm_g.admm.updates.quantized_move`."""
     programs = triton.cdiv(p.numel(), BLOCK)
     sums = p.new_empty(programs)
@@ -242,9 +210,7 @@ def _quantized_move(
     tl.store(sums_ + program, _sum(d * d, weight, WEIGHTED))
 
 
-def move(
-    x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float, levels: Delta | None = None
-) -> None:
+def move(x, direction, copy, *, length, levels=None):
     """See :func:`.phases.move`; the copy is in the same order of memory."""
     programs = triton.cdiv(x.numel(), BLOCK)
     _move[(programs,)](
@@ -269,23 +235,7 @@ def _move(
         tl.store(copy_ + i, x.to(copy_.dtype.element_ty), mask=inside)
 
 
-def z_q_u(
-    z: Tensor,
-    r: Tensor,
-    product: Tensor,
-    q: Tensor,
-    u: Tensor | None,
-    p: Tensor,
-    pull: Tensor | None,
-    weights: Tensor | None,
-    *,
-    length: Tensor | float,
-    decrement: Tensor,
-    f: Activation,
-    nu: float,
-    rho: float,
-    levels: Delta | None,
-) -> StepSums:
+def z_q_u(z, r, product, q, u, p, pull, weights, *, length, decrement, f, nu, rho, levels):
     """See :func:`.phases.z_q_u`."""
     programs = triton.cdiv(z.numel(), BLOCK)
     sums = z.new_empty(7, programs)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
-from ..admm.diagnostics import boundary_terms
+from ..admm.diagnostics import Shares, boundary_shares
 from ..admm.levels import Delta
 from ..admm.rows import column_sums, squared_norm, sum_up
 from ..admm.updates import W_gradient, at_once, p_gradient, p_pull, q_step, stepped, u_implied, u_step
@@ -35,17 +35,6 @@ class WeightSums(NamedTuple):
     W: Tensor
 
 
-class BoundarySums(NamedTuple):
-    """What is measured of a boundary."""
-
-    #: Of the Lagrangian.
-    share: Tensor
-    #: |p - q|^2.
-    gap: Tensor
-    #: |q|^2.
-    output: Tensor
-
-
 class StepSums(NamedTuple):
     """What :func:`z_q_u` measures: movements, and the state that it leaves."""
 
@@ -55,7 +44,7 @@ class StepSums(NamedTuple):
     r: Tensor
     #: |q_new - q|^2.
     q_move: Tensor
-    #: As in :class:`BoundarySums`.
+    #: As in :class:`.Shares`: objective, gap and output of the boundary.
     share: Tensor
     gap: Tensor
     output: Tensor
@@ -154,8 +143,8 @@ def z_q_u(
     u_new = u_step(u_old, gap, rho=rho, out=u)
     if pull is not None:
         pull.copy_(p_pull(p, q_new, u_new, rho=rho))
-    between = _between(gap, q_new, u_new, fz, weights, nu=nu, rho=rho)
-    return StepSums(z_move, squared_norm(r, weights), q_move, *between, q_old)
+    between = boundary_shares(gap, q_new, u_new, fz, weights, nu=nu, rho=rho)
+    return StepSums(z_move, squared_norm(r, weights), q_move, *between, q_old)  # type: ignore[arg-type]
 
 
 def pre_activation(
@@ -178,15 +167,9 @@ def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
 
 def measure_boundary(
     p: Tensor, q: Tensor, u: Tensor | None, z: Tensor, weights: Tensor | None, *, f: Activation, nu: float, rho: float
-) -> BoundarySums:
+) -> Shares:
     """What is measured of a boundary as it is."""
-    return _between(p - q, q, _dual(u, q, z, f=f, nu=nu), f(z), weights, nu=nu, rho=rho)
-
-
-def _between(
-    gap: Tensor, q: Tensor, u: Tensor, fz: Tensor, weights: Tensor | None, *, nu: float, rho: float
-) -> BoundarySums:
-    return BoundarySums(*boundary_terms(gap, q, u, fz, weights, nu=nu, rho=rho), squared_norm(q, weights))
+    return boundary_shares(p - q, q, _dual(u, q, z, f=f, nu=nu), f(z), weights, nu=nu, rho=rho)
 
 
 def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: float) -> Tensor:

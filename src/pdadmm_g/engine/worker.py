@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
-from ..admm.diagnostics import Moves, Shares, layer_terms
+from ..admm.diagnostics import Moves, Shares
 from ..admm.levels import Levels
 from ..admm.risks import Risk, Targets
 from ..admm.rows import Rows, column_sums, squared_norm, sum_up
@@ -29,7 +29,6 @@ from ..admm.updates import (
     W_exact,
     W_inverse,
     W_linearized,
-    W_preconditioned,
     at_once,
     b_decrement,
     gram,
@@ -37,7 +36,6 @@ from ..admm.updates import (
     p_exact,
     p_inverse,
     p_linearized,
-    p_preconditioned,
     p_quantized,
     u_implied,
 )
@@ -45,7 +43,7 @@ from . import phases
 from .cuda_graph import RecordedEpoch
 from .link import Link
 from .nonfinite import NonFinite, among_inputs, in_state, is_finite, tainted
-from .phases import BoundarySums, StepSums, WeightSums, backend_for
+from .phases import StepSums, WeightSums, backend_for
 from .precision import Precision, Workspace, add_product
 from .stacking import Group, grouped, layer_by_layer
 from .team import one_after_the_other, taking_turns
@@ -257,12 +255,12 @@ class Worker:
         for group in self._groups:
             layer, after = group.layer, group.after
             rr, decay = self.rows.squared_norm(layer.r), squared_norm(layer.W - layer.W0)
-            between = BoundarySums(*[torch.zeros_like(rr)] * 3)
+            between: tuple[Tensor, ...] = (torch.zeros_like(rr),) * 3
             if after is not None:
                 tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
                 sums = self._run(phases.measure_boundary, *tensors, f=self.f, nu=self.nu, rho=self.rho)
-                between = BoundarySums(*self.rows.totals(*sums))
-            result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), between))
+                between = self.rows.totals(*sums)
+            result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), *between))
         return layer_by_layer(Shares, result)
 
     def nonfinite(self, moves: Sequence[Moves]) -> NonFinite | None:
@@ -332,12 +330,12 @@ class Worker:
                 p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, d=d, summed=self._run,
                 mm=mm,
             )  # fmt: skip
-        if self.algorithm.solver == "linearized":
-            return p_linearized(W, g, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
-        if not self.is_large(W):
-            return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
-        inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
-        return p_preconditioned(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
+        inverse = None
+        if self.algorithm.solver == "exact":
+            if not self.is_large(W):
+                return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
+            inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
+        return p_linearized(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
 
     def _update_rest(self, group: Group, p_step: _PStep) -> _Rest:
         """All steps of a group after its p-step."""
@@ -356,20 +354,19 @@ class Worker:
         work, W, W0, r = self._works[place], layer.W, layer.W0, layer.r
         mm, gram_mm, out = work.mm, work.gram_mm, work.write("product", r.shape)
         p = self._p(group.before).view(*r.shape[:2], -1)  # X has no leading dimension
-        if self.algorithm.solver == "linearized":
+        inverse, linearized = None, self.algorithm.solver == "linearized"
+        if linearized:
             p, r = work.factor("p", place, p), work.factor("r", place, r)
-            G = rows.product(r, p, mm)
-            GG = self._run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
-            return W_linearized(p, G, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, summed=self._summed, mm=mm)
-        copy = work.kept_copy("p", place)
+        copy = None if linearized else work.kept_copy("p", place)
         columns = p if copy is None else copy  # p in whichever order of memory suits sums over rows
-        if group.before is not None and self.is_large(W) and not is_kernel_smaller(p, rows):
+        if not linearized and group.before is not None and self.is_large(W) and not is_kernel_smaller(p, rows):
             invert = partial(W_inverse, columns, nu=nu, mu=mu, rows=rows, mm=gram_mm)
             inverse = self._inverse(group, "W_inverse", invert)
+        if linearized or inverse is not None:
             G = rows.product(r, columns, mm)
-            self._run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
-            return W_preconditioned(
-                G, p, inverse, nu=nu, mu=mu, rows=rows, out=out, found=found, summed=self._summed, mm=mm,
+            GG = self._run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
+            return W_linearized(
+                p, G, inverse, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, summed=self._summed, mm=mm,
                 gram_mm=gram_mm,
             )  # fmt: skip
         factor = self._first_gram if group.before is None else None
@@ -438,11 +435,11 @@ class Worker:
         for group in self._groups:
             rest, step = rests[group.start], StepSums(*islice(totals, len(StepSums._fields)))
             moves.append(Moves(p_steps[group.start].descent, rest.W, rest.b, step.z_move, step.q_move))
-            between = BoundarySums(step.share, step.gap, step.output)
-            shares.append(self._shares(group.layer, step.r, rest.weights, between))
+            shares.append(self._shares(group.layer, step.r, rest.weights, step.share, step.gap, step.output))
         return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
 
-    def _shares(self, layer: Layer, rr: Tensor, weights: WeightSums, between: BoundarySums) -> Shares:
-        own = layer_terms(rr, weights.decay, nu=self.nu, mu=self.mu)
-        objective = tainted(own + between.share, weights.W, layer.b.sum((-2, -1)))
-        return Shares(objective, between.gap, between.output)
+    def _shares(
+        self, layer: Layer, rr: Tensor, weights: WeightSums, boundary: Tensor, gap: Tensor, output: Tensor
+    ) -> Shares:
+        own = self.nu / 2 * rr + self.mu / 2 * weights.decay
+        return Shares(tainted(own + boundary, weights.W, layer.b.sum((-2, -1))), gap, output)
