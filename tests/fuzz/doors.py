@@ -308,11 +308,11 @@ def model(draw: Draw, folder: Path) -> None:
 
 
 def run(draw: Draw, folder: Path) -> None:
-    """Run folders with one broken file: resumed, evaluated and predicted with."""
+    """Run folders with one broken file, checkpoints apart: resumed, evaluated and predicted with."""
     resumed = draw(st.booleans())
     valid.unpack(folder, valid.run(finished=not resumed))
     config = RunConfig.load(folder / "run/config.yaml", {"out": str(folder / "run")})
-    names = sorted(str(path.relative_to(folder)) for path in (folder / "run").rglob("*") if path.is_file())
+    names = sorted(str(path.relative_to(folder)) for path in (folder / "run").glob("*") if path.is_file())
     path = folder / draw(st.sampled_from(names))
     if path.suffix == ".yaml" and draw(st.booleans()):
         path.write_text(draw(YAML), encoding="utf-8", errors="replace")

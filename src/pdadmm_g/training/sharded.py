@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import resource
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,8 +35,8 @@ from .member import counts_of, spread_evenly
 from .records import OnEpoch, Say
 from .train import TrainingResult, train
 
-#: Masks that should not share nodes.
-PAIRS = ((0, 1), (0, 2), (1, 2))
+#: Which masks a node is in, for each number that :func:`memberships` may give it.
+IN = torch.tensor([[number >> place & 1 for place in range(len(MASKS))] for number in range(1 << len(MASKS))])
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,15 @@ class OwnNodes(NamedTuple):
         return [own, Examples(sharded.rows(val), known)]
 
 
+def memberships(masks: dict[str, NDArray[Any]], nodes: int) -> NDArray[Any]:
+    """For each of so many nodes a number, in which each mask that it is in is a bit."""
+    sets = np.zeros(nodes, dtype=np.int64)
+    for place, name in enumerate(MASKS):
+        if name in masks:
+            sets |= masks[name].astype(np.int64) << place
+    return sets
+
+
 def hard_classes(y: NDArray[Any]) -> NDArray[Any]:
     """The class of every node, the most probable one where there are probabilities; -1 for a node without label."""
     return y if y.ndim == 1 else np.where(np.isnan(y).any(1), -1, y.argmax(1))
@@ -232,38 +242,34 @@ def _classes(
 
     The weights are None if each is one. They follow from sums over all parts, on every process.
     """
-    size = max(whole.classes, 1)
-    found = torch.zeros(4 + 2 * size, dtype=torch.float64)
+    size, soft = max(whole.classes, 1), str(whole.arrays.get("y")).startswith("float")
+    table = torch.zeros(len(IN), size, dtype=torch.int64)  # how many nodes are in which masks and of which class
     if rows is not None:
-        train, masks = rows.masks["train_mask"], [rows.masks.get(name, np.zeros(1, dtype=bool)) for name in MASKS]
-        own, anywhere = torch.from_numpy(rows.y[train]), np.logical_or.reduce(list(rows.masks.values()))
-        counts = own.sum(0) if own.ndim == 2 else torch.bincount(own, minlength=size)
-        used = torch.bincount(torch.from_numpy(rows.hard[anywhere].astype(np.int64)), minlength=size)
-        numbers = [float(train.sum()), *(float((masks[a] & masks[b]).sum()) for a, b in PAIRS)]
-        found = team.rows.sum(torch.cat([torch.tensor(numbers), counts, used]).double())
-    found = team.chain.broadcast(found, 0)
-    number, *shared = [int(value) for value in found[:4].tolist()]
-    counts, used = found[4 : 4 + size], found[4 + size :]
+        known = rows.hard >= 0
+        places = memberships(rows.masks, len(known))[known] * size + rows.hard[known]
+        table = team.rows.sum(torch.bincount(torch.from_numpy(places), minlength=table.numel()).view_as(table))
+    table = team.chain.broadcast(table, 0)
+    counts = table[IN[:, 0] > 0].sum(0)
+    number = int(counts.sum())
     if number == 0:
         raise InputError(f"{dataset}: train_mask is empty: mark at least one node per class")
     if number < team.rows.size:
         raise InputError(f"shards = {team.rows.size}, but there are {number} training rows: set shards to {number}")
-    present = counts > 0
-    for absent in ((used > 0) & ~present).nonzero().view(-1).tolist():
+    present = torch.ones(size, dtype=torch.bool) if soft else counts > 0
+    for absent in ((table[1:].sum(0) > 0) & ~present).nonzero().view(-1).tolist():
         raise InputError(f"{dataset}: class {absent} has no training node")
-    if int(present.sum()) == 1:
-        only = int(present.nonzero())
-        raise InputError(f"{dataset}: all training nodes are of class {only}: there is nothing to tell apart")
-    for (a, b), nodes in zip(PAIRS, shared, strict=True):
+    classes = present.nonzero().view(-1).numpy()
+    if len(classes) == 1:
+        raise InputError(f"{dataset}: all training nodes are of class {classes[0]}: there is nothing to tell apart")
+    for a, b in itertools.combinations(range(len(MASKS)), 2):
+        nodes = int(table[IN[:, [a, b]].all(1)].sum())
         if nodes and team.rank == 0:
             warnings.warn(f"{MASKS[a]} and {MASKS[b]} share {nodes} nodes", stacklevel=2)
-    soft = str(whole.arrays.get("y")).startswith("float")
-    classes = np.arange(size) if soft else present.nonzero().view(-1).numpy()
     if config.class_weight is None:
         return classes, None, number
     if soft:
         raise InputError("class_weight needs classes as labels on a sharded folder, not probabilities")
-    factors = class_factors(torch.arange(len(classes)), classes, config.class_weight, counts[classes])
+    factors = class_factors(torch.arange(len(classes)), classes, config.class_weight, counts[classes].double())
     if bool((factors <= 0).any()):
         raise InputError("class_weight must be positive for every class on a sharded folder")
     return classes, None if bool((factors == 1).all()) else factors.float(), number
@@ -353,33 +359,30 @@ def score(
     line: Line,
 ) -> Scores:
     """Accuracies on the masks, and the confusion of the test nodes, or else of those that validate."""
-    numbers = line.sum(torch.tensor([float(masks[name].sum()) if name in masks else 0.0 for name in MASKS])).tolist()
-    asked = np.logical_or.reduce(list(masks.values())) if any(numbers) else np.ones(len(hard), dtype=bool)
-    nodes = np.flatnonzero(asked & (hard >= 0))
+    sets, labelled = memberships(masks, len(hard)), hard >= 0
+    numbers = (line.sum(torch.bincount(torch.from_numpy(sets), minlength=len(IN))) @ IN).tolist()
+    counted = next((place for place in (2, 1) if numbers[place]), None)
     size = 1 + int(line.largest(torch.tensor([max(int(hard.max(initial=-1)), int(classes.max()))])))
-    hits = torch.zeros(len(MASKS) + 1, dtype=torch.float64)
-    counted = next((name for name, number in zip(MASKS[:0:-1], numbers[:0:-1], strict=True) if number), None)
-    counts = torch.zeros(size, size, dtype=torch.int64) if size <= MAX_CONFUSION else None
-    for block in predictions(model, sharded, nodes):
-        true, said = hard[block.nodes], classes[block.best]
-        where = [masks[name][block.nodes] if name in masks else np.zeros(len(true), dtype=bool) for name in MASKS]
-        hits += torch.tensor([float(((true == said) & own).sum()) for own in (*where, True)], dtype=torch.float64)
-        if counts is not None and counted is not None:
-            own = where[MASKS.index(counted)]
-            pairs = torch.from_numpy(true[own].astype(np.int64) * size + said[own])
+    hits = torch.zeros(len(IN), dtype=torch.int64)
+    counts = torch.zeros(size if counted and size <= MAX_CONFUSION else 0, size, dtype=torch.int64)
+    for block in predictions(model, sharded, np.flatnonzero(labelled & ((sets > 0) | (not any(numbers))))):
+        true, said, own = hard[block.nodes], classes[block.best], sets[block.nodes]
+        hits += torch.bincount(torch.from_numpy(own[true == said]), minlength=len(IN))
+        if counted and len(counts):
+            is_counted = own >> counted & 1 > 0
+            pairs = torch.from_numpy(true[is_counted].astype(np.int64) * size + said[is_counted])
             counts += torch.bincount(pairs, minlength=size * size).view(size, size)
-    *found, everywhere = line.sum(hits).tolist()
-    known = line.sum(torch.bincount(torch.from_numpy(hard[hard >= 0].astype(np.int64)), minlength=size))
-    labels, labelled = known.nonzero().view(-1).numpy(), int(known.sum())
+    hits, counts = line.sum(hits), line.sum(counts)
+    known = line.sum(torch.bincount(torch.from_numpy(hard[labelled].astype(np.int64)), minlength=size))
+    labels = known.nonzero().view(-1).numpy()
     names, confusion = np.union1d(classes, labels).astype(np.int64), None
-    counts = None if counts is None else line.sum(counts)
-    if counts is not None and counted is not None and len(names) <= MAX_CONFUSION:
+    if counted and len(counts):
         table = counts.numpy()[np.ix_(names, names)].tolist()
-        confusion = {"nodes": counted.removesuffix("_mask"), "classes": names.tolist(), "counts": table}
-    shares = [hit / number if number else None for hit, number in zip(found, numbers, strict=True)]
+        confusion = {"nodes": MASKS[counted].removesuffix("_mask"), "classes": names.tolist(), "counts": table}
+    shares = [hit / number if number else None for hit, number in zip((hits @ IN).tolist(), numbers, strict=True)]
     return Scores(
         dict(zip([name.replace("_mask", "_accuracy") for name in MASKS], shares, strict=True)),
-        None if any(numbers) or not labelled else everywhere / labelled,
+        None if any(numbers) or not len(labels) else int(hits.sum()) / int(known.sum()),
         confusion,
         sorted({*labels.tolist()} - {*classes.tolist()}),
     )
