@@ -54,8 +54,8 @@ class Member:
     scored_nodes: int | None
     features: int
     classes: int
-    #: Are the targets of the training rows probabilities, or numbers, and not classes?
-    soft: bool
+    #: Of the training rows, of the validation rows, and of those that the training scores are of.
+    targets: tuple[Targets, Targets | None, Targets]
     #: The training rows, with their weights.
     rows: Rows
     #: An empty tensor of the type and on the device that everything is computed with.
@@ -87,54 +87,38 @@ class Member:
         classes = int(line.largest(torch.tensor(classes)))  # where rows are dealt, the first worker alone knows
         kind = torch.float64 if double else torch.float32
         like = torch.empty(0, dtype=kind, device=config.device) if training is None else training.X.new_empty(0)
+
+        def known(own: Tensor | None, *shape: int, kind: torch.dtype = kind) -> Tensor:
+            return team.chain.broadcast(like.new_empty(shape, dtype=kind) if own is None else own.contiguous(), 0)
+
+        def targets(y: Tensor | None, rows: int, columns: bool, weights: Tensor | None = None) -> Targets:
+            return Targets(known(y, rows, classes) if columns else known(y, rows, kind=torch.int64), weights)
+
         number, weights = float(all_nodes), None
         if weighted:
-            own = None if training is None else training.weights
-            weights = team.chain.broadcast(like.new_empty(nodes) if own is None else own, 0)
+            weights = known(training.weights if training else None, nodes)
             number = float(line.sum(weights.double().sum()))
-            weights = weights[:, None]
+        t = scored_t = targets(training.y if training else None, nodes, bool(soft), weights)
+        validation_t = None
+        if all_validation:
+            columns = config.target != "classification"
+            validation_t = targets(validation.y if validation else None, validation_nodes, columns)
+        if scored_nodes >= 0:
+            scored_t = targets(scored.targets.labels if scored else None, scored_nodes, False)
         return cls(
             team, config, checkpointing, training, validation, scored, round, all_nodes=all_nodes, nodes=nodes,
             first=int(counts[: line.rank, 0].sum()), validation_nodes=validation_nodes, validates=all_validation > 0,
             scored_nodes=None if scored_nodes < 0 else scored_nodes, features=features, classes=classes,
-            soft=bool(soft), like=like,
-            rows=Rows(number, weights, RowSums(line) if isinstance(line, ProcessLine) else None),
+            targets=(t, validation_t, scored_t), like=like,
+            rows=Rows(
+                number, None if weights is None else weights[:, None],
+                RowSums(line) if isinstance(line, ProcessLine) else None,
+            ),
         )  # fmt: skip
 
     def widths(self, depth: int) -> list[int]:
         """Those of a network with so many layers."""
         return widths(self.features, self.config.hidden, self.classes, depth)
-
-    def targets(self, last: int) -> tuple[Targets | None, Targets | None, Targets | None]:
-        """Send the targets to the last worker of the chain; None on all others.
-
-        They are of the training rows, of the validation rows, and of those that the training scores are of.
-        """
-        weights = None if self.rows.weights is None else self.rows.weights[:, 0]
-        t = self._sent(None if self.training is None else self.training.y, self.nodes, last, columns=self.soft)
-        training = None if t is None else Targets(t, weights)
-        validation, scored = None, training
-        if self.validates:
-            columns = self.config.target != "classification"
-            given = None if self.validation is None else self.validation.y
-            t = self._sent(given, self.validation_nodes, last, columns=columns)
-            validation = None if t is None else Targets(t)
-        if self.scored_nodes is not None:
-            labels = None if self.scored is None else self.scored.targets.labels
-            t = self._sent(labels, self.scored_nodes, last, columns=False)
-            scored = None if t is None else Targets(t)
-        return training, validation, scored
-
-    def _sent(self, t: Tensor | None, number: int, last: int, *, columns: bool) -> Tensor | None:
-        chain = self.team.chain
-        if chain.rank != last:
-            if t is not None:
-                chain.send(t, last)
-            return None
-        if t is not None:
-            return t
-        shape, kind = ((number, self.classes), self.like.dtype) if columns else ((number,), torch.int64)
-        return chain.receive(self.like.new_empty(shape, dtype=kind), 0)
 
 
 def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,59 +75,16 @@ class WorkerRow(NamedTuple):
     """What one worker reports of an epoch besides its layers."""
 
     seconds: float
-    wait: float
-    pack: float
+    wait_seconds: float
+    pack_seconds: float
     #: Sent to the left and to the right, and in sums over rows, by all shards together.
     bytes_p: float
     bytes_q: float
     bytes_sums: float
     #: Entries of p and q that were sent, by all shards together.
-    values: float
+    values_sent: float
     #: Zero unless the worker has the last layer.
     risk: float
-
-
-def admm_record(
-    workers: Sequence[WorkerRow],
-    counts: Sequence[int],
-    moves: Sequence[Moves],
-    shares: Sequence[Shares],
-    *,
-    nu: float,
-    rho: float,
-    c_k: float,
-) -> Record:
-    """Objective, residuals and times of one epoch. Sums run over layers in order, whoever owns them.
-
-    ``counts``: how many layers each worker has.
-    """
-    risk = sum(worker.risk for worker in workers)
-    return {
-        "objective": risk + sum(float(share.objective) for share in shares),
-        "risk": risk,
-        "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
-        "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
-        "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
-        "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
-        "c_k": c_k,
-        "rho": rho,
-        **dict.fromkeys(SCORES),
-        "seconds": max(worker.seconds for worker in workers),
-        "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q + worker.bytes_sums for worker in workers)),
-        "workers": [
-            {
-                "layers": count,
-                "compute_seconds": worker.seconds - worker.wait - worker.pack,
-                "wait_seconds": worker.wait,
-                "pack_seconds": worker.pack,
-                "bytes_p": int(worker.bytes_p),
-                "bytes_q": int(worker.bytes_q),
-                "bytes_sums": int(worker.bytes_sums),
-                "values_sent": int(worker.values),
-            }
-            for count, worker in zip(counts, workers, strict=True)
-        ],
-    }
 
 
 def judged(record: Record) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import Moves, Shares, rate_term
 from ..admm.levels import PAPER_LEVELS
-from ..admm.risks import RISKS, Targets
+from ..admm.risks import RISKS
 from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from ..config import ModelConfig
@@ -30,8 +30,8 @@ from ..metrics import score
 from ..model import outputs
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, StageState, layer_tensors, restore
-from .member import Member
-from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, admm_record, converged, failure, judged
+from .member import Member, counts_of
+from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, converged, failure, judged
 
 
 class Best(NamedTuple):
@@ -67,7 +67,6 @@ class Stage:
             activation=ACTIVATIONS[config.activation], risk=RISKS[config.risk], solver=config.solver, nu=config.nu,
             rho=config.rho, mu=config.weight_decay or 0.0, precision=config.precision,
         )  # fmt: skip
-        self.targets, self.validation_targets, self.scored_targets = member.targets(plan.last)
         self._selects = member.validates and config.patience is not None
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
@@ -173,7 +172,8 @@ class Stage:
             q = Codec(boundary.q.shape, self.like, boundary.q_levels)
             out, into, groups = (p, q, (self.team.leftward, None)) if step < 0 else (q, p, (None, self.team.leftward))
             links.append(Link(chain.global_rank(chain.rank + step), out, into, groups))
-        ends = Ends(member.rows, None if member.training is None else member.training.X, self.targets)
+        X = None if member.training is None else member.training.X
+        ends = Ends(member.rows, X, member.targets[0] if self.is_last else None)
         return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
 
     def _receive_activations(self, rows: int) -> Tensor:
@@ -227,8 +227,36 @@ class Stage:
             shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
             nu, rho = algorithm.nu, algorithm.rho
             self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=algorithm.activation.lipschitz))
-            record = admm_record(workers, self.plan.counts, moves, shares, nu=nu, rho=rho, c_k=self._rate)
-            records.append(record | {"shares": [float(share.objective) for share in shares]})
+            risk = sum(worker.risk for worker in workers)
+            own = [float(share.objective) for share in shares]
+            records.append(
+                {
+                    "objective": risk + sum(own),
+                    "risk": risk,
+                    "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
+                    "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
+                    "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
+                    "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
+                    "c_k": self._rate,
+                    "rho": rho,
+                    **dict.fromkeys(SCORES),
+                    "seconds": max(worker.seconds for worker in workers),
+                    "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q + worker.bytes_sums for worker in workers)),
+                    "workers": [
+                        {
+                            "layers": count,
+                            "compute_seconds": worker.seconds - worker.wait_seconds - worker.pack_seconds,
+                            **{name: getattr(worker, name) for name in ("wait_seconds", "pack_seconds")},
+                            **{
+                                name: int(getattr(worker, name))
+                                for name in ("bytes_p", "bytes_q", "bytes_sums", "values_sent")
+                            },
+                        }
+                        for count, worker in zip(self.plan.counts, workers, strict=True)
+                    ],
+                    "shares": own,
+                }
+            )
         return records
 
     def _evaluated(self) -> Record:
@@ -252,16 +280,19 @@ class Stage:
                 for x in logits:
                     self.chain.send(x, self.chain.rank + 1)
                 logits = []
-        for place, (own, y) in enumerate(zip(logits, (self.scored_targets, self.validation_targets), strict=False)):
+        for place, (own, y) in enumerate(zip(logits, (member.targets[2], member.targets[1]), strict=False)):
             assert y is not None
-            number, right = y.rows().number, accuracy(own, y, config.target)
-            hits = math.nan if right is None else right * number
+            number, share = (
+                y.rows().number,
+                {"classification": y.accuracy, "multilabel": y.subset_accuracy}.get(config.target),
+            )
+            hits = math.nan if share is None else share(own) * number  # numbers are not right or wrong
             sums[place] = sums.new_tensor([float(self.algorithm.risk(own, y)), hits, number])
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
         record: Record = dict(zip(SCORES, (sums[:, :2] / sums[:, 2:]).flatten().tolist(), strict=True))
         if not member.validates:
             record |= dict.fromkeys(SCORES[2:])
-        if config.target == "regression":  # numbers are not right or wrong
+        if config.target == "regression":
             record |= dict.fromkeys(SCORES[1::2])
         if config.scoring != "accuracy" and member.validates:
             record["val_score"] = self._score(logits[1] if logits else None)
@@ -271,10 +302,12 @@ class Stage:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
         if logits is not None:
-            assert self.validation_targets is not None
-            line, t = self.team.rows, self.validation_targets.t
-            counts = line.concat(torch.tensor([[len(t)]]), [1] * line.size).view(-1).tolist()
-            value = validation_score(line.concat(logits, counts), line.concat(t, counts), self.config)
+            assert self.member.targets[1] is not None
+            line, t, target = self.team.rows, self.member.targets[1].t, self.config.target
+            counts = counts_of(line, len(t))
+            # Numbers are in standard deviations of the training rows, so that all columns count alike.
+            predicted = outputs(line.concat(logits, counts).double(), target).cpu()
+            value = score(self.config.scoring, line.concat(t, counts).cpu(), predicted, target)
             found[0] = math.nan if value is None else value
             found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
@@ -289,7 +322,9 @@ class Stage:
 
         Weights and scores are those after the last epoch, and so are all rules but failures.
         """
-        status, asked, round = None, Stop.NOBODY, self.member.round
+        member, patience, status, asked = self.member, self.config.patience, None, Stop.NOBODY
+        round = member.round
+        assert patience != "auto"
         for number, record in enumerate(records, start=epoch - len(records) + 1):
             shares = record.pop("shares")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
@@ -302,7 +337,7 @@ class Stage:
                 self._select(epoch, record)
                 if converged(record, self.config.tolerance):
                     status = Status.CONVERGED
-                elif self._selects and record["val_loss"] is not None and self._is_out_of_patience(epoch):
+                elif patience is not None and member.validates and epoch - self._best.epoch >= patience:
                     status = Status.EARLY_STOPPED
             if on_epoch is not None and on_epoch(history[-1]) is True:
                 asked = Stop.CALLBACK
@@ -314,11 +349,6 @@ class Stage:
         if stop is Stop.NOBODY or (status is not None and status.is_failure):
             return status
         return Status.INTERRUPTED if stop is Stop.INTERRUPT else Status.STOPPED
-
-    def _is_out_of_patience(self, epoch: int) -> bool:
-        patience = self.config.patience
-        assert isinstance(patience, int)
-        return epoch - self._best.epoch >= patience
 
     def _select(self, epoch: int, record: Record) -> None:
         """Keep the weights if they are the best on validation so far: higher score, then lower loss.
@@ -375,21 +405,6 @@ def quantization(config: ModelConfig) -> Quantization:
     """What ``config`` says about quantization."""
     levels = PAPER_LEVELS if config.levels == "paper" else config.levels
     return Quantization(config.quantize != "none", config.quantize == "pq", config.bits or 8, levels)
-
-
-def accuracy(logits: Tensor, y: Targets, target: str) -> float | None:
-    """The share of rows that are predicted right, of several labels all of them; None for numbers."""
-    if target == "regression":
-        return None
-    return y.subset_accuracy(logits) if target == "multilabel" else y.accuracy(logits)
-
-
-def validation_score(logits: Tensor, t: Tensor, config: ModelConfig) -> float | None:
-    """What ``scoring`` makes of rows that validate: ``t`` are class numbers, or a row of labels or numbers each.
-
-    Numbers are in standard deviations of the training rows, so that all columns count alike.
-    """
-    return score(config.scoring, t.cpu(), outputs(logits.double(), config.target).cpu(), config.target)
 
 
 def _warn_coarse_levels(
