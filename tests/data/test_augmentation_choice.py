@@ -83,13 +83,6 @@ def test_test_labels_play_no_role() -> None:
         assert torch.equal(a, b)
 
 
-def test_without_validation_the_defaults_are_taken() -> None:
-    data = planted(homophilous=True)
-    del data.val_mask
-    clf = GAMLPClassifier(layers=2, hidden=8, epochs=5, validation=0, random_state=0).fit(data)
-    assert (clf.config_.augment, clf.config_.hops, clf.config_.weight_decay) == ("average", 8, 0.1)
-
-
 def test_a_score_that_is_not_defined_is_told_as_such() -> None:
     """One validation node has no coefficient of determination: the loss chooses."""
     data = planted(homophilous=True)

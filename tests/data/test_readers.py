@@ -133,28 +133,6 @@ def test_what_counts_as_no_label(nothing: Any) -> None:
     assert (numbers.y.tolist(), numbers.get("label_names")) == ([-1, 4, 2], None)
 
 
-def test_predictions_are_under_the_names_that_people_gave(tiny_graph: Data) -> None:
-    nodes, edges = node_table(tiny_graph), edge_table(tiny_graph)
-    clf = classifier().fit(nodes, edge_index=edges)
-    table = pd.DataFrame(clf.predictions(nodes, edge_index=edges, probabilities=True))
-    assert table.columns.tolist() == ["node", "label", "probability", "probability_ant", "probability_bee"]
-    assert table["node"].tolist() == IDS
-    assert table["label"].tolist() == NAMES[tiny_graph.y].tolist()
-    assert np.array_equal(table["probability"], table[["probability_ant", "probability_bee"]].max(axis=1))
-
-
-def test_labels_with_names_are_saved_and_weighed(tiny_graph: Data, tmp_path: Any) -> None:
-    graph = as_networkx(tiny_graph)
-    clf = classifier(class_weight={"bee": 3}).fit(graph)
-    numbered = classifier(class_weight={1: 3}).fit(tiny_graph)
-    assert np.array_equal(clf.predict_proba(graph), numbered.predict_proba(tiny_graph))
-    clf.save(tmp_path / "model.safetensors")
-    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert loaded.predict(graph).tolist() == clf.predict(graph).tolist()
-    with pytest.raises(InputError, match="names class wasp, which no training row has; there are ant, bee"):
-        classifier(class_weight={"wasp": 3}).fit(graph)
-
-
 def test_weights_of_every_kind_are_the_same(tiny_graph: Data) -> None:
     generator = np.random.default_rng(0)
     matrix = np.triu(generator.random((20, 20)) * (np.arange(20)[:, None] // 10 == np.arange(20) // 10), 1)

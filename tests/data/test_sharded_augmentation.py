@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,13 +32,27 @@ SETTINGS = {
 }
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[int], Path]:
+    """A folder of so many shards of the graph."""
+
+    def make(shards: int) -> Path:
+        shard_graph(graph_source(DATA, ""), shards, tmp_path / "out")
+        return tmp_path / "out"
+
+    return make
+
+
+def on_part(line: ThreadLine, folder: Path, settings: dict) -> ShardedAugment:
+    return ShardedAugment(ShardFolder(folder).part(line.rank, line.size), GraphAugment(**settings), line, line.gatherer)
+
+
 def augmented(folder: Path, processes: int, settings: dict) -> tuple[torch.Tensor, GraphAugment]:
     def work(line: ThreadLine) -> tuple[torch.Tensor, GraphAugment]:
-        part = ShardFolder(folder).part(line.rank, line.size)
-        sharded = ShardedAugment(part, GraphAugment(**settings), line, line.gatherer)
+        sharded = on_part(line, folder, settings)
         sharded.prepare()
         rows = torch.cat(list(sharded.blocks()))
-        own = np.arange(1, part.count, 3)
+        own = np.arange(1, sharded.part.count, 3)
         assert torch.equal(sharded.rows(own), rows[own])
         return rows, sharded.augment
 
@@ -50,40 +65,35 @@ def augmented(folder: Path, processes: int, settings: dict) -> tuple[torch.Tenso
 
 @pytest.mark.parametrize(("shards", "processes"), [(1, 1), (2, 2), (3, 3), (6, 2), (3, 1)])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_as_on_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int):
+def test_as_on_one_process(
+    folder: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int
+) -> None:
     monkeypatch.setattr(GraphAugment, "sample", 30)
-    shard_graph(graph_source(DATA, ""), shards, tmp_path / "out")
     whole = GraphAugment(**SETTINGS[name])
     expected = whole.fit_transform(DATA.clone())
-    rows, augment = augmented(tmp_path / "out", processes, SETTINGS[name])
+    rows, augment = augmented(folder(shards), processes, SETTINGS[name])
     torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6 if name != "components" else 2e-4)
     for known, tensor in whole.learned().items():
         torch.testing.assert_close(augment.learned()[known], tensor, rtol=0, atol=1e-6 if known != "basis" else 2e-4)
 
 
-def test_with_another_number_of_processes_nothing_is_computed_again(tmp_path: Path) -> None:
-    shard_graph(graph_source(DATA, ""), 6, tmp_path / "out")
-    first, _ = augmented(tmp_path / "out", 3, SETTINGS["average"])
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("propagated-*.json")}
+def test_with_another_number_of_processes_nothing_is_computed_again(folder: Callable[[int], Path]) -> None:
+    first, _ = augmented(folder(6), 3, SETTINGS["average"])
+    files = {path: path.stat().st_mtime_ns for path in folder(6).rglob("propagated-*.json")}
     assert len(files) == 6
-    second, _ = augmented(tmp_path / "out", 2, SETTINGS["average"])
+    second, _ = augmented(folder(6), 2, SETTINGS["average"])
     torch.testing.assert_close(first, second)
     assert files == {path: path.stat().st_mtime_ns for path in files}
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_interrupted_work_goes_on_after_the_last_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+    folder: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
-    shard_graph(graph_source(DATA, ""), 2, tmp_path / "out")
-    expected = GraphAugment(**SETTINGS["hops"]).fit_transform(DATA.clone())
-    seen: list[list[int]] = []
-    stopping = True
+    out, seen, stopping = folder(2), list[list[int]](), True
 
     def work(line: ThreadLine) -> torch.Tensor:
-        part = ShardFolder(tmp_path / "out").part(line.rank, line.size)
-        sharded = ShardedAugment(part, GraphAugment(**SETTINGS["hops"]), line, line.gatherer)
         blocks: list[int] = []
 
         def on_block(done: int, total: int) -> None:
@@ -92,6 +102,7 @@ def test_interrupted_work_goes_on_after_the_last_block(
             if stopping and done == stop and line.rank == 0:
                 raise InterruptedError
 
+        sharded = on_part(line, out, SETTINGS["hops"])
         sharded.prepare(on_block)
         seen.append(blocks)
         return torch.cat(list(sharded.blocks()))
@@ -101,17 +112,17 @@ def test_interrupted_work_goes_on_after_the_last_block(
     stopping = False
     rows = torch.cat(on_threads(2, work))
     assert seen == [list(range(stop, 4))] * 2
+    expected = GraphAugment(**SETTINGS["hops"]).fit_transform(DATA.clone())
     torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("before", ["first", None])
 def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+    folder: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     """Blocks that were in memory alone do not count once the machine has started anew; flushed ones do."""
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)
-    shard_graph(graph_source(DATA, ""), 1, tmp_path / "out")
-    part, flushed = ShardFolder(tmp_path / "out").part(0, 1), list[int]()
+    out, flushed = folder(1), list[int]()
     flush = np.memmap.flush
     monkeypatch.setattr(np.memmap, "flush", lambda file: (flushed.append(1), flush(file)))
 
@@ -125,7 +136,7 @@ def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
 
         monkeypatch.setattr(sharded_augmentation, "boot_id", lambda: boot)
         with suppress(InterruptedError):
-            on_threads(1, lambda line: ShardedAugment(part, GraphAugment(), line, line.gatherer).prepare(on_block))
+            on_threads(1, lambda line: on_part(line, out, {}).prepare(on_block))
         return seen
 
     assert blocks(before, 2) == [0, 1, 2]
@@ -134,17 +145,17 @@ def test_what_may_be_lost_with_the_power_is_not_taken_for_done(
     assert blocks("third") == [3]  # all of it is on disk
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    shard_graph(graph_source(DATA, ""), 2, tmp_path / "out")
-    augmented(tmp_path / "out", 2, SETTINGS["hops"])
-    (file,) = (tmp_path / "out" / "shard-2-of-2").glob("propagated-*.npy")
+def test_a_damaged_file_is_named(folder: Callable[[int], Path]) -> None:
+    out = folder(2)
+    augmented(out, 2, SETTINGS["hops"])
+    (file,) = (out / "shard-2-of-2").glob("propagated-*.npy")
     for content in (file.read_bytes()[:500], b"", b"PK\5\6" + bytes(18)):
         file.write_bytes(content)
-        with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array: damaged"):
-            augmented(tmp_path / "out", 1, SETTINGS["hops"])
+        with pytest.raises(InputError, match=r"shard-2-of-2/propagated-\w+.npy: cannot read as an array"):
+            augmented(out, 1, SETTINGS["hops"])
     file.with_suffix(".json").write_text(json.dumps({"blocks": "many"}))
     with pytest.raises(InputError, match=r"propagated-\w+.json: cannot read the progress: .*blocks"):
-        augmented(tmp_path / "out", 1, SETTINGS["hops"])
+        augmented(out, 1, SETTINGS["hops"])
 
 
 COPIED = {
@@ -159,16 +170,13 @@ def on_shards(folder: Path, processes: int, settings: dict, most: int) -> tuple[
     """The sample of so many nodes, and two copies of the training nodes and of these, of all processes."""
 
     def work(line: ThreadLine) -> tuple[list[int], torch.Tensor]:
-        part = ShardFolder(folder).part(line.rank, line.size)
-        sharded = ShardedAugment(part, GraphAugment(**settings), line, line.gatherer)
+        sharded = on_part(line, folder, settings)
         sharded.prepare()
-        mask = part.column("train_mask")
-        assert mask is not None
-        training = np.flatnonzero(mask)
+        training = np.flatnonzero(sharded.part.column("train_mask"))
         copies = ShardedCopies(sharded, DROP, training, Targets(torch.zeros(len(training))))
         sample = copies.sample(most, seed=3)
         rows = copies.draw(np.sort(np.concatenate([training, sample])), 2, SEED)
-        return (part.first + sample).tolist(), rows
+        return (sharded.part.first + sample).tolist(), rows
 
     found = on_threads(processes, work)
     return [node for sample, _ in found for node in sample], torch.cat([rows for _, rows in found], 1)
@@ -188,25 +196,18 @@ def by_one_process(nodes: list[int], augment: GraphAugment) -> torch.Tensor:
 @pytest.mark.parametrize(("shards", "processes"), [(1, 1), (2, 2), (3, 3), (6, 2)])
 @pytest.mark.parametrize("name", COPIED)
 def test_copies_are_those_of_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int
-):
+    folder: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, name: str, shards: int, processes: int
+) -> None:
     monkeypatch.setattr(sharded_augmentation, "WHOLE_BYTES", 1)  # blocks of 16 columns: three
-    shard_graph(graph_source(DATA, ""), shards, tmp_path / "out")
-    sample, rows = on_shards(tmp_path / "out", processes, COPIED[name], most=25)
+    sample, rows = on_shards(folder(shards), processes, COPIED[name], most=25)
     training = DATA.train_mask.nonzero().view(-1).tolist()
     others = (~DATA.train_mask).nonzero().view(-1).numpy()
-    lots = uniform(3, others)
-    assert sample == np.sort(others[np.argsort(lots)[:25]]).tolist()
+    assert sample == np.sort(others[np.argsort(uniform(3, others))[:25]]).tolist()
     expected = by_one_process(sorted(training + sample), GraphAugment(**COPIED[name]))
     torch.testing.assert_close(rows, expected, rtol=0, atol=2e-6)
     assert not torch.equal(rows[0], rows[1])
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-def test_more_than_there_are_is_all_nodes_that_do_not_train(tmp_path: Path, processes: int) -> None:
-    shard_graph(graph_source(DATA, ""), 3, tmp_path / "out")
-    sample, _ = on_shards(tmp_path / "out", processes, COPIED["none"], most=10**6)
-    assert sample == (~DATA.train_mask).nonzero().view(-1).tolist()
+    everyone, _ = on_shards(folder(shards), processes, COPIED[name], most=10**6)
+    assert everyone == others.tolist()
 
 
 def test_numbers_are_uniform_and_of_different_seeds_independent() -> None:

@@ -73,18 +73,6 @@ def test_shards_are_the_graph(tmp_path: Path, shards: int, kind: str) -> None:
         assert np.array_equal(column, data[name].numpy())
 
 
-def test_the_names_of_features_go_along(tmp_path: Path) -> None:
-    data = graph()
-    plain = shard_graph(graph_source(data, ""), 2, tmp_path / "plain")
-    assert plain.feature_names is None
-    data.feature_names = tuple(f"word {i}" for i in range(20))
-    named = shard_graph(graph_source(data, ""), 2, tmp_path / "named")
-    found = ShardFolder(tmp_path / "named").whole
-    assert found == named
-    assert found.feature_names == list(data.feature_names)
-    assert (found.digests, found.digest != plain.digest) == (plain.digests, True)
-
-
 @pytest.mark.parametrize("ids", [np.arange(50) + 7, np.array([f"nœud {number}" for number in range(50)])])
 def test_the_ids_of_nodes_go_along(ids: np.ndarray, tmp_path: Path) -> None:
     data = graph()
@@ -224,14 +212,6 @@ def refusal(folder: Path, parts: int = 1) -> str:
 
 def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-
-def test_a_part_reads_its_own_shards_alone(folder: Path) -> None:
-    first, second = (ShardFolder(folder).part(place, 2) for place in range(2))
-    assert [shard.folder.name for shard in second.shards] == ["shard-3-of-4", "shard-4-of-4"]
-    assert (first.first, first.count, second.first, second.count) == (0, 30, 30, 30)
-    shutil.rmtree(folder / "shard-1-of-4")
-    assert ShardFolder(folder).part(1, 2).count == 30
 
 
 @pytest.mark.parametrize("kind", ["digits", "minus", "open", "nothing", "object", "empty", "archive"])

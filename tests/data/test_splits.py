@@ -29,18 +29,10 @@ def test_labelled_nodes_train_but_a_fifth_of_each_class() -> None:
     assert by_class(data, "val_mask") == [10, 2, 1]
     assert by_class(data, "train_mask") == [40, 8, 1]
     assert not (data.train_mask & data.val_mask).any()
+    assert by_class(split(labelled(10, 1))[0], "val_mask") == [2, 0]  # a class of one keeps its node
+    assert by_class(split(labelled(4000, 4000))[0], "val_mask") == [MOST // 2, MOST // 2]
     assert "all 62 nodes with a label" in reasons[0]
     assert "13 of the 62 nodes" in reasons[1]
-
-
-def test_a_class_of_one_keeps_its_node() -> None:
-    data, _ = split(labelled(10, 1))
-    assert by_class(data, "val_mask") == [2, 0]
-
-
-def test_not_more_are_set_aside_than_tell_anything() -> None:
-    data, _ = split(labelled(4000, 4000))
-    assert by_class(data, "val_mask") == [MOST // 2, MOST // 2]
 
 
 def test_the_seed_says_which() -> None:
@@ -50,17 +42,13 @@ def test_the_seed_says_which() -> None:
     assert not torch.equal(first, other)
 
 
-def test_what_is_given_stays(tiny_graph: Data) -> None:
+def test_what_is_given_stays_and_test_nodes_are_never_taken(tiny_graph: Data) -> None:
     data, reasons = split(check_graph(tiny_graph))
     assert reasons == ()
     assert all(torch.equal(data[mask], tiny_graph[mask]) for mask in ("train_mask", "val_mask", "test_mask"))
-
-
-def test_test_nodes_are_never_taken(tiny_graph: Data) -> None:
     del tiny_graph.train_mask, tiny_graph.val_mask
     data, _ = split(check_graph(tiny_graph))
-    assert not ((data.train_mask | data.val_mask) & data.test_mask).any()
-    assert bool((data.train_mask | data.val_mask | data.test_mask).all())
+    assert torch.equal(~data.test_mask, data.train_mask | data.val_mask)
 
 
 def test_validation_comes_out_of_the_training_nodes_alone(tiny_graph: Data) -> None:
@@ -97,14 +85,14 @@ def test_masks_of_several_splits(tiny_graph: Data) -> None:
     assert torch.equal(data.train_mask, tiny_graph.val_mask)
     assert torch.equal(data.test_mask, tiny_graph.test_mask)
     assert split(data, split=1)[1] == ()  # once more changes nothing
-    with pytest.raises(InputError, match="split = 2, but the masks are of 2 splits: 0 to 1"):
-        split(check_graph(swapped), split=2)
-    with pytest.raises(InputError, match="split = 1, but the masks are of one split"):
-        split(check_graph(tiny_graph), split=1)
     uneven = swapped.clone()
     uneven.val_mask = torch.stack([tiny_graph.val_mask] * 3, dim=1)
-    with pytest.raises(InputError, match="of different numbers of splits: train_mask 2, val_mask 3; give all"):
-        split(check_graph(uneven))
+    for graph, number, message in (
+        (swapped, 2, "split = 2, but the masks are of 2 splits"), (tiny_graph, 1, "split = 1, but .* of one split"),
+        (uneven, 0, "train_mask 2, val_mask 3"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            split(check_graph(graph), split=number)
     clf = GAMLPClassifier(layers=2, epochs=5, weight_decay=0.1, split=1, unlabelled=0).fit(swapped)
     assert clf.score(swapped) == 1.0
 

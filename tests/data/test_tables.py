@@ -96,14 +96,6 @@ def test_without_ids_nodes_are_numbered(tmp_path: Path) -> None:
     assert data.get("ids") is None
 
 
-def test_a_graph_of_ids_and_labels_alone_trains(tiny_graph: Graph, tmp_path: Path) -> None:
-    nodes, edges = tables(tiny_graph)
-    paths = write(tmp_path, ".csv", nodes[["id", "label"]], edges)
-    data = load_dataset(paths[0], edges=paths[1])
-    clf = GAMLPClassifier(layers=2, epochs=10, weight_decay=0.1, unlabelled=0, random_state=0).fit(data)
-    assert clf.predict(data).tolist() == np.array(["ant", "bee"])[tiny_graph.y].tolist()
-
-
 WEIGHT = "edges.csv: column 'weight' must be "
 REFUSED = [
     ("id,a\n", "source,target\n", "there is no row"),

@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from helpers.columns import ring
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation_choice import choose_augmentation, linear_score
+from pdadmm_g.data.augmentation_choice import linear_score
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.facts import graph_facts
 from pdadmm_g.data.sharding import graph_source
@@ -98,16 +98,6 @@ def test_the_linear_model_is_what_it_says(target: str) -> None:
         assert score == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("target", ["multilabel", "regression"])
-def test_features_are_chosen_by_it(target: str) -> None:
-    data = check_graph(as_graph(ring(target), target=target))
-    training, validation = (data[mask].nonzero().view(-1) for mask in ("train_mask", "val_mask"))
-    choice = choose_augmentation(data, training, validation, ModelConfig().resolved(target))
-    # Targets are smooth along the ring: neighbours help.
-    assert choice.config.augment in ("average", "hops")
-    assert "of a linear model" in choice.reasons[0]
-
-
 def test_tables(tmp_path: Path) -> None:
     def read(text: str, *labels: str, **options: Any) -> Graph:
         (tmp_path / "nodes.csv").write_text(text)
@@ -178,14 +168,6 @@ def test_probabilities_count_as_rows_of_each_class(class_weight) -> None:
     torch.testing.assert_close(found.y.sum(1), torch.ones(6, dtype=torch.float64))
 
 
-def test_probabilities_of_zero_and_one_are_classes() -> None:
-    soft = torch.eye(3, dtype=torch.float64)[Y]
-    assert torch.equal(weighed(soft, np.arange(3), None, None).y, Y)
-    assert torch.equal(weighed(soft, np.arange(3), "balanced", WEIGHTS).y, Y)
-    hard = weighed(Y, np.arange(3), "balanced", WEIGHTS).weights
-    torch.testing.assert_close(weighed(soft, np.arange(3), "balanced", WEIGHTS).weights, hard)
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -215,15 +197,3 @@ def test_weights_of_all_rows_or_of_some() -> None:
     everywhere[[2, 4, 7]] = [3, 0, 1]
     for given in (everywhere, [3, 0, 1], np.array([3, 0, 1], dtype=np.uint16), torch.tensor([3.0, 0.0, 1.0])):
         assert row_weights(given, rows, 9).tolist() == [3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("class_weight", "message"),
-    [
-        ({"4": 2.0}, "class_weight names class 4, which no training row has; there are 3, 5, 9"),
-        ({"3": 0.0, "5": 0.0, "9": 0.0}, "class_weight leaves every training row a weight of zero"),
-    ],
-)
-def test_class_weights_that_are_refused(class_weight: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        weighed(Y, CLASSES, class_weight, None)
