@@ -32,7 +32,7 @@ from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.precision import tensor_cores
-from pdadmm_g.engine.worker import Algorithm, Worker
+from pdadmm_g.engine.worker import Algorithm, Ends, Worker
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.growth import initial_layer, widths
 from pdadmm_g.training.train import in_row_space
@@ -128,7 +128,8 @@ def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quan
         precision=size.precision,
     )  # fmt: skip
     layers, boundaries = forward_state(weights, X, algorithm.activation, quantization)
-    return Worker.whole_chain(layers, boundaries, algorithm, X=X, targets=training.targets)
+    targets = training.targets
+    return Worker(layers, [None, *boundaries, None], algorithm, Ends(targets.rows(), X, targets))
 
 
 def _floor(size: Size) -> Callable[[], None]:

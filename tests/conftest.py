@@ -32,7 +32,7 @@ from pdadmm_g.admm.diagnostics import rho_bound
 from pdadmm_g.admm.risks import RISKS, Targets
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
 from pdadmm_g.data.graph import Graph
-from pdadmm_g.engine.worker import Algorithm, Worker
+from pdadmm_g.engine.worker import Algorithm, Ends, Worker
 from pdadmm_g.runs.run import train_run
 
 # A suite that a shell runs in the background is started with interrupts ignored, and what it starts inherits that.
@@ -92,7 +92,8 @@ def make_chain() -> Callable[..., Worker]:
         rho = 1.001 * rho_bound(nu, f.lipschitz) if rho is None else rho
         algorithm = Algorithm(activation=f, risk=RISKS[risk], solver=solver, nu=nu, rho=rho, mu=mu, precision=precision)
         chain, boundaries = forward_state(weights, X, f, quantization or Quantization(), keep_u=keep_u)
-        return Worker.whole_chain(chain, boundaries, algorithm, X=X, targets=Targets(y, row_weights))
+        targets = Targets(y, row_weights)
+        return Worker(chain, [None, *boundaries, None], algorithm, Ends(targets.rows(), X, targets))
 
     return make
 

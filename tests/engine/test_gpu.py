@@ -9,7 +9,6 @@ from helpers.blobs import TRAINING, VALIDATION
 from pdadmm_g.admm.state import SMALL, Quantization
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.engine.cuda_graph import RecordedEpoch
 from pdadmm_g.engine.precision import tensor_cores
 from pdadmm_g.training.train import train
 
@@ -33,8 +32,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             return kernel(*tensors, **settings)
 
         monkeypatch.setitem(kernels.KERNELS, phase, noted)
-    record = RecordedEpoch._record
-    monkeypatch.setattr(RecordedEpoch, "_record", lambda *args: (seen.add("recorded"), record(*args))[1])
+    record = torch.cuda.graph
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: (seen.add("recorded"), record(graph))[1])
     return seen
 
 

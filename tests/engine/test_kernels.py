@@ -80,13 +80,8 @@ def test_move_and_sum(copy: str, weights: str) -> None:
         "transposed": torch.empty(1, WIDTH, 160, device=DEVICE)[..., :NODES].mT,
     }
     tolerance = 1e-2 if copy == "rounded" else 1e-5
-    length = full(1, 1, 1, value=0.3)
+    length = 1.0 if copy == "none" else full(1, 1, 1, value=0.3)
     compare("move_and_sum", [x, direction, copies[copy]], tolerance, weights=weights, length=length)
-
-
-def test_a_step_of_length_one() -> None:
-    x, direction = random(1, NODES, WIDTH, seed=0), random(1, NODES, WIDTH, seed=1)
-    compare("move_and_sum", [x, direction, None], length=1.0)
 
 
 #: Steps of an eighth, which no rounding moves to another level; the largest values are beyond the last.
@@ -104,30 +99,22 @@ def test_move(levels: Levels | None, copy: torch.dtype | None) -> None:
 
 @weighted
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_norm_and_columns(kind: torch.dtype, weights: str) -> None:
-    compare("norm_and_columns", [random(1, NODES, WIDTH, seed=0).to(kind)], weights=weights)
-
-
-def test_norm_and_columns_do_not_hide_nan() -> None:
-    x = random(1, NODES, WIDTH, seed=0)
-    x[0, 3, 5] = torch.nan
-    compare("norm_and_columns", [x])
-    assert kernels.norm_and_columns(x, None).columns.isnan().nonzero().tolist() == [[0, 0, 5]]
+@pytest.mark.parametrize("hole", [False, True])
+def test_norm_and_columns(hole: bool, kind: torch.dtype, weights: str) -> None:
+    x = random(1, NODES, WIDTH, seed=0).to(kind)
+    x[0, 3, 5] = torch.nan if hole else 0.0
+    compare("norm_and_columns", [x], weights=weights)
 
 
 @weighted
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_quantized_move(kind: torch.dtype, weights: str) -> None:
+@pytest.mark.parametrize("hole", [False, True])
+def test_quantized_move(hole: bool, kind: torch.dtype, weights: str) -> None:
     d, p, g = (random(1, NODES, WIDTH, seed=seed) for seed in range(3))
+    g[0, 3, 5] = torch.nan if hole else 0.0
     p, length = LEVELS.project(p), full(1, 1, 1, value=0.5)
     # As short as the gradient: a few eighths are exact in bfloat16.
     compare("quantized_move", [d.to(kind), p, g.to(kind)], weights=weights, levels=LEVELS, length=length)
-
-
-def test_quantized_move_does_not_hide_nan() -> None:
-    d, p, g = (random(1, NODES, WIDTH, seed=seed) for seed in range(3))
-    g[0, 3, 5] = torch.nan
-    compare("quantized_move", [d, LEVELS.project(p), g], levels=LEVELS, length=full(1, 1, 1, value=0.5))
 
 
 def z_q_u_tensors(keeps_u: bool) -> list[torch.Tensor | None]:
@@ -185,22 +172,6 @@ def test_each_value_counts_with_the_weight_of_its_row(width: int) -> None:
     size, columns = kernels.norm_and_columns(2 * x, counts[:, None])
     assert size.item() == 4 * width * counts.sum()
     assert columns.equal(2 * sums)
-
-
-def test_weights_of_one_change_nothing() -> None:
-    ones = full(NODES, 1, value=1.0)
-    rW, p, q, u = (random(1, NODES, WIDTH, seed=seed) for seed in range(4))
-    cases = [
-        (kernels.gradient, [rW, p, q, u, None], {"f": ACTIVATIONS["relu"], "nu": 0.7, "rho": 3.0}),
-        (kernels.move_and_sum, [p, q, None], {"length": 0.3}),
-        (kernels.z_q_u, z_q_u_tensors(keeps_u=True), z_q_u_settings("relu", full(1, 1, WIDTH, value=0.1))),
-    ]
-    for kernel, tensors, settings in cases:
-        copies = [None if x is None else x.clone() for x in tensors]
-        returned, wanted = kernel(*copies, ones, **settings), kernel(*tensors, None, **settings)
-        torch.testing.assert_close(copies, tensors, rtol=1e-6, atol=1e-6)
-        # A GPU does not round a square that it adds to a sum at once.
-        torch.testing.assert_close(returned, wanted, rtol=1e-6, atol=1e-4)
 
 
 def test_what_has_no_kernel() -> None:

@@ -46,7 +46,3 @@ def test_ties_go_to_the_left() -> None:
     assert deal([1.0] * 5, 2).counts == (2, 3)
     assert deal([4.0, 1.0, 1.0], 2).counts == (1, 2)
     assert [describe(range(*ends)) for ends in ((0, 1), (4, 5), (1, 5))] == ["layer 1", "layer 5", "layers 2-5"]
-
-
-def test_more_workers_than_layers() -> None:
-    assert deal([1.0, 1.0], 5).counts == (1, 1, 0, 0, 0)

@@ -20,39 +20,17 @@ devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 @given(bits=st.integers(1, 16), count=st.integers(1, 300), seed=st.integers(0, 10**6))
 def test_packing_round_trip(device: str, bits: int, count: int, seed: int) -> None:
     index = torch.randint(2**bits, (count,), generator=torch.Generator().manual_seed(seed)).to(device)
+    index[0], index[-1] = 0, 2**bits - 1
     packed = pack(index, bits)
     assert packed.dtype == torch.uint8
     assert len(packed) == -(-count * bits // 8)
     assert torch.equal(unpack(packed, bits, count), index)
 
 
-@pytest.mark.parametrize("bits", range(1, 17))
-def test_extreme_indices(bits: int) -> None:
-    index = torch.tensor([2**bits - 1, 0, 2**bits - 1, 2 ** (bits - 1), 2**bits - 1])
-    assert torch.equal(unpack(pack(index, bits), bits, 5), index)
-
-
 def test_layout_is_little_endian() -> None:
     assert pack(torch.tensor([0b101, 0b011, 0b111]), 3).tolist() == [0b11011101, 0b1]
     assert pack(torch.tensor([0x1, 0x2, 0x3]), 4).tolist() == [0x21, 0x03]
     assert pack(torch.tensor([0xABCD]), 16).tolist() == [0xCD, 0xAB]
-
-
-@pytest.mark.parametrize("device", devices)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@given(bits=st.integers(1, 16), rows=st.integers(1, 9), columns=st.integers(1, 9), seed=st.integers(0, 10**6))
-def test_values_on_levels_come_back_bit_for_bit(
-    device: str, dtype: torch.dtype, bits: int, rows: int, columns: int, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, columns, generator=generator, dtype=dtype).to(device)
-    levels = Levels.calibrated(x, bits)
-    codec = Codec(x.shape, x, levels)
-    assert codec.nbytes == -(-rows * columns * bits // 8)
-    projected = levels.project(x)
-    buffer = codec.encode(projected)
-    assert buffer.shape == codec.inbox().shape
-    assert torch.equal(codec.decode(buffer), projected)
 
 
 @pytest.mark.parametrize("device", devices)
@@ -118,13 +96,6 @@ def test_unquantized_is_lossless(device: str, dtype: torch.dtype) -> None:
     assert torch.equal(codec.encode(codec.decode(codec.encode(x))), codec.encode(x))
     # A strided view encodes like its contiguous copy.
     assert torch.equal(Codec((3, 5), x, None).encode(x.T), Codec((3, 5), x, None).encode(x.T.contiguous()))
-
-
-def test_encoding_is_a_copy() -> None:
-    x = torch.ones(2, 2)
-    buffer = Codec(x.shape, x, None).encode(x)
-    x.zero_()
-    assert buffer.view(torch.float32).tolist() == [1.0] * 4
 
 
 class Work:

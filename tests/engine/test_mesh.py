@@ -13,10 +13,9 @@ import torch
 from filelock import FileLock
 from safetensors.torch import save_file
 
-from helpers.commands import FIXED, assert_refused, save
-from helpers.faults import MEMBER, torchrun
+from helpers.commands import FIXED, save
+from helpers.faults import torchrun
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.cli import main
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples, part_of
 from pdadmm_g.engine.launch import run_workers
@@ -116,23 +115,6 @@ def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
         classifier.fit(tiny_graph)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--shards", "0"], "shards must be a whole number, at least 1 and at most 1000000"),
-        (["--shards", "-2"], "shards must be"),
-        (["--shards", "1.5"], "shards must be a whole number"),
-        (["--shards", "2", "--workers", "2", "--layers", "4", "--plan", "1,1,1,1"],
-         "plan must give each of 2 workers at least one of 4 layers"),
-    ],
-)  # fmt: skip
-def test_settings_that_make_no_mesh_are_refused(options: list[str], message: str, capsys) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["train", *options])
-    captured = capsys.readouterr()
-    assert_refused(caught.value.code, captured.out, captured.err, message)
-
-
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -162,13 +144,3 @@ def test_under_torchrun_too(tiny_graph, tmp_path: Path, options: list[str], mess
         "-15",
     }  # the agent ends those that have not ended
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.timeout(60)
-def test_processes_that_do_not_fit_the_shards_are_refused(monkeypatch, capsys) -> None:
-    for name, value in MEMBER.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit) as caught:
-        main(["train", "--shards", "3"])
-    assert caught.value.code == 2
-    assert "4 processes cannot be dealt to 3 shards: start a multiple of 3" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
@@ -53,13 +51,6 @@ def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Qu
         worker.epoch()
     measured, expected = (torch.tensor(shares, dtype=torch.float64) for shares in (worker.measured, worker.shares()))
     torch.testing.assert_close(measured, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_no_two_variables_share_memory(make_chain) -> None:
-    worker = make_chain()
-    tensors = [tensor for layer in worker.layers for tensor in (layer.z, layer.r)]
-    tensors += [tensor for boundary in worker.boundaries[1:-1] for tensor in (boundary.p, boundary.q, boundary.u)]
-    assert all(a.data_ptr() != b.data_ptr() for a, b in itertools.combinations(tensors, 2))
 
 
 def test_small_tensors_on_a_gpu_are_taken_as_they_are() -> None:

@@ -13,13 +13,6 @@ def workspace(precision: str = "fp32", solver: str = "linearized") -> Workspace:
     return Workspace(precision, solver, torch.empty(0))
 
 
-def test_in_full_precision_nothing_is_copied() -> None:
-    work = workspace()
-    assert work.copy_of("r", 0, X) is None
-    assert work.factor("r", 0, X) is X
-    assert work.rounded("r", X) is X
-
-
 def test_rounded_copies_serve_the_group_that_made_them() -> None:
     work = workspace("bf16")
     copy = work.copy_of("r", 1, X)
@@ -37,7 +30,3 @@ def test_what_the_p_step_rounds_is_not_kept_for_the_w_step() -> None:
     work.rounded("r", X)
     moved = X + 1
     assert torch.equal(work.factor("r", 0, moved), moved.bfloat16())
-
-
-def test_the_exact_solver_rounds_in_its_products() -> None:
-    assert workspace("bf16", "exact").copy_of("p", 0, X) is None

@@ -97,9 +97,7 @@ def test_what_a_group_inverts_is_what_its_layers_have(make_chain, monkeypatch) -
     monkeypatch.setattr(Worker, "large", 1)
     first = make_chain(layers=5, solver="exact", mu=0.01)
     first.epoch()
-    inner = [boundary for boundary in first.boundaries if boundary is not None]
-    ends = first.ends
-    worker = Worker.whole_chain(first.layers, inner, first.algorithm, X=ends.X, targets=ends.targets)
+    worker = Worker(first.layers, first.boundaries, first.algorithm, first.ends)
     for _ in range(worker.invert_every + 1):
         worker.epoch()
     for group in worker._groups[1:]:

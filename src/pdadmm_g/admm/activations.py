@@ -81,8 +81,8 @@ class Smooth(Activation):
     max_steps = 60
 
     @abstractmethod
-    def derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f(z), f'(z), f''(z)."""
+    def derivatives(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """f'(z) and f''(z), from f(z)."""
 
     def argmin_z(self, m: Tensor, q: Tensor, z_old: Tensor) -> Tensor:
         c = (m + z_old) / 2
@@ -98,8 +98,8 @@ class Smooth(Activation):
             self._newton(start, torch.maximum(low, start - spacing), torch.minimum(high, start + spacing), c, q)
             for start in (first, second)
         ]
-        first, second = (self._objective(bottom, c, q) for bottom in bottoms)
-        return torch.where(second < first, bottoms[1], bottoms[0])
+        better = self._objective(bottoms[1], c, q) < self._objective(bottoms[0], c, q)
+        return torch.where(better, bottoms[1], bottoms[0])
 
     def _best_on_grid(
         self, low: Tensor, high: Tensor, c: Tensor, q: Tensor, start: Tensor, keep_away: float = 0.0
@@ -122,7 +122,8 @@ class Smooth(Activation):
         """Zero of the objective's derivative in [low, high]: Newton where it stays inside, bisection where not."""
         eps = torch.finfo(z.dtype).eps
         for _ in range(self.max_steps):
-            f, df, ddf = self.derivatives(z)
+            f = self(z)
+            df, ddf = self.derivatives(f)
             slope = 4 * (z - c) - 2 * (q - f) * df
             curvature = 4 + 2 * df.square() - 2 * (q - f) * ddf
             low, high = torch.where(slope < 0, z, low), torch.where(slope > 0, z, high)
@@ -145,10 +146,9 @@ class Tanh(Smooth):
     def __call__(self, z: Tensor) -> Tensor:
         return torch.tanh(z)
 
-    def derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        f = torch.tanh(z)
+    def derivatives(self, f: Tensor) -> tuple[Tensor, Tensor]:
         df = 1 - f.square()
-        return f, df, -2 * f * df
+        return df, -2 * f * df
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,9 @@ class Sigmoid(Smooth):
     def __call__(self, z: Tensor) -> Tensor:
         return torch.sigmoid(z)
 
-    def derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        f = torch.sigmoid(z)
+    def derivatives(self, f: Tensor) -> tuple[Tensor, Tensor]:
         df = f * (1 - f)
-        return f, df, df * (1 - 2 * f)
+        return df, df * (1 - 2 * f)
 
 
 ACTIVATIONS: dict[str, Activation] = {

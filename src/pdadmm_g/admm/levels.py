@@ -37,11 +37,6 @@ class Levels:
         self._midpoints = torch.where(middle < values[1:], middle, values[:-1])
 
     @classmethod
-    def from_sequence(cls, values: Sequence[float], like: Tensor) -> Levels:
-        """The given levels in the dtype and on the device of ``like``."""
-        return cls(torch.tensor(values, dtype=like.dtype, device=like.device))
-
-    @classmethod
     def calibrated(cls, activations: Tensor, bits: int, rows: Rows | None = None) -> Levels:
         """``2**bits`` equally spaced levels, zero among them, over the range of ``activations`` plus headroom.
 
@@ -103,8 +98,8 @@ class Levels:
 class LevelStack:
     """The levels of several layers, of each the multiples of a step. What is projected has one matrix a layer."""
 
-    def __init__(self, sets: Sequence[Levels], like: Tensor) -> None:
-        multiples = torch.tensor([levels.multiples for levels in sets], dtype=torch.float64).to(like)
+    def __init__(self, sets: Sequence[Levels | None], like: Tensor) -> None:
+        multiples = torch.tensor([levels.multiples for levels in sets if levels], dtype=torch.float64).to(like)
         self._step, self._least, self._largest = multiples.T[..., None, None]
 
     def project(self, x: Tensor) -> Tensor:

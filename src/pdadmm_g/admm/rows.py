@@ -76,7 +76,7 @@ class Rows:
 
     def totals(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """As :meth:`total`, for tensors of any shapes at once: several processes talk once, not once for each."""
-        if self._across is None or not parts:
+        if self._across is None:
             return parts
         sums = self._across.sum(torch.cat([part.reshape(-1) for part in parts]))
         pieces = sums.split([part.numel() for part in parts])
@@ -86,21 +86,13 @@ class Rows:
         r""":math:`\sum_i w_i \|x_i\|^2`, one number a layer."""
         return self.total(squared_norm(x, self.weights))
 
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        r""":math:`\sum_i w_i \langle x_i, y_i \rangle`, one number a layer."""
-        return self.total(inner(x, y, self.weights))
-
     def column_sums(self, x: Tensor) -> Tensor:
         r""":math:`\sum_i w_i x_i`, one row a layer."""
         return self.total(column_sums(x, self.weights))
 
-    def weighted(self, x: Tensor) -> Tensor:
-        r""":math:`\mathrm{diag}(w)\, x`."""
-        return x if self.weights is None else (x * self.weights).to(x.dtype)
-
     def product(self, x: Tensor, y: Tensor, mm: Product = matmul) -> Tensor:
         r""":math:`x^T \mathrm{diag}(w)\, y`, a sum over rows."""
-        return self.total(mm(x.mT, self.weighted(y)))
+        return self.total(mm(x.mT, y if self.weights is None else (y * self.weights).to(y.dtype)))
 
 
 #: Up to so many values one sum in single precision keeps six digits.

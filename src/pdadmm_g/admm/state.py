@@ -74,8 +74,8 @@ class Quantization:
         levels: Levels | None = None
         if self.p and self.levels is None:
             levels = Levels.calibrated(activations, self.bits, rows)
-        elif self.p and self.levels is not None:
-            levels = Levels.from_sequence(self.levels, like=activations)
+        elif self.p:
+            levels = Levels(activations.new_tensor(self.levels))
         q_levels = levels if self.q else None
         return Boundary(
             p=activations.clone() if levels is None else levels.project(activations),
@@ -118,9 +118,9 @@ def forward_state(
     for index, w in enumerate(weights):
         z = torch.addmm(w.b, p, w.W.T)
         layers.append(Layer(w.W.clone(), w.b.clone(), w.W0, z=z, r=torch.zeros_like(z)))
-        if index < len(weights) - 1 or not last:
-            keeps = keeps_u(z) if keep_u is None else keep_u
-            keeps = keeps or index == len(weights) - 1
+        ends = index == len(weights) - 1
+        if not (ends and last):
+            keeps = ends or (keeps_u(z) if keep_u is None else keep_u)
             boundaries.append(quantization.boundary(activation(z), keep_u=keeps, rows=rows))
             p = boundaries[-1].p
     return layers, boundaries

@@ -113,7 +113,7 @@ def p_exact(
 ) -> Step:
     r""":math:`p (\nu W^T W + \rho I) = \nu (z - b) W + \rho q_- - u_-`, as one Newton step from the current p."""
     d = _solve_right(g, _p_hessian(W, nu=nu, rho=rho), mm)
-    return Step(d, mm(d, W.mT, out=out), 1.0, rows.inner(g, d) / 2)
+    return Step(d, mm(d, W.mT, out=out), 1.0, rows.total(inner(g, d, rows.weights)) / 2)
 
 
 def _p_hessian(W: Tensor, *, nu: float, rho: float) -> Tensor:

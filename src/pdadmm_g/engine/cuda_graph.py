@@ -55,15 +55,10 @@ class RecordedEpoch:
             self._kinds.add(inverts)
             return worker.run_epoch()
         if inverts not in self._recordings:
-            self._recordings[inverts] = self._record(worker)
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):  # which changes nothing yet
+                self._recordings[inverts] = graph, worker.run_epoch()
         graph, result = self._recordings[inverts]
         graph.replay()
         return result
-
-    def _record(self, worker: Worker) -> tuple[torch.cuda.CUDAGraph, tuple[list[Moves], list[Shares]]]:
-        """Recording changes nothing."""
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            result = worker.run_epoch()
-        return graph, result

@@ -184,55 +184,48 @@ def _sum_strips(
 
 def quantized_move(d, p, g, weights, *, levels, length):
     """See :func:`pdadmm_g.admm.updates.quantized_move`."""
-    programs = triton.cdiv(p.numel(), BLOCK)
-    sums = p.new_empty(programs)
-    _quantized_move[(programs,)](
-        d, p, g, length, sums, p.numel(), *_multiples(levels), _in_order(weights), p.shape[-1],
-        WEIGHTED=weights is not None, BLOCK=BLOCK,
-    )  # fmt: skip
-    return sums.sum().view(1)
-
-
-@triton.jit
-def _quantized_move(
-    d_, p_, g_, length_, sums_, total, step, least, largest, weights_, width,
-    WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    program = tl.program_id(0)
-    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    p = tl.load(p_ + i, mask=inside, other=0.0)
-    g = tl.load(g_ + i, mask=inside, other=0.0).to(tl.float32)
-    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
-    d = p - _project(p - tl.load(length_) * g, step, least, largest)
-    tl.store(d_ + i, d.to(d_.dtype.element_ty), mask=inside)
-    d = tl.where(inside, d, 0.0)
-    tl.store(sums_ + program, _sum(d * d, weight, WEIGHTED))
+    return _moved(p, g, d, weights, length=length, levels=levels, measures=True).sum().view(1)
 
 
 def move(x, direction, copy, *, length, levels=None):
     """See :func:`.phases.move`; the copy is in the same order of memory."""
+    _moved(x, direction, copy, None, length=_on_device(length, x), levels=levels, measures=False)
+
+
+def _moved(x, direction, other, weights, *, length, levels, measures):
+    """The new x over x and over the other; where it ``measures``, instead by how much x would move over the other."""
     programs = triton.cdiv(x.numel(), BLOCK)
+    sums = x.new_empty(programs)
     _move[(programs,)](
-        x, direction, x if copy is None else copy, _on_device(length, x), x.numel(), *_multiples(levels),
-        COPIES=copy is not None, QUANTIZED=levels is not None, BLOCK=BLOCK,
+        x, direction, x if other is None else other, length, sums, x.numel(), *_multiples(levels), _in_order(weights),
+        x.shape[-1], MEASURES=measures, COPIES=other is not None, QUANTIZED=levels is not None,
+        WEIGHTED=weights is not None, BLOCK=BLOCK,
     )  # fmt: skip
+    return sums
 
 
 @triton.jit
 def _move(
-    x_, direction_, copy_, length_, total, step, least, largest,
-    COPIES: tl.constexpr, QUANTIZED: tl.constexpr, BLOCK: tl.constexpr,
+    x_, direction_, other_, length_, sums_, total, step, least, largest, weights_, width,
+    MEASURES: tl.constexpr, COPIES: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    program = tl.program_id(0)
+    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
     x = tl.load(x_ + i, mask=inside, other=0.0)
-    x -= tl.load(length_) * tl.load(direction_ + i, mask=inside, other=0.0).to(tl.float32)
+    new = x - tl.load(length_) * tl.load(direction_ + i, mask=inside, other=0.0).to(tl.float32)
     if QUANTIZED:
-        x = _project(x, step, least, largest)
-    tl.store(x_ + i, x, mask=inside)
-    if COPIES:
-        tl.store(copy_ + i, x.to(copy_.dtype.element_ty), mask=inside)
+        new = _project(new, step, least, largest)
+    if MEASURES:
+        moved = tl.where(inside, x - new, 0.0)
+        tl.store(other_ + i, moved.to(other_.dtype.element_ty), mask=inside)
+        weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
+        tl.store(sums_ + program, _sum(moved * moved, weight, WEIGHTED))
+    else:
+        tl.store(x_ + i, new, mask=inside)
+        if COPIES:
+            tl.store(other_ + i, new.to(other_.dtype.element_ty), mask=inside)
 
 
 def z_q_u(z, r, product, q, u, p, pull, weights, *, length, decrement, f, nu, rho, levels):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
 from ..admm.diagnostics import Moves, Shares
-from ..admm.levels import Delta, Levels, LevelStack
+from ..admm.levels import Delta, LevelStack
 from ..admm.state import SMALL, Boundary, Layer
 
 #: On a CPU, torch sums fewer values than 2^15 by one thread, and so in the same order whatever the number of layers.
@@ -98,7 +98,8 @@ def _group(run: list[int], all_layers: list[Layer], boundaries: list[Boundary | 
         return Group(start, layer, before, after, z_before, p_levels[0], q_levels[0])
     p, q, u = _joined(beside, "p", "q", "u")
     before, after = Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:])
-    return Group(start, layer, before, after, None, _levels_of_all(p_levels, p), _levels_of_all(q_levels, q))
+    stacks = [None if sets[0] is None else LevelStack(sets, p) for sets in (p_levels, q_levels)]
+    return Group(start, layer, before, after, None, *stacks)
 
 
 def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any]:
@@ -113,12 +114,6 @@ def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any
         for record, view in zip(records, found[-1], strict=True):
             setattr(record, name, view)
     return found
-
-
-def _levels_of_all(sets: Sequence[Levels | None], like: Tensor) -> Delta | None:
-    """The levels of boundaries that are quantized alike."""
-    known = [levels for levels in sets if levels is not None]
-    return LevelStack(known, like) if known else None
 
 
 Row = TypeVar("Row", Shares, Moves)

@@ -65,15 +65,6 @@ class Algorithm:
     #: Of the products of an epoch's large matrices.
     precision: Precision = "fp32"
 
-    @property
-    def keeps_r_short(self) -> bool:
-        """Is r kept in bfloat16? All that the linearized steps read of it are products that round it so.
-
-        z + r is then off by a rounding error of r, not of z, and the objective still falls (benchmarks/precision.py).
-        Of z, whose moves may be smaller than such an error, it would cost a tenth of the descent.
-        """
-        return self.precision == "bf16" and self.solver == "linearized"
-
 
 class Ends(NamedTuple):
     """What a worker has of the data: all of them the rows, and those at the ends of the chain what enters there."""
@@ -84,25 +75,6 @@ class Ends(NamedTuple):
     X: Tensor | None = None
     #: What they should become, with the last layer.
     targets: Targets | None = None
-
-
-class _PStep(NamedTuple):
-    """What a p-step leaves for the steps after it."""
-
-    descent: Tensor
-    #: The column sums of r over the rows that are here.
-    sums: Tensor
-
-
-class _Rest(NamedTuple):
-    """What the steps after a group's p-step measured."""
-
-    #: The squared movement of b, and the descent of the W-step.
-    b: Tensor
-    W: Tensor
-    weights: WeightSums
-    #: Over the rows that are here.
-    step: StepSums
 
 
 class Worker:
@@ -146,7 +118,10 @@ class Worker:
         self._run = backend_for(like.device)
         # On a CPU a sum over blocks of rows would be another than that over all of them.
         self._summed: Callable[..., Any] = self._run if like.is_cuda else at_once
-        if algorithm.keeps_r_short:
+        if algorithm.precision == "bf16" and algorithm.solver == "linearized":
+            # All that the linearized steps read of r are products that round it so. z + r is then off by a rounding
+            # error of r, not of z, and the objective still falls (benchmarks/precision.py). Of z, whose moves may be
+            # smaller than such an error, it would cost a tenth of the descent.
             for layer in layers:
                 layer.r = layer.r.bfloat16()
         self._groups = grouped(layers, boundaries, self.f, stack=self.rows.whole)
@@ -164,13 +139,6 @@ class Worker:
         self._nonfinite: NonFinite | None = None
         self._first_gram: Gram | None = None
         self._recorded = RecordedEpoch() if RecordedEpoch.suits(self) else None
-
-    @classmethod
-    def whole_chain(
-        cls, layers: list[Layer], inner: list[Boundary], algorithm: Algorithm, *, X: Tensor, targets: Targets
-    ) -> Worker:
-        """The worker that owns every layer."""
-        return cls(layers, [None, *inner, None], algorithm, Ends(targets.rows(), X, targets))
 
     def epoch(self) -> list[Moves]:
         """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer.
@@ -194,15 +162,17 @@ class Worker:
         to the left waits for the p of the first layer, which therefore comes before everything else. Where other
         processes have rows too, the p-step of a group is made while the group before it waits for their sums.
         """
-        p_steps: dict[int, _PStep] = {}
-        rests: dict[int, _Rest] = {}
+        #: By group: the descent of its p-step, and the column sums of r that this left over the rows that are here.
+        p_steps: dict[int, tuple[Tensor, Tensor]] = {}
+        #: The squared movement of b, the descent of the W-step, and what the passes over W and the rows measured.
+        rests: dict[int, tuple[Tensor, Tensor, WeightSums, StepSums]] = {}
 
         def p_step(group: Group) -> None:
             if group.start not in p_steps:
                 p_steps[group.start] = self._update_p(group)
 
         def other_steps(group: Group) -> None:
-            rests[group.start] = self._update_rest(group, p_steps[group.start])
+            rests[group.start] = self._update_rest(group, p_steps[group.start][1])
 
         if self.right is not None:
             self.right.expect()
@@ -217,7 +187,14 @@ class Worker:
         for group, following in zip_longest(order, order[1:]):
             # Lines 4 to 9 of a group, W, b, z, q, p - q, u, and line 3 of the following one.
             both(partial(other_steps, group), partial(p_step, following or group))
-        return self._measured(p_steps, rests)
+        totals = iter(self.rows.totals(*(part for group in self._groups for part in rests[group.start][3])))
+        moves, shares = [], []
+        for group in self._groups:
+            b, W, weights, _ = rests[group.start]
+            step = StepSums(*islice(totals, len(StepSums._fields)))
+            moves.append(Moves(p_steps[group.start][0], W, b, step.z_move, step.q_move))
+            shares.append(self._shares(group.layer, step.r, weights, step.share, step.gap, step.output))
+        return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -293,10 +270,10 @@ class Worker:
         """A copy of the parameters as they are now, which nothing that happens to them later can spoil."""
         return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
-    def _update_p(self, group: Group) -> _PStep:
+    def _update_p(self, group: Group) -> tuple[Tensor, Tensor]:
         layer, before, place, weights = group.layer, group.before, group.start, self.rows.weights
         if before is None:
-            return _PStep(layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights))
+            return layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights)
         work = self._works[place]
         g, gg = self._p_gradient(group, before)
         self._look(gg, place, {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}, "qu")
@@ -305,7 +282,7 @@ class Worker:
         self._run(phases.move, before.p, step.direction, p_copy, length=step.length, levels=group.p_levels)
         r_copy = work.copy_of("r", place, layer.r)
         sums = self._run(phases.move_and_sum, layer.r, step.product, r_copy, weights, length=step.length)
-        return _PStep(step.descent, sums)
+        return step.descent, sums
 
     def _p_gradient(self, group: Group, before: Boundary) -> tuple[Tensor, Tensor]:
         """The gradient of p and its squared norm, over the rows that are here."""
@@ -337,16 +314,16 @@ class Worker:
             inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
         return p_linearized(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
 
-    def _update_rest(self, group: Group, p_step: _PStep) -> _Rest:
-        """All steps of a group after its p-step."""
+    def _update_rest(self, group: Group, found: Tensor) -> tuple[Tensor, Tensor, WeightSums, StepSums]:
+        """All steps of a group after its p-step, which ``found`` these column sums of r here."""
         layer = group.layer
-        step = self._W_step(group, p_step.sums)
+        step = self._W_step(group, found)
         weights = self._run(phases.move_weights, layer.W, step.direction, layer.W0, length=step.length)
         assert step.left is not None
         decrement = b_decrement(step.left, self.rows)
         layer.b -= decrement
         measured = self._update_z_q_u(group, group.after, step, decrement)
-        return _Rest(squared_norm(decrement), step.descent, weights, measured)
+        return squared_norm(decrement), step.descent, weights, measured
 
     def _W_step(self, group: Group, found: Tensor) -> Step:
         """The W-step. ``found`` are the column sums of r, over the rows that are here."""
@@ -427,16 +404,6 @@ class Worker:
         torch.sub(m, layer.z, out=layer.r)
         rr = squared_norm(layer.r, self.rows.weights)
         return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
-
-    def _measured(self, p_steps: dict[int, _PStep], rests: dict[int, _Rest]) -> tuple[list[Moves], list[Shares]]:
-        """What the steps of the groups measured, over all rows and layer by layer."""
-        totals = iter(self.rows.totals(*(part for group in self._groups for part in rests[group.start].step)))
-        moves, shares = [], []
-        for group in self._groups:
-            rest, step = rests[group.start], StepSums(*islice(totals, len(StepSums._fields)))
-            moves.append(Moves(p_steps[group.start].descent, rest.W, rest.b, step.z_move, step.q_move))
-            shares.append(self._shares(group.layer, step.r, rest.weights, step.share, step.gap, step.output))
-        return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
 
     def _shares(
         self, layer: Layer, rr: Tensor, weights: WeightSums, boundary: Tensor, gap: Tensor, output: Tensor
