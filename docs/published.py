@@ -48,10 +48,9 @@ def epochs(files: Sequence[Row]) -> str:
     for file in files:
         rows = {row["method"]: row for row in file["measured"]}
         size = file["measured"][0]
-        compiled = ", `--compile`" if size.get("compile") else ""
         lines.append([
             f"{size['nodes']} nodes, {size['features']} inputs, {size['layers']} x {size['hidden']}, "
-            f"{size['precision']}{compiled}",
+            f"{size['precision']}",
             *(_epoch(rows[name]) if name in rows else "-" for name in methods),
         ])  # fmt: skip
     return markdown(["one epoch", *methods.values()], lines)
@@ -251,7 +250,7 @@ def _change(diff: str) -> list[str]:
 #: Tables of other files of results/: how they are made, and of which, beside them.
 MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
     "performance/cpu": (epochs, (
-        "cpu-1000", "cpu-1000-compiled", "cpu-500", "cpu-500-compiled", "cpu-cora-size", "cpu-cora-size-compiled",
+        "cpu-1000", "cpu-500", "cpu-cora-size",
     )),
     "performance/gpu": (epochs, (
         "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora",

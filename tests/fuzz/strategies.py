@@ -7,7 +7,6 @@ import json
 import math
 import os
 import struct
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,16 +97,8 @@ def altered_arrays(draw: Draw, arrays: dict[str, NDArray[Any]]) -> dict[str, NDA
         elif what == "shape":
             arrays[name] = array[None] if draw(st.booleans()) else array.reshape(-1)
         else:
-            with (
-                np.errstate(all="ignore"),
-                warnings.catch_warnings(),
-                contextlib.suppress(
-                    ValueError,
-                    TypeError,
-                    OverflowError,  # text that is no number, a number that is too large
-                ),
-            ):
-                warnings.simplefilter("ignore")
+            # Text that is no number, a number that is too large.
+            with np.errstate(all="ignore"), contextlib.suppress(ValueError, TypeError, OverflowError):
                 array = array.astype(draw(hnp.scalar_dtypes())) if what == "type" else array.copy()
                 if what == "value" and array.size:
                     array.reshape(-1)[draw(st.integers(0, array.size - 1))] = draw(NUMBERS)
@@ -137,18 +128,17 @@ def altered_safetensors(draw: Draw, content: bytes) -> bytes:
 
 def write(draw: Draw, path: Path, content: bytes) -> None:
     """Write the content, now and then damaged, or something that is not a file with any content."""
+    kind = draw(st.sampled_from(("folder", "", "pipe", path.name, "/dev/null", "missing", "/dev/zero")))
     if not chance(draw, 10):
         path.write_bytes(draw(damaged(content)) if chance(draw, 5) else content)
-        return
-    kind = draw(st.sampled_from(("folder", "empty", "pipe", path.name, "/dev/null", "missing", "/dev/zero")))
-    if kind == "folder":
+    elif kind == "folder":
         path.mkdir()
-    elif kind == "empty":
-        path.write_bytes(b"")
     elif kind == "pipe":
         os.mkfifo(path)
-    else:
+    elif kind:
         path.symlink_to(kind)
+    else:
+        path.write_bytes(b"")
 
 
 def alter_file(draw: Draw, path: Path) -> None:

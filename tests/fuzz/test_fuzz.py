@@ -17,7 +17,6 @@ from fuzz import __main__ as campaign
 from fuzz import limits
 from fuzz.doors import DOORS
 from fuzz.limits import command, ending
-from fuzz.strategies import Draw
 from pdadmm_g import InputError
 
 #: Cases have an alarm of their own, which the time limit of a test must not be.
@@ -39,12 +38,8 @@ def test_a_few_cases_find_nothing(name: str) -> None:
     assert (Path.cwd(), resource.getrlimit(resource.RLIMIT_AS)) == (here, limit)
 
 
-def refuse_with_a_file(_: Draw, folder: Path) -> None:
+def refuse(folder: Path, message: str) -> None:
     (folder / "half.tmp").write_text("")
-    raise InputError("refused")
-
-
-def refuse_in(message: str) -> None:
     raise InputError(message)
 
 
@@ -52,9 +47,9 @@ def refuse_in(message: str) -> None:
     ("door", "what"),
     [
         (lambda draw, _: Path("nothing").read_bytes() if draw(st.integers()) > 5 else None, FileNotFoundError),
-        (lambda draw, _: refuse_in("\n" * (draw(st.integers(0, 3)) > 2) or "no"), AssertionError),
-        (lambda *_: refuse_in(""), AssertionError),
-        (refuse_with_a_file, AssertionError),
+        (lambda draw, folder: refuse(folder, "one\ntwo") if draw(st.integers(0, 3)) > 2 else None, AssertionError),
+        (lambda _, folder: refuse(folder, ""), AssertionError),
+        (lambda _, folder: refuse(folder, "and left a file"), AssertionError),
     ],
     ids=["traceback", "two-lines", "says-nothing", "leaves-a-file"],
 )
