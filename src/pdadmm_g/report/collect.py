@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby
-from operator import attrgetter, itemgetter
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd
 
 from ..config import TARGETS, RunConfig, read_yaml
 from ..errors import InputError
@@ -91,7 +92,10 @@ def read_run(path: Path, name: str) -> Run:
     config = read_yaml(path / "config.yaml")
     with reading(path / "config.yaml", "the configuration"):
         settings, texts = decoded(Settings, config), {key: _text(value) for key, value in config.items()}
-    epochs = _read_metrics(path / "metrics.jsonl")
+    records = _read_metrics(path / "metrics.jsonl")
+    columns = {field: [getattr(epoch, field) for epoch in records] for field in Epoch.__struct_fields__}
+    del columns["workers"]
+    epochs = pd.DataFrame(columns, dtype=float)
     told = path / "summary.json"
     summary = read_record(Summary, told, "the summary") if told.exists() else UNFINISHED
     found = msgspec.to_builtins(summary)
@@ -111,9 +115,9 @@ def read_run(path: Path, name: str) -> Run:
         **{key: found[key] for key in ("data", "metrics", "reliability", "times", "confusion", "outputs")},
         "series": {key: _series(epochs, key) for key in SERIES},
         "clock": _clock(epochs),
-        "stages": _stages(settings, epochs),
+        "stages": _stages(settings, records),
         "rounds": _rounds(epochs),
-        "timeline": _timeline(epochs),
+        "timeline": _timeline(records),
     }
 
 
@@ -157,7 +161,7 @@ def _read_metrics(path: Path) -> list[Epoch]:
     return epochs
 
 
-def _facts(settings: Settings, epochs: list[Epoch], summary: Summary) -> dict[str, Any]:
+def _facts(settings: Settings, epochs: pd.DataFrame, summary: Summary) -> dict[str, Any]:
     """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
     known = {
         "dataset": settings.dataset,
@@ -165,8 +169,8 @@ def _facts(settings: Settings, epochs: list[Epoch], summary: Summary) -> dict[st
         "layers": settings.layers,
         "unlabelled": settings.unlabelled,
         "epochs": len(epochs),
-        "seconds": sum(epoch.seconds for epoch in epochs),
-        "bytes_sent": sum(epoch.bytes_sent for epoch in epochs),
+        "seconds": float(epochs.seconds.sum()),
+        "bytes_sent": float(epochs.bytes_sent.sum()),
     }
     told = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
     facts = {key: getattr(summary, key) for key in told}
@@ -213,24 +217,21 @@ def _rounded(value: float) -> float:
     return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
 
 
-def _series(epochs: list[Epoch], key: str) -> dict[str, list[Any]] | None:
+def _series(epochs: pd.DataFrame, key: str) -> dict[str, list[Any]] | None:
     """A curve over the epochs that have a value, None if there is none."""
-    points = [(epoch.epoch, value) for epoch in epochs if (value := getattr(epoch, key)) is not None]
-    if not points:
+    known = epochs[epochs[key].notna()]
+    if known.empty:
         return None
-    numbers, values = thin([number for number, _ in points], [value for _, value in points])
-    return {"epoch": numbers, "value": [_rounded(value) for value in values]}
+    numbers, values = thin(known.epoch.astype(int).tolist(), known[key].tolist())
+    return {"epoch": numbers, "value": [*map(_rounded, values)]}
 
 
-def _clock(epochs: list[Epoch]) -> dict[str, list[Any]]:
+def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
     """Seconds of training at the end of some epochs, evenly spread; between them time is nearly linear."""
-    elapsed = list(accumulate(epoch.seconds for epoch in epochs))
     step = max(1, math.ceil(len(epochs) / 400))
-    places = sorted({*range(0, len(epochs), step), len(epochs) - 1}) if epochs else []
-    return {
-        "epoch": [epochs[place].epoch for place in places],
-        "seconds": [_rounded(elapsed[place]) for place in places],
-    }
+    elapsed = epochs.assign(seconds=epochs.seconds.cumsum())
+    some = pd.concat([elapsed.iloc[:-1:step], elapsed.iloc[-1:]])
+    return {"epoch": some.epoch.astype(int).tolist(), "seconds": [*map(_rounded, some.seconds)]}
 
 
 def _stages(settings: Settings, epochs: list[Epoch]) -> list[dict[str, Any]]:
@@ -244,31 +245,16 @@ def _stages(settings: Settings, epochs: list[Epoch]) -> list[dict[str, Any]]:
     return stages
 
 
-def _rounds(epochs: list[Epoch]) -> dict[str, list[Any]] | None:
+def _rounds(epochs: pd.DataFrame) -> dict[str, list[Any]] | None:
     """The rounds in order: number, first and last epoch, and the best of each figure; None if there were none."""
-    groups: dict[int, list[Epoch]] = {}
-    for epoch in epochs:
-        if epoch.round is not None:
-            groups.setdefault(epoch.round, []).append(epoch)
-    best = {
-        key: {
-            number: max(found)
-            for number, group in groups.items()
-            if (found := [value for epoch in group if (value := getattr(epoch, key)) is not None])
-        }
-        for key in ROUND_SERIES
-    }
-    if not any(groups) or not any(best.values()):
+    rounds = epochs.groupby("round")
+    best, numbers = rounds[list(ROUND_SERIES)].max(), rounds.epoch
+    if not any(best.index) or best.isna().all(axis=None):
         return None
-    numbers = sorted(groups)
+    found = {"round": best.index, "first": numbers.first(), "last": numbers.last()}
     return {
-        "round": numbers,
-        "first": [groups[number][0].epoch for number in numbers],
-        "last": [groups[number][-1].epoch for number in numbers],
-        **{
-            key: [_rounded(values[number]) if number in values else None for number in numbers]
-            for key, values in best.items()
-        },
+        **{name: [int(value) for value in column] for name, column in found.items()},
+        **{name: [None if math.isnan(value) else _rounded(value) for value in best[name]] for name in ROUND_SERIES},
     }
 
 
@@ -292,7 +278,7 @@ def _mean(values: Iterable[float]) -> float:
     return _rounded(sum(found) / max(1, len(found)))
 
 
-def _kept(settings: Settings, epochs: list[Epoch]) -> int | None:
+def _kept(settings: Settings, epochs: pd.DataFrame) -> int | None:
     """The epoch with the best validation score, whose weights are kept; None where validation does not choose.
 
     It is the best of all stages, since a grown network starts as the one before, and a depth beyond the first must be
@@ -300,18 +286,12 @@ def _kept(settings: Settings, epochs: list[Epoch]) -> int | None:
     """
     if settings.patience is None:
         return None
-    name = "val_score" if any(epoch.val_score is not None for epoch in epochs) else "val_accuracy"
+    scores = epochs.val_score if epochs.val_score.notna().any() else epochs.val_accuracy
+    known = epochs.assign(score=scores.fillna(-math.inf), loss=-epochs.val_loss)[epochs.val_loss.notna()]
     best, kept = (-math.inf, -math.inf), None
-    for stage, group in groupby(epochs, key=attrgetter("stage")):
-        own = [
-            ((-math.inf if (score := getattr(epoch, name)) is None else score, -epoch.val_loss), epoch.epoch)
-            for epoch in group
-            if epoch.val_loss is not None
-        ]
-        if not own:
-            continue
-        (score, loss), number = max(own, key=itemgetter(0))
+    for stage, own in known.groupby("stage"):
+        first = own.sort_values(["score", "loss"], ascending=False, kind="stable").iloc[0]
         margin = GAIN if stage > 1 and settings.growth == "gain" else 0.0
-        if (score - margin, loss) > best:
-            best, kept = (score, loss), number
+        if (first.score - margin, first.loss) > best:
+            best, kept = (first.score, first.loss), int(first.epoch)
     return kept

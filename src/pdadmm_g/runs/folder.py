@@ -181,12 +181,11 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Make the folder, and keep other commands from writing to it; where nothing is written, nothing is left."""
         made = [place for place in (self.path, *self.path.parents) if not place.exists()]
-        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
-        if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-            raise InputError(f"{self.path}: cannot write the run folder: {nearest} is no folder to write to")
         try:
-            with writing(self.path):
+            try:
                 self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
             with locked(self.path / LOCK) as ours:
                 if not ours:
                     raise InputError(
