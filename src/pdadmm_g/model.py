@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
@@ -29,7 +29,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file says of itself."""
 
     network: Literal["gamlp"] = "gamlp"
-    widths: list[Count]
+    widths: Annotated[list[Count], msgspec.Meta(min_length=2)]
     activation: str
     #: What whoever wrote the file adds to it.
     extra: dict[str, Any]
@@ -101,18 +101,12 @@ class GAMLP(nn.Module):
                 if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                     raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
-            depth = len(tensors) // 2
-            model = cls.from_parameters(
-                [(tensors[f"linears.{i}.weight"], tensors[f"linears.{i}.bias"]) for i in range(depth)],
-                header.activation,
-            )
-            shapes = [tuple(tensor.shape) for tensor in model.state_dict().values()]
             with torch.device("meta"):
-                wanted = cls(model.widths, model.activation).state_dict()
-            if list(model.widths) != header.widths or shapes != [tuple(x.shape) for x in wanted.values()]:
-                raise ValueError("its weights do not fit its description")
-            if len(tensors) != 2 * depth:
-                raise ValueError("its description is incomplete")
+                model = cls(header.widths, header.activation)
+            try:
+                model.load_state_dict(tensors, assign=True)
+            except RuntimeError:
+                raise ValueError("its weights do not fit its description") from None
             return model, header.extra, {name.removeprefix("extra."): further[name] for name in further}
         except KeyError as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None

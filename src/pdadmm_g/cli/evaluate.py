@@ -79,10 +79,10 @@ def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float |
 
 
 def _evaluate_shards(run: str, dataset: str, shards: int, output: Output) -> None:
-    from ..runs.sharded import score_shards
+    from ..runs.sharded import apply_shards
 
     model = str(Path(run) / "model.safetensors")
-    found = as_team(shards, lambda team, size: score_shards(model, dataset, size, team=team, say=output.progress))
+    found = as_team(shards, lambda team, size: apply_shards(model, dataset, size, team=team, say=output.progress))
     if found is None:
         return
     _warn_unseen(found["unseen"])

@@ -71,11 +71,11 @@ def predict(
 
 
 def _predict_shards(run: str, dataset: str, shards: int, out: str, output: Output) -> None:
-    from ..runs.sharded import predict_shards
+    from ..runs.sharded import apply_shards
 
     model = str(Path(run) / "model.safetensors")
     found = as_team(
-        shards, lambda team, size: predict_shards(model, dataset, out, size, team=team, say=output.progress)
+        shards, lambda team, size: apply_shards(model, dataset, size, out=out, team=team, say=output.progress)
     )
     if found is not None:
         output.say(f"{found['predictions']} predictions written to {out}")

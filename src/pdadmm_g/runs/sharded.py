@@ -65,9 +65,9 @@ OnTrained = Callable[[Estimator, dict[str, Any]], None]
 class Job(msgspec.Struct, frozen=True):
     """What every process of a task is told: the settings, and the model and the place of what it is to write."""
 
-    task: str
     config: dict[str, Any]
-    model: str = ""
+    #: None to train one.
+    model: str | None = None
     out: str = ""
     #: By which a process finds the checkpoint that the run goes on from.
     checkpointing: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def train_sharded_run(
                 if team is not None or config.processes == 1:
                     found = _train(config, checkpointing, team or Team(), told, say, keep)
                 else:
-                    job = Job("train", dataclasses.asdict(config), checkpointing=checkpointing.for_others())
+                    job = Job(dataclasses.asdict(config), checkpointing=checkpointing.for_others())
                     found = _run_processes(job, config.processes, say, told, checkpointing.history, keep)
         except (WorkerLostError, PeerLostError) as error:
             folder.lose(error)
@@ -183,7 +183,7 @@ def _settled(config: RunConfig, folder: RunFolder, say: Say, team: Team | None) 
 
     def scores() -> dict[str, Any]:
         # Of a team the first member does it alone: the others may have nothing to do with it but layers.
-        found = score_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
+        found = apply_shards(str(folder.model), config.dataset, 1 if team else config.shards or 1, say=say)
         assert found is not None
         return _scores(found)
 
@@ -211,84 +211,60 @@ def _scores(result: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- predicting and scoring
 
 
-def predict_shards(
-    model: str, dataset: str, out: str, shards: int, *, team: Team | None = None, say: Say | None = None
+def apply_shards(
+    model: str, dataset: str, shards: int, *, out: str = "", team: Team | None = None, say: Say | None = None
 ) -> dict[str, Any] | None:
-    """A label for every node of a folder of shards, by the model of a file, in so many processes or in a ``team``.
+    """What the model of a file says of a folder of shards, by so many processes or a ``team``.
 
-    Each process writes its rows of the table, which the first one joins. What it took; None on a member of a team that
-    is not the first.
+    With ``out`` a table with a label for every node, of which each process writes its rows and the first joins them;
+    else the accuracies, with the keys of :class:`~pdadmm_g.training.sharded.Scores`. And ``processes``, what each took.
+    None on a member of a team that is not the first.
     """
+    config, say = RunConfig(dataset=dataset, shards=shards), say or (lambda _: None)
+    job = Job(dataclasses.asdict(config), str(Path(model).resolve()), out)
     try:
-        return _applied("predict", model, dataset, shards, team, say, out)
+        return _run_processes(job, shards, say) if team is None and shards > 1 else _apply(job, team or Team(), say)
     except BaseException:
-        for rank in range(shards):
+        for rank in range(shards) if out else ():
             with suppress(OSError):
                 _piece(Path(out), rank).unlink()
         raise
 
 
-def score_shards(
-    model: str, dataset: str, shards: int, *, team: Team | None = None, say: Say | None = None
-) -> dict[str, Any] | None:
-    """Accuracies on a folder of shards, in so many processes or in a ``team``; None on a member that is not the first.
-
-    The keys are those of :class:`~pdadmm_g.training.sharded.Scores`, and ``processes``.
-    """
-    return _applied("evaluate", model, dataset, shards, team, say)
-
-
-def _applied(
-    name: str, model: str, dataset: str, shards: int, team: Team | None, say: Say | None, out: str = ""
-) -> dict[str, Any] | None:
-    config = RunConfig(dataset=dataset, shards=shards)
-    job, say = Job(name, dataclasses.asdict(config), str(Path(model).resolve()), out), say or (lambda _: None)
-    if team is not None or shards == 1:
-        return APPLY[name](job, team or Team(), say)
-    return _run_processes(job, shards, say)
-
-
-def _predict(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
-    """The part of one process in :func:`predict_shards`."""
-    out = Path(job.out)
+def _apply(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
+    """The part of one process in :func:`apply_shards`."""
+    out, found = Path(job.out), dict[str, Any]()
     with compute_threads(1):
         classifier, part, sharded, figures = _opened(job, team, say)
-        agreed(team, lambda: check_folder(out) if team.rank == 0 else None)
-        agreed(team, lambda: _write(out, classifier, part, sharded, team, say))
-    everyone = all_figures(team, figures)  # by now all have written theirs
+        if job.out:
+            agreed(team, lambda: check_folder(out) if team.rank == 0 else None)
+            agreed(team, lambda: _write(out, classifier, part, sharded, team, say))
+        else:
+            y = part.column("y")
+            if y is None:  # on all processes alike
+                raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
+            check_kind(y, classifier.classes_)
+            masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
+            found = score(classifier.model_, sharded, hard_classes(y), masks, classifier.classes_, team.rows)._asdict()
+    found["processes"] = all_figures(team, figures)  # by now all have written theirs
     if team.rank > 0:
         return None
-    with writing(out):
-        with _piece(out, 0).open("ab") as joined:
-            for rank in range(1, team.size):
-                with _piece(out, rank).open("rb") as piece:
-                    shutil.copyfileobj(piece, joined, 1 << 22)
-                _piece(out, rank).unlink()
-        _piece(out, 0).replace(out)
-    return {"predictions": part.whole.nodes, "file": job.out, "processes": everyone}
-
-
-def _evaluate(job: Job, team: Team, say: Say) -> dict[str, Any] | None:
-    """The part of one process in :func:`score_shards`."""
-    with compute_threads(1):
-        classifier, part, sharded, figures = _opened(job, team, say)
-        y = part.column("y")
-        if y is None:  # on all processes alike
-            raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
-        check_kind(y, classifier.classes_)
-        masks = {name: mask for name in MASKS if (mask := part.column(name)) is not None}
-        found = score(classifier.model_, sharded, hard_classes(y), masks, classifier.classes_, team.rows)
-    everyone = all_figures(team, figures)
-    return None if team.rank > 0 else found._asdict() | {"processes": everyone}
-
-
-APPLY: dict[str, Callable[[Job, Team, Say], dict[str, Any] | None]] = {"predict": _predict, "evaluate": _evaluate}
+    if job.out:
+        with writing(out):
+            with _piece(out, 0).open("ab") as joined:
+                for rank in range(1, team.size):
+                    with _piece(out, rank).open("rb") as piece:
+                        shutil.copyfileobj(piece, joined, 1 << 22)
+                    _piece(out, rank).unlink()
+            _piece(out, 0).replace(out)
+        found |= {"predictions": part.whole.nodes, "file": job.out}
+    return found
 
 
 def _opened(job: Job, team: Team, say: Say) -> tuple[GAMLPClassifier, Part, ShardedAugment, dict[str, float]]:
     """The model, the part of this process and its features, and what these took."""
     dataset = job.config["dataset"]
-    classifier = agreed(team, lambda: _of_classes(job.model))
+    classifier = agreed(team, lambda: _of_classes(str(job.model)))
     whole, part = open_part(dataset, team)
     if whole.features != classifier.n_features_in_:
         expected = f"the model was trained with {classifier.n_features_in_}"
@@ -411,11 +387,11 @@ def main(folder: Path) -> None:
         tell({"trained": about})
 
     with member(config) as team:
-        if job.task == "train":
+        if job.model is None:
             checkpointing = Checkpointing.joined(**job.checkpointing)
             result = _train(config, checkpointing, team, lambda record: tell({"epoch": record}), say, on_trained)
         else:
-            result = APPLY[job.task](job, team, say)
+            result = _apply(job, team, say)
         if team.rank == 0:
             tell({"result": result})
 
