@@ -378,8 +378,7 @@ def averaged_powers(data: Graph, augment: GraphAugment) -> scipy.sparse.csr_arra
     """The operator of an average of hops as one sparse matrix (nodes, nodes), without its smallest entries."""
     adjacency = augment.adjacency(data)
     assert isinstance(adjacency, Tensor)
-    parts = (adjacency.values().numpy(), adjacency.col_indices().numpy(), adjacency.crow_indices().numpy())
-    A = scipy.sparse.csr_array(parts, shape=tuple(adjacency.shape))
+    A = to_csc(adjacency).tocsr()
     power = scipy.sparse.eye_array(data.num_nodes, dtype=A.dtype, format="csr")
     total = augment.teleport * power
     for _ in range(augment.hops):

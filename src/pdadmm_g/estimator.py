@@ -81,7 +81,6 @@ class Estimator(Parameters, BaseEstimator):
     augmentation_: GraphAugment | None
     n_features_in_: int
     feature_names_in_: NDArray[Any]
-    seconds_: float
     plan_: tuple[int, ...]
     config_: ModelConfig
     choices_: tuple[str, ...]
@@ -196,9 +195,8 @@ class Estimator(Parameters, BaseEstimator):
         self.history_ = result.history
         self.status_ = result.status
         self.message_ = result.message
-        self.seconds_ = result.seconds
         self.plan_ = result.plan.counts
-        self.n_iter_, self.seed_ = len(result.history), seed
+        self.seed_ = seed
         listener.raise_error()
         return self
 
@@ -295,9 +293,19 @@ class Estimator(Parameters, BaseEstimator):
         self.model_, self.augmentation_, self.outputs_ = found.model, found.augmentation, found.classes
         self._set_features(found.features, found.feature_names)
         self.status_, self.config_ = found.status, self._config().resolved(found.config.target)
-        self.history_, self.seconds_, self.seed_, self.n_iter_ = [], 0.0, None, 0
+        self.history_, self.seed_ = [], None
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
+
+    @property
+    def n_iter_(self) -> int:
+        """The number of epochs."""
+        return len(self.history_)
+
+    @property
+    def seconds_(self) -> float:
+        """Training time, evaluation not counted."""
+        return float(sum(record["seconds"] for record in self.history_))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

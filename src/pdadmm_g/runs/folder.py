@@ -153,10 +153,8 @@ class RunFolder:
     @property
     def status(self) -> str | None:
         """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
-        if not self._summary.exists():
-            return None
         try:
-            return read_record(Summary, self._summary, "the summary").status
+            return self.summary().get("status")
         except InputError:
             return "unreadable"
 

@@ -235,8 +235,6 @@ def load_run(kind: type[AnyEstimator], path: str | Path) -> AnyEstimator:
     folder = RunFolder(path)
     estimator = kind.load(folder.model)
     estimator.history_ = folder.history()
-    estimator.n_iter_ = len(estimator.history_)
-    estimator.seconds_ = float(sum(record["seconds"] for record in estimator.history_))
     if (folder.path / "config.yaml").exists():
         estimator.seed_ = estimator.random_state = folder.config().seed
     if estimator.history_ and estimator.history_[-1]["workers"]:

@@ -114,8 +114,6 @@ def train_sharded_run(
         def keep(estimator: Estimator, about: dict[str, Any]) -> None:
             estimator.config_ = ModelConfig(**about["config"]).resolved()
             estimator.set_params(**parameters(estimator.config_))
-            estimator.n_iter_ = len(estimator.history_)
-            estimator.seconds_ = float(sum(record["seconds"] for record in estimator.history_))
             estimator.message_ = about["message"]
             estimator.plan_, estimator.choices_ = tuple(about["plan"]), tuple(about["choices"])
             estimator.seed_ = estimator.random_state = config.seed
@@ -148,12 +146,10 @@ def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
     """``config`` with numbers of workers and shards: as many shards as the folder's can be dealt to."""
     folder = ShardFolder(config.dataset)
     processes = max(1, usable_cores() // config.threads) if team is None else team.size
-    fitting = [
-        each
-        for each in range(1, processes + 1)
-        if folder.whole.shards % each == 0 and (team is None or processes % each == 0)
-    ]
-    shards = config.shards or fitting[-1]
+    dealt = processes if team is not None else 0  # of a team no process is left over
+    shards = config.shards or max(
+        each for each in range(1, processes + 1) if folder.whole.shards % each == dealt % each == 0
+    )
     if team is not None:
         return dataclasses.replace(config, workers=processes // shards, shards=shards)
     mask = folder.part(0, 1).column("train_mask")
