@@ -101,12 +101,13 @@ class GAMLP(nn.Module):
                 if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                     raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
-            with torch.device("meta"):
-                model = cls(header.widths, header.activation)
             try:
+                with torch.device("meta"):
+                    model = cls(header.widths, header.activation)
                 model.load_state_dict(tensors, assign=True)
-            except RuntimeError:
-                raise ValueError("its weights do not fit its description") from None
+            except RuntimeError as error:
+                why = str(error).splitlines()[:2][-1].strip()
+                raise ValueError(f"its weights do not fit its description: {why}") from None
             return model, header.extra, {name.removeprefix("extra."): further[name] for name in further}
         except KeyError as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from ..config import TARGETS, RunConfig, read_yaml
@@ -137,13 +138,9 @@ def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS)
     """At most ``most`` points of a curve: its ends, and the lowest and highest of each stretch between."""
     if len(values) <= most:
         return list(epochs), list(values)
-    last = len(values) - 1
-    stretches = (most - 2) // 2
-    kept = {0, last}
-    for number in range(stretches):
-        stretch = range(1 + number * (last - 1) // stretches, 1 + (number + 1) * (last - 1) // stretches)
-        kept |= {min(stretch, key=values.__getitem__), max(stretch, key=values.__getitem__)}
-    order = sorted(kept)
+    inner = np.array_split(np.arange(1, len(values) - 1), (most - 2) // 2)
+    extremes = {int(own[find(np.take(values, own))]) for own in inner for find in (np.argmin, np.argmax)}
+    order = sorted({0, len(values) - 1} | extremes)
     return [epochs[place] for place in order], [values[place] for place in order]
 
 
@@ -206,9 +203,12 @@ def _changed(config: dict[str, Any]) -> list[str]:
 
 def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """What settings that were left to the data became, in a sentence if there are any."""
-    left = [name for name in SETTLED if config.get(name) in (None, "auto") and summary[name] is not None]
-    values = [f"{summary[name]:.3g}" if name == "weight_decay" else summary[name] for name in left]
-    texts = [f"{name.replace('_', ' ')} {value}" for name, value in zip(left, values, strict=True)]
+    left = {name: summary[name] for name in SETTLED if config.get(name) in (None, "auto")}
+    texts = [
+        f"{name.replace('_', ' ')} {f'{value:.3g}' if name == 'weight_decay' else value}"
+        for name, value in left.items()
+        if value is not None
+    ]
     return [f"left to the data: {', '.join(texts)}"] if texts else []
 
 
@@ -263,14 +263,13 @@ def _timeline(epochs: list[Epoch]) -> dict[str, Any] | None:
     count = max((len(epoch.workers) for epoch in epochs), default=0)
     if not count:
         return None
-    bars = min(MAX_BARS, len(epochs))
-    ends = [(bar + 1) * len(epochs) // bars for bar in range(bars)]
-    stretches = [epochs[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    places = np.array_split(np.arange(len(epochs)), min(MAX_BARS, len(epochs)))
+    stretches = [[epochs[place] for place in own] for own in places]
     workers = []
     for rank in range(count):
         parts = [[epoch.workers[rank] for epoch in stretch if rank < len(epoch.workers)] for stretch in stretches]
         workers.append({key: [_mean(getattr(each, key) for each in part) for part in parts] for key in WORKER_FIGURES})
-    return {"edges": [epochs[0].epoch - 1, *(epochs[end - 1].epoch for end in ends)], "workers": workers}
+    return {"edges": [epochs[0].epoch - 1, *(stretch[-1].epoch for stretch in stretches)], "workers": workers}
 
 
 def _mean(values: Iterable[float]) -> float:
