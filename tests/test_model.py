@@ -19,13 +19,6 @@ def test_forward_by_hand() -> None:
     assert model.widths == (2, 1, 2)
 
 
-def test_is_an_ordinary_module() -> None:
-    model = GAMLP([4, 3, 2], "tanh")
-    model(torch.randn(5, 4)).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert len(list(model.parameters())) == 4
-
-
 def test_save_and_load(tmp_path: Path) -> None:
     model = GAMLP([4, 3, 3, 2], "leaky-relu")
     model.save(tmp_path / "model.safetensors", {"note": [1, "two"]}, {"mean": torch.arange(3.0)})

@@ -9,53 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.commands import save
 from pdadmm_g.data.graph import Graph
-
-SCRIPT = """
-import sys
-from pdadmm_g.cli import main
-for command in " ".join(sys.argv[1:]).split(" then "):
-    try:
-        main(command.split())
-    except SystemExit as end:
-        assert not end.code, end.code
-heavy = "matplotlib networkx sympy torch._dynamo torch_geometric triton".split()
-print("loaded:", *(name for name in heavy if name in sys.modules))
-"""
-SETTINGS = ["--unlabelled", "0", "--epochs", "2", "--layers", "2", "--weight-decay", "0.1", "--augment", "average"]
-
-
-def write_tables(folder: Path) -> None:
-    rows = [f"{node},{node % 2},{'train' if node < 6 else 'val'},{node % 2},1" for node in range(10)]
-    (folder / "nodes.csv").write_text("\n".join(["id,label,split,a,b", *rows]))
-    pairs = [f"{node},{(node + 2) % 10}" for node in range(10)]
-    (folder / "edges.csv").write_text("\n".join(["source,target", *pairs]))
-
-
-def test_commands_load_no_library_that_they_do_not_need(tiny_graph: Graph, tmp_path: Path) -> None:
-    save(tmp_path / "graph.npz", tiny_graph)
-    write_tables(tmp_path)
-    tables = ["nodes.csv", "--edges", "edges.csv"]
-    words: list[str] = []
-    for data in (["graph.npz"], tables, [*tables, "--labels", "a", "--target", "regression"]):
-        words += [
-            "train",
-            "--dataset",
-            *data,
-            *SETTINGS,
-            "--normalize",
-            "centered",
-            "--out",
-            "run",
-            "--overwrite",
-            "then",
-        ]
-    words += ["evaluate", "run", "then", "predict", "run", "--out", "labels.csv", "then", "report", "run"]
-    command = [sys.executable, "-c", SCRIPT, *words]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["loaded:"]), ended.stderr
-
 
 FIRST_LINE = """
 import io

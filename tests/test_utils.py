@@ -181,13 +181,3 @@ def test_a_task_that_comes_twice_counts_once_and_one_that_fails_counts(clock: li
         with pytest.raises(ZeroDivisionError), task("reading"):
             clock[0] += 1 / 0
     assert tasks.seconds == {"reading": 4.0}
-
-
-def test_where_nobody_listens_nothing_happens() -> None:
-    with task("training", 3) as step:
-        step()
-    with Tasks() as tasks:
-        pass
-    with task("training"):
-        pass
-    assert tasks.seconds == {}

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
-from pdadmm_g.report import collect
 from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, names_of, read_run, thin
 from pdadmm_g.report.page import render
 
@@ -36,32 +34,9 @@ def test_a_run_as_record(tmp_path: Path) -> None:
     assert run["clock"]["seconds"][-1] == pytest.approx(0.4)
     assert run["timeline"]["workers"][1]["bytes_p"] == [50.0] * 40
     assert run["changed"] == ["layers"]
+    for name in ("metrics", "data", "reliability", "times"):
+        assert run[name] == SUMMARY[name]
     assert (run["status"], run["failed"]) == ("EARLY_STOPPED", False)
-
-
-def test_metrics_are_read_a_line_at_a_time(tmp_path: Path) -> None:
-    """What is not looked at, a megabyte here, is never there as a whole; and only a line break ends a line."""
-    path = write_run(tmp_path / "run", epochs=0)
-    lines = (
-        json.dumps(record(epoch, 1, 1, note="\u2028" + "x" * 10_000), ensure_ascii=False) for epoch in range(1, 101)
-    )
-    (path / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    tracemalloc.start()
-    try:
-        assert len(collect._read_metrics(path / "metrics.jsonl")) == 100
-        assert tracemalloc.get_traced_memory()[1] < 500_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_metrics_data_calibration_and_times(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run"), "run")
-    assert run["metrics"] == SUMMARY["metrics"]
-    assert run["data"] == SUMMARY["data"]
-    assert run["reliability"] == SUMMARY["reliability"]
-    assert run["times"] == SUMMARY["times"]
-    old = read_run(write_run(tmp_path / "old", summary={"status": "MAX_EPOCHS"}), "old")
-    assert (old["metrics"], old["data"], old["reliability"], old["times"]) == ({}, None, None, {})
 
 
 @pytest.mark.parametrize(

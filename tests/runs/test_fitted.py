@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.datasets import load_iris
 from torch_geometric.data import Data
 
 from helpers.commands import assert_refused
 from helpers.faults import interrupted_run
-from pdadmm_g import GAMLPClassifier, InputError, as_graph
+from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
 from pdadmm_g.data.splits import with_masks
-from pdadmm_g.report.collect import read_run
 from pdadmm_g.runs.scoring import judge
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "unlabelled": 0}
@@ -41,6 +38,10 @@ def test_a_run_folder_is_loaded_as_it_was_saved(clf: GAMLPClassifier, tiny_graph
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (summary["test_accuracy"], summary["epochs"], summary["seed"]) == (1.0, 10, 3)
+    with pytest.raises(InputError, match="nothing"):
+        GAMLPClassifier.load(tmp_path / "nothing")
+    alone = GAMLPClassifier.load(tmp_path / "model.safetensors")
+    assert (alone.history_, alone.seed_, alone.plan_) == ([], None, (len(clf.model_.linears),))
     again.save(tmp_path / "again", tiny_graph)
     for name in ("config.yaml", "metrics.jsonl", "model.safetensors"):
         ours, theirs = ((tmp_path / folder / name).read_text("latin-1") for folder in ("run", "again"))
@@ -79,16 +80,6 @@ def test_a_function_that_scored_has_no_place_in_a_run_folder(tiny_graph: Data, t
     assert again.config_.scoring == "accuracy"
 
 
-def test_a_matrix_makes_a_run_folder_too(tmp_path: Path) -> None:
-    X, y = load_iris(return_X_y=True)
-    clf = GAMLPClassifier(**SMALL).fit(X, np.array(["a", "b", "c"])[y])
-    clf.save(tmp_path / "run")
-    again = GAMLPClassifier.load(tmp_path / "run")
-    assert again.predict(X).tolist() == clf.predict(X).tolist()
-    assert again.seed_ == clf.seed_
-    assert read_run(tmp_path / "run", "iris")["facts"]["epochs"] == 10
-
-
 def test_saving_replaces_what_was_saved_and_nothing_else(
     clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path
 ) -> None:
@@ -105,24 +96,6 @@ def test_saving_replaces_what_was_saved_and_nothing_else(
         clf.save(tmp_path / "unfinished")
     with pytest.raises(InputError, match="a model file has no place for accuracies"):
         clf.save(tmp_path / "model.safetensors", tiny_graph)
-
-
-def test_a_model_file_alone_has_no_history(clf: GAMLPClassifier, tmp_path: Path) -> None:
-    clf.save(tmp_path / "model.safetensors")
-    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert (again.history_, again.seed_, again.plan_) == ([], None, (len(clf.model_.linears),))
-    again.save(tmp_path / "run")
-    assert GAMLPClassifier.load(tmp_path / "run").history_ == []
-
-
-def test_broken_metrics_are_refused_in_one_line(clf: GAMLPClassifier, tmp_path: Path) -> None:
-    clf.save(tmp_path / "run")
-    metrics = tmp_path / "run/metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace('"epoch": 4', '"epoch": 9'))
-    with pytest.raises(InputError, match=r"metrics.jsonl: cannot read the metrics: it has no record of epoch 4$"):
-        GAMLPClassifier.load(tmp_path / "run")
-    with pytest.raises(InputError, match=r"nothing"):
-        GAMLPClassifier.load(tmp_path / "nothing")
 
 
 def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path) -> None:
@@ -167,27 +140,6 @@ def test_no_split_is_made_up_for_other_labels_than_those_of_training(tiny_graph:
     tiny_graph.test_mask = ~known  # which leaves the labels of training
     clf.save(tmp_path / "run", tiny_graph)
     assert [*json.loads((tmp_path / "run/summary.json").read_text())["metrics"]] == ["train", "val", "test"]
-
-
-def test_one_of_several_splits_is_scored(tiny_graph: Data, tmp_path: Path) -> None:
-    for mask in ("train_mask", "val_mask", "test_mask"):
-        tiny_graph[mask] = torch.stack([tiny_graph[mask], tiny_graph[mask].flip(0)], 1)
-    clf = GAMLPClassifier(random_state=3, split=1, **GRAPH).fit(tiny_graph)
-    clf.save(tmp_path / "run", tiny_graph)
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["test_accuracy"] == clf.score(tiny_graph)
-
-
-def test_tables_are_scored(tiny_graph: Data, tmp_path: Path) -> None:
-    nodes = pd.DataFrame(tiny_graph.x.numpy(), columns=list("abcde")).assign(label=tiny_graph.y.numpy())
-    edges = pd.DataFrame(tiny_graph.edge_index.T.numpy(), columns=["source", "target"])
-    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(nodes, edges)
-    clf.report(tmp_path / "page.html", nodes, edges)
-    assert '"confusion":{"nodes":"val"' in (tmp_path / "page.html").read_text()
-    clf.save(tmp_path / "tables", nodes, edges)
-    clf.save(tmp_path / "graph", as_graph(nodes, edges))
-    ours, theirs = (json.loads((tmp_path / run / "summary.json").read_text()) for run in ("tables", "graph"))
-    assert ours["metrics"] == theirs["metrics"] != {}
 
 
 def test_a_model_that_overflows_is_saved_without_figures(

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from helpers.run_files import record
 from pdadmm_g import GAMLPClassifier, Graph
-from pdadmm_g.runs.scoring import confusion, judge, unquantized_bytes, worker_totals
+from pdadmm_g.runs.scoring import confusion, judge, worker_totals
 
 
 def test_confusion_of_classes_that_training_never_saw() -> None:
@@ -40,15 +38,3 @@ def test_totals_of_a_run_resumed_with_more_workers() -> None:
     totals = worker_totals(Resumed())  # type: ignore[arg-type]
     assert [worker["bytes_p"] for worker in totals] == [0, 50]
     assert [round(worker["compute_seconds"], 9) for worker in totals] == [0.012, 0.006]
-
-
-def test_what_single_precision_would_have_sent() -> None:
-    """The 100 values of an epoch took 100 bytes."""
-
-    def with_values(record: dict[str, Any]) -> dict[str, Any]:
-        return record | {"workers": [worker | {"values_sent": 50} for worker in record["workers"]]}
-
-    class Trained:
-        history_ = [with_values(record(1, 2, 2)), with_values(record(2, 2, 2))]  # noqa: RUF012
-
-    assert unquantized_bytes(Trained()) == 400 + 400  # type: ignore[arg-type]
