@@ -10,16 +10,14 @@ several. Where ``weights`` are given, one a row as a column, a sum over rows cou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-
-class Product(Protocol):
-    """A matrix product, in whatever precision."""
-
-    def __call__(self, a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
+#: A matrix product a b, in whatever precision; the result goes to ``out`` where it is given.
+Product = Callable[..., Tensor]
 
 
 def matmul(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:

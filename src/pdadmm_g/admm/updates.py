@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -170,7 +169,9 @@ def p_quantized(
     # An infinite gradient would end on the outermost level, as if nothing had happened: zero times it is NaN.
     first = tau = FIRST_TAU * (nu * squared_norm(W) / W.shape[-1] + rho) + 0 * gg
     d = torch.empty_like(p) if d is None else d
-    for tried in count(1):
+    tried = 0
+    while True:
+        tried += 1
         own = summed(quantized_move, d, p, g, rows.weights, levels=levels, length=across(1 / tau))
         dWt = mm(d, W.mT, out=out)
         dd, size = rows.totals(own, squared_norm(dWt, rows.weights))
@@ -182,7 +183,6 @@ def p_quantized(
             return Step(d, dWt, 1.0, torch.zeros_like(dd))
         power = torch.floor(torch.log(needed / (dd * first)) / math.log(RATIO)) + 1
         tau = torch.where(majorised, tau, torch.maximum(first * RATIO**power, RATIO * tau))  # what is done stays
-    raise AssertionError
 
 
 def quantized_move(d: Tensor, p: Tensor, g: Tensor, weights: Tensor | None, *, levels: Delta, length: Tensor) -> Tensor:

@@ -63,14 +63,6 @@ def in_state(worker: Worker, moves: Sequence[Moves]) -> NonFinite | None:
     return min(found, default=None)
 
 
-def tainted(objective: Tensor, *sums: Tensor) -> Tensor:
-    """The objective, NaN if one of the sums is not finite.
-
-    r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
-    """
-    return objective + 0 * sum(sums[1:], sums[0])
-
-
 def is_finite(x: Tensor) -> bool:
     """Are all values finite?"""
     return bool(torch.isfinite(x).all())

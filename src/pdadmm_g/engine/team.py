@@ -65,12 +65,10 @@ class Line:
 
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """The rows of all processes, ``counts[rank]`` from each, stacked in order of rank, on every process."""
-        assert list(counts) == [len(rows)]
         return rows
 
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
         """Put the rows of all processes into ``whole``, in order of rank, where each has its own in their place."""
-        assert list(counts) == [len(whole)]
 
     def sum(self, part: Tensor) -> Tensor:
         """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
@@ -82,7 +80,6 @@ class Line:
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
         """The tensor of the process ``source``, on every process."""
-        assert source == 0
         return x
 
     def send(self, x: Tensor, to: int) -> None:
@@ -108,7 +105,6 @@ class Team(Line):
 
     def arrange(self, shards: int) -> None:
         """Form chains, one for each part of the rows."""
-        assert shards == 1
 
     def barrier(self) -> None:
         """Wait until everyone is here."""

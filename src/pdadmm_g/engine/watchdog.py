@@ -270,18 +270,17 @@ def raise_if_lost(processes: list[subprocess.Popen[str]], heartbeats: Heartbeats
         heartbeats.look()
         failed = [rank for rank, code in enumerate(codes) if code]
         cause = next((rank for rank in failed if codes[rank] != EXIT_PEER_LOST), failed[0])
-        raise WorkerLostError(f"{heartbeats.describe(cause)} {_how(codes[cause] or 0, folder / f'stderr-{cause}')}")
+        code = codes[cause] or 0
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
+            lines = (folder / f"stderr-{cause}").read_text(errors="replace").strip().splitlines()
+            how = f"failed: {lines[-1] if lines else f'exit code {code}'}"
+        raise WorkerLostError(f"{heartbeats.describe(cause)} {how}")
     heartbeats.look()
     for rank, complaint in heartbeats.silent(timeout).items():
         if codes[rank] is None:  # one that has ended well is silent too
             raise WorkerLostError(complaint)
-
-
-def _how(code: int, errors: Path) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    lines = errors.read_text(errors="replace").strip().splitlines()
-    return f"failed: {lines[-1] if lines else f'exit code {code}'}"
 
 
 # ------------------------------------------------------------------------------------------------------------ replicas
@@ -325,13 +324,11 @@ def check_replicas(team: Team, plan: Plan, layers: Sequence[Weights], epoch: int
     differing = [layer for layer, of_shards in enumerate(prints) if len(set(of_shards)) > 1]
     if differing:
         numbers = ", ".join(str(layer + 1) for layer in differing)
-        where = f"layer {numbers} differ: shard {_against(prints[differing[0]])}"
+        # Shards with the same fingerprint together, the fewest first: 2 against 1, 3.
+        one = prints[differing[0]]
+        alike = [[str(shard) for shard, own in enumerate(one, 1) if own == each] for each in dict.fromkeys(one)]
+        against = " against ".join(", ".join(shards) for shards in sorted(alike, key=len))
         raise ReplicasDifferError(
-            f"epoch {epoch}, W or b of {where}; memory is faulty or this is a bug: report it if it comes again"
+            f"epoch {epoch}, W or b of layer {numbers} differ: shard {against}; memory is faulty or this is a bug: "
+            "report it if it comes again"
         )
-
-
-def _against(prints: Sequence[int]) -> str:
-    """``2 against 1, 3``: shards with the same fingerprint together, the fewest first."""
-    alike = [[str(shard) for shard, one in enumerate(prints, start=1) if one == each] for each in dict.fromkeys(prints)]
-    return " against ".join(", ".join(shards) for shards in sorted(alike, key=len))

@@ -42,7 +42,7 @@ from ..admm.updates import (
 from . import phases
 from .cuda_graph import RecordedEpoch
 from .link import Link
-from .nonfinite import NonFinite, among_inputs, in_state, is_finite, tainted
+from .nonfinite import NonFinite, among_inputs, in_state, is_finite
 from .phases import StepSums, WeightSums, backend_for
 from .precision import Precision, Workspace, add_product
 from .stacking import Group, grouped, layer_by_layer
@@ -275,7 +275,15 @@ class Worker:
         if before is None:
             return layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights)
         work = self._works[place]
-        g, gg = self._p_gradient(group, before)
+        r, g = work.rounded("r", layer.r), self._pulls.get(place)
+        if g is not None:
+            add_product(g, r, layer.W, alpha=self.nu)
+            gg = squared_norm(g, weights)
+        else:
+            g = work.mm(r, layer.W, out=work.write("wide", before.p.shape))
+            if place == 0:
+                self.settle()
+            gg = self._run(phases.gradient, g, *group.read_by_p(), weights, f=self.f, nu=self.nu, rho=self.rho)
         self._look(gg, place, {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}, "qu")
         step = self._p_step(group, before.p, g, gg, out=work.write("product", layer.r.shape))
         p_copy = work.copy_of("p", place, before.p)
@@ -283,18 +291,6 @@ class Worker:
         r_copy = work.copy_of("r", place, layer.r)
         sums = self._run(phases.move_and_sum, layer.r, step.product, r_copy, weights, length=step.length)
         return step.descent, sums
-
-    def _p_gradient(self, group: Group, before: Boundary) -> tuple[Tensor, Tensor]:
-        """The gradient of p and its squared norm, over the rows that are here."""
-        work, W, weights = self._works[group.start], group.layer.W, self.rows.weights
-        r, pull = work.rounded("r", group.layer.r), self._pulls.get(group.start)
-        if pull is not None:
-            add_product(pull, r, W, alpha=self.nu)
-            return pull, squared_norm(pull, weights)
-        g = work.mm(r, W, out=work.write("wide", before.p.shape))
-        if group.start == 0:
-            self.settle()
-        return g, self._run(phases.gradient, g, *group.read_by_p(), weights, f=self.f, nu=self.nu, rho=self.rho)
 
     def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
         W, mm, nu, rho, rows = group.layer.W, self._works[group.start].mm, self.nu, self.rho, self.rows
@@ -380,7 +376,14 @@ class Worker:
         """The z-step; and, except after the last layer, the q- and u-steps in the same pass over memory."""
         layer, weights = group.layer, self.rows.weights
         if after is None:
-            return self._update_last_z(layer, step, decrement)
+            assert self.ends.targets is not None
+            m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
+            z_new = self.algorithm.risk.argmin_z(m[0], self.ends.targets, self.nu, layer.z[0])[None]
+            z_move = squared_norm(z_new - layer.z, weights)
+            layer.z.copy_(z_new)
+            torch.sub(m, layer.z, out=layer.r)
+            rr = squared_norm(layer.r, weights)
+            return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
         link = self.right if group is self._groups[-1] else None
         if link is not None:
             after.p[-1].copy_(link.receive())
@@ -394,19 +397,9 @@ class Worker:
         self._look(measured.q_old, group.start, {"q": measured.q_old})
         return measured
 
-    def _update_last_z(self, layer: Layer, step: Step, decrement: Tensor) -> StepSums:
-        """z_L, after which there is neither q nor u."""
-        assert self.ends.targets is not None
-        m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
-        z_new = self.algorithm.risk.argmin_z(m[0], self.ends.targets, self.nu, layer.z[0])[None]
-        z_move = squared_norm(z_new - layer.z, self.rows.weights)
-        layer.z.copy_(z_new)
-        torch.sub(m, layer.z, out=layer.r)
-        rr = squared_norm(layer.r, self.rows.weights)
-        return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
-
     def _shares(
         self, layer: Layer, rr: Tensor, weights: WeightSums, boundary: Tensor, gap: Tensor, output: Tensor
     ) -> Shares:
-        own = self.nu / 2 * rr + self.mu / 2 * weights.decay
-        return Shares(tainted(own + boundary, weights.W, layer.b.sum((-2, -1))), gap, output)
+        objective = self.nu / 2 * rr + self.mu / 2 * weights.decay + boundary
+        # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
+        return Shares(objective + 0 * (layer.b.sum((-2, -1)) + weights.W), gap, output)
