@@ -111,7 +111,8 @@ class Baseline(ClassifierMixin, BaseEstimator):
         history_: One dict an epoch: ``objective``, ``val_accuracy``, ``val_loss``, ...
         status_: How training ended, a :class:`~pdadmm_g.status.Status`.
         config_: The settings that shaped the features and the network, every default filled in.
-        estimator_: A :class:`~pdadmm_g.GAMLPClassifier` of the trained network, which is asked for predictions.
+        augmentation_: What makes the features of a graph; None after ``fit(X, y)``.
+        predictor_: A :class:`~pdadmm_g.GAMLPClassifier` of the trained network, which is asked for predictions.
         seconds_: Seconds of training, evaluation not counted.
     """
 
@@ -147,7 +148,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
         """Train on the training nodes of a graph, or on all rows of a matrix; from random weights or a network."""
         config, state, needs_graph = self.config(), self.random_state, self.name in GRAPH_METHODS
         seed = int(state if isinstance(state, (int, np.integer)) else check_random_state(state).randint(2**31))
-        self.estimator_ = (OfGraph if needs_graph else GAMLPClassifier)(**parameters(config))
+        self.predictor_ = (OfGraph if needs_graph else GAMLPClassifier)(**parameters(config))
         y, edge_index = edges_apart(y, edge_index)
         if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
             X = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
@@ -156,7 +157,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
             if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
             require_edges(X, f"{self.name} needs it")
-        problem = self.estimator_._problem(X, y, None, config, seed, None)
+        problem = self.predictor_._problem(X, y, None, config, seed, None)
         rows = Rows(problem.training, problem.validation if isinstance(X, Graph) else None)
         if self.name == "gcn":
             rows = GraphRows(X, problem)
@@ -202,9 +203,9 @@ class Baseline(ClassifierMixin, BaseEstimator):
                 if self.status_.is_failure:
                     break
         self.model_, self.n_iter_ = model.cpu().eval(), len(self.history_)
-        asked = self.estimator_
+        asked = self.predictor_
         asked.model_, asked.config_, asked.outputs_ = self.model_, config, self.classes_
-        asked.augmentation_ = problem.augmentation
+        self.augmentation_ = asked.augmentation_ = problem.augmentation
         return self
 
     def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
@@ -250,17 +251,17 @@ class Baseline(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any, nodes: ArrayLike | Tensor | None = None, **graph: Any) -> NDArray[Any]:
         """The most probable label of every row, or of ``nodes`` (all by default) of a graph."""
         check_is_fitted(self)
-        return self.estimator_.predict(X, nodes, **graph)
+        return self.predictor_.predict(X, nodes, **graph)
 
     def predict_proba(self, X: Any, nodes: ArrayLike | Tensor | None = None, **graph: Any) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
         check_is_fitted(self)
-        return self.estimator_.predict_proba(X, nodes, **graph)
+        return self.predictor_.predict_proba(X, nodes, **graph)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, **graph: Any) -> float:
         """Accuracy, see :meth:`pdadmm_g.GAMLPClassifier.score`: for a graph, ``y`` are the nodes to score."""
         check_is_fitted(self)
-        return self.estimator_.score(X, y, sample_weight, **graph)
+        return self.predictor_.score(X, y, sample_weight, **graph)
 
 
 class OfGraph(GAMLPClassifier):

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from ..utils import usable_cores
 from .common import EXIT_FAILURE, Output, error, output_options
 
 
@@ -68,8 +69,7 @@ def _devices() -> Iterator[Check]:
     import torch
     import torch.distributed as dist
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Check("cpu", "ok", f"{usable} cores usable, torch computes with {torch.get_num_threads()} threads")
+    yield Check("cpu", "ok", f"{usable_cores()} cores usable, torch computes with {torch.get_num_threads()} threads")
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         device = torch.cuda.get_device_properties(index)
         yield Check(f"cuda:{index}", "ok", f"{device.name}, {device.total_memory / 2**30:.0f} GiB")
