@@ -261,11 +261,11 @@ def test_W_preconditioned_by_its_own_inverse_is_exact_and_by_another_descends(pr
     parts = Rows(len(problem.p), across=OnlyPart())  # no kernel form
     G = W_gradient(problem.r.T @ problem.p, problem.W - problem.W0, nu=problem.nu, mu=problem.mu)
     own, other = (W_inverse(p, nu=problem.nu, mu=problem.mu, rows=parts) for p in (problem.p, problem.q))
-    step = W_linearized(G, problem.p, own, **given)
+    step = W_linearized(problem.p, G, own, **given)
     exact = W_exact(problem.W, problem.W0, problem.p, problem.r, **given)
     close(step.of(problem.W), exact.of(problem.W), 1e-6)
     found = problem.r.sum(0, keepdim=True)
-    step = W_linearized(G, problem.p, other, **given, found=found)
+    step = W_linearized(problem.p, G, other, **given, found=found)
     W = step.of(problem.W)
     close(problem.phi() - problem.phi(W=W), step.descent, 1e-6)
     assert step.descent >= 0

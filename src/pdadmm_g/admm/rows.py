@@ -74,7 +74,7 @@ class Rows:
 
     def totals(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """As :meth:`total`, for tensors of any shapes at once: several processes talk once, not once for each."""
-        if self._across is None:
+        if self._across is None or not parts:
             return parts
         sums = self._across.sum(torch.cat([part.reshape(-1) for part in parts]))
         pieces = sums.split([part.numel() for part in parts])
