@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import load_iris
 from torch_geometric.data import Data
 
@@ -43,11 +42,6 @@ def weights(model: GAMLP) -> list[np.ndarray]:
     return [parameter.detach().numpy() for parameter in model.parameters()]
 
 
-def assert_same(a: Baseline, b: Baseline) -> None:
-    for ours, theirs in zip(weights(a.model_), weights(b.model_), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits)
     return powers / powers.sum(-1, keepdims=True)
@@ -57,7 +51,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_learns_keeps_the_best_epoch_and_is_the_same_for_a_seed(name: str) -> None:
+def test_each_learns_and_keeps_the_best_epoch(name: str) -> None:
     data = communities()
     model = Baseline(name, layers=3, hidden=8, random_state=0, **FAST.get(name, {})).fit(data)
     assert model.score(data) > 0.75
@@ -69,9 +63,6 @@ def test_each_learns_keeps_the_best_epoch_and_is_the_same_for_a_seed(name: str) 
     P = model.predict_proba(data)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-5)
     np.testing.assert_array_equal(model.predict(data, [7, 2]), model.classes_[P[[7, 2]].argmax(1)])
-    again, other = clone(model).fit(data), clone(model).set_params(random_state=1).fit(data)
-    assert_same(model, again)
-    assert not np.array_equal(weights(model.model_)[0], weights(other.model_)[0])
 
 
 def test_patience_ends_training_and_without_it_the_last_epoch_is_kept() -> None:
@@ -175,13 +166,6 @@ def test_only_the_first_layer_of_gcn_decays() -> None:
     trained = Baseline("gcn", **settings).fit(data, start=start).model_
     assert bool(trained.linears[0].weight.norm() < start.linears[0].weight.norm())
     assert torch.equal(trained.linears[1].weight, start.linears[1].weight)
-
-
-def test_gcn_needs_its_neighbours_to_predict() -> None:
-    data = communities()
-    model = Baseline("gcn", hidden=8, epochs=20, random_state=0).fit(data)
-    alone = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.int64))
-    assert np.abs(model.predict_proba(alone) - model.predict_proba(data)).max() > 1e-2
 
 
 # --------------------------------------------------------------------------------------------------------------- GRAND

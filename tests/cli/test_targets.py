@@ -91,9 +91,6 @@ def test_refused(run) -> None:
     save(Path("numbers.npz"), ring("regression"))
     for arguments, message in (
         (("numbers.npz",), "must sum to one"),
-        (("numbers.npz", "--target", "regression", "--class-weight", "balanced"), "class_weight is for classes"),
-        (("labels.npz", "--unlabelled", "100"), "unlabelled must be 0"),
-        (("labels.npz", "--scoring", "r2"), "scoring must be one of f1_micro"),
         (("labels.npz", "--labels", "red"), "labels names columns of a table of nodes"),
         (("labels.npz", "--target", "classification"), "labels 'y' have shape (120, 3), expected (120,)"),
     ):

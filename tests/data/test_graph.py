@@ -110,18 +110,6 @@ def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph)
         GAMLPClassifier(**settings).fit(nodes.rename(columns={"a": "z"}), edge_index=edges, init=clf)
 
 
-def test_features_of_a_matrix_keep_their_names(tiny_graph: Graph, tmp_path: Path) -> None:
-    """scikit-learn looks after these itself; they must survive a file."""
-    nodes, _ = tables(tiny_graph)
-    clf = GAMLPClassifier(layers=2, epochs=3, weight_decay=0.1, random_state=0).fit(nodes[FEATURES], nodes["label"])
-    clf.save(tmp_path / "model.safetensors")
-    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert loaded.feature_names_in_.tolist() == FEATURES
-    assert loaded.predict(nodes[FEATURES]).tolist() == clf.predict(nodes[FEATURES]).tolist()
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.predict(nodes[FEATURES[::-1]])
-
-
 def test_sparse_features_are_reordered(tiny_graph: Graph) -> None:
     nodes, edges = tables(tiny_graph)
     clf = fitted(nodes, edges)

@@ -215,16 +215,6 @@ def test_a_networkx_graph_keeps_its_direction() -> None:
         as_graph(numbers)
 
 
-@pytest.mark.parametrize("odd", [[1, 2], {"a": 1}], ids=["list", "dict"])
-def test_labels_and_ids_that_are_neither_text_nor_numbers(odd: Any) -> None:
-    x, edges = np.eye(3), pd.DataFrame({"source": ["a"], "target": ["b"]})
-    table = pd.DataFrame(x, columns=list("abc"))
-    for arguments in ((x, [0, 1, odd], [[0], [1]]), (x, ["a", None, odd], [[0], [1]]), (table, [0, 1, odd], edges),
-                      (table.assign(id=["a", "b", odd]), [0, 1, 0], edges)):  # fmt: skip
-        with pytest.raises(InputError, match="must be"):
-            as_graph(*arguments)
-
-
 @pytest.mark.parametrize("kind", [float, bool])
 def test_zeros_that_an_adjacency_keeps_are_no_edges(tiny_graph: Data, kind: type) -> None:
     """``setdiag(0)`` leaves them, and so does whatever sets entries to False."""
@@ -270,10 +260,3 @@ def test_ids_that_are_one_as_text_are_refused() -> None:
     nodes = pd.DataFrame({"f": [1.0, 2.0], "id": np.array([1, "1"], dtype=object)})
     with pytest.raises(InputError, match="nodes 1 and '1' have the same name"):
         as_graph(nodes, pd.DataFrame({"source": ["1"], "target": ["1"]}))
-
-
-def test_numbers_of_any_size_and_kind(tiny_graph: Data) -> None:
-    with pytest.raises(InputError, match="y must be at most 9223372036854775807"):
-        as_graph(tiny_graph.x.numpy(), [10**400] * 20, tiny_graph.edge_index)
-    with pytest.raises(InputError, match="features 'x' must be real numbers"):
-        check_graph(as_graph(tiny_graph.x.numpy() + 1j, None, tiny_graph.edge_index))

@@ -274,19 +274,6 @@ def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
     assert table.feature_names == ("height", "tall", "age")
 
 
-def test_what_is_damaged_within_is_refused_in_one_line(tmp_path: Path) -> None:
-    """The head and the tail of a file may be whole, so that it opens."""
-    nodes = {"f": np.random.default_rng(0).random(20_000)}
-    folder = write_folder(tmp_path / "in", nodes, {"source": [0], "target": [1]})
-    (file,) = (folder / "nodes").iterdir()
-    pq.write_table(pa.table(nodes), file, compression="gzip")
-    content = bytearray(file.read_bytes())
-    content[5_000:90_000] = bytes(85_000)
-    file.write_bytes(content)
-    with pytest.raises(InputError, match="cannot read as Parquet"):
-        open_source(str(folder))
-
-
 def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
     def said(nodes: dict[str, Any], edges: dict[str, Any]) -> str:
         folder = write_folder(tmp_path / "in", NODE_COLUMNS | nodes, EDGE_COLUMNS | edges)
