@@ -217,20 +217,6 @@ def test_no_gradient_goes_through_what_the_copies_agree_on() -> None:
     torch.testing.assert_close(logits.grad, P * (pull - (P * pull).sum(2, keepdims=True)))
 
 
-def test_copies_serve_a_few_steps_and_are_drawn_anew_with_other_nodes(monkeypatch) -> None:
-    monkeypatch.setattr(baselines, "MOST_OTHERS", 1)
-    data = path(train_mask=[0, 3])
-    config = Baseline("grand", hops=2, validation=0.0).config()
-    rows = CopiesRows(data, prepare_graph(data, config, seed=0), seed=0)
-    seen = []
-    for _ in range(2 * baselines.STEPS):
-        rows.loss(GAMLP([4, 3, 2]), 0.5)
-        seen.append(rows.copies)
-    assert seen[0].shape == (4, 3, 4)
-    assert all(copies is seen[0] for copies in seen[: baselines.STEPS])
-    assert not torch.equal(seen[0], seen[-1])
-
-
 # -------------------------------------------------------------------------------------------------------------- errors
 
 

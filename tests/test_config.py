@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.anything import VALUES, refused
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
 from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
 from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
@@ -20,38 +19,27 @@ from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
     ("settings", "message"),
     [
         ({"rho": 0}, "rho must be .* above 0 .*, got 0"),
-        ({"rho": "-1"}, "rho must be"),
         ({"rho": "nan"}, "rho must be"),
         ({"rho": "much"}, "rho must be a number.*, got much"),
-        ({"rho": 1e300}, "rho must be .* at most 1e.15"),
-        ({"weight_decay": -1}, "weight_decay must be"),
         ({"layers": 1}, "layers must be .* at least 2 .*, got 1"),
         ({"layers": 2.5}, "layers must be a whole number"),
-        ({"layers": True}, "layers must be a whole number"),
         ({"layers": "9" * 400}, "layers must be a whole number"),
-        ({"hidden": 0}, "hidden must be .* at least 1"),
         ({"hidden": 10**9}, "hidden must be .* at most 1000000"),
         ({"stages": "2,2,10"}, "stages must be increasing, got .*2, 2, 10"),
         ({"stages": "1,10"}, "stages must start at 2 layers"),
         ({"stages": "2,5"}, "stages must end at layers = 10"),
-        ({"stages": []}, "stages must be increasing"),
         ({"levels": "1"}, "levels needs at least two values"),
-        ({"levels": "1,0"}, "levels must be sorted and distinct in single precision"),
         ({"quantize": "p", "levels": "1,1.0000000001"}, "levels must be sorted and distinct in single precision"),
-        ({"quantize": "p", "levels": "1e300,2e300"}, "levels must be"),
         ({"levels": "0,1", "bits": 4}, "levels excludes bits"),
-        ({"bits": 17}, "bits must be .* at most 16"),
         ({"bits": 4}, "bits has no effect without quantize"),
         ({"activation": "swish"}, "activation must be one of relu, leaky-relu, tanh, sigmoid, identity, got swish"),
         ({"teleport": 1}, "teleport must be .* below 1"),
         ({"row_normalize": "maybe"}, "row_normalize must be true or false"),
         ({"dataset": [1]}, "dataset must be text"),
         ({"seed": 2**64}, "seed must be"),
-        ({"seed": -1}, "seed must be"),
         ({"workers": 2, "plan": "9,2"}, "plan must give each of 2 workers at least one of 10 layers"),
         ({"class_weight": "heavy"}, "class_weight must be a mapping .* or 'balanced' .*, got heavy"),
         ({"class_weight": {"a": -1}}, "class_weight of class a must be .* at least 0 .*, got -1"),
-        ({"class_weight": {10**400: 1}}, "class_weight must map labels to weights, got the label"),
         ({"checkpoint_every": 5, "eval_every": 2}, "checkpoint_every must be a multiple of eval_every = 2"),
     ],
 )
@@ -209,17 +197,6 @@ def test_settings_survive_yaml(tmp_path_factory, values: dict) -> None:
     config = RunConfig(**values)
     path.write_text(config.to_yaml(), encoding="utf-8")
     assert RunConfig.load(path) == config
-
-
-@settings(max_examples=100)
-@given(st.dictionaries(st.sampled_from([item.name for item in dataclasses.fields(RunConfig)]), VALUES, max_size=3))
-def test_any_settings(values: dict) -> None:
-    try:
-        config = RunConfig(**values)
-    except InputError as error:
-        return refused(error)
-    assert RunConfig(**dataclasses.asdict(config)) == config
-    return None
 
 
 def test_a_scorer_is_for_one_process(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch_geometric.data import Data
 
 from helpers.communities import communities
+from helpers.estimators import classifier
 from pdadmm_g import GAMLP, GAMLPClassifier, GAMLPRegressor, InputError, NodeClassifier, Status, as_graph
 from pdadmm_g.config import TargetKind
 from pdadmm_g.errors import NotFiniteError
@@ -123,22 +124,6 @@ def test_no_prediction_is_nan(tiny_graph: Data) -> None:
             ask(np.where(np.arange(20)[:, None] == 3, np.float32(3e38), X))
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"settings": {"nonsense": 1}},
-        {"settings": {"layers": -1}},
-        {"settings": {}, "classes": [0, 1], "n_features_in": 99, "status": "MAX_EPOCHS", "graph": True},
-        {"settings": {}, "classes": [0], "n_features_in": 4, "status": "MAX_EPOCHS", "graph": False},
-        {"settings": {}, "classes": [0, 1], "n_features_in": 4, "status": "PERFECT", "graph": False},
-    ],
-)
-def test_model_files_that_contradict_themselves_are_refused(tmp_path: Path, extra: dict[str, object]) -> None:
-    GAMLP([4, 3, 2]).save(tmp_path / "model.safetensors", extra)
-    with pytest.raises(InputError, match="not a pdadmm-g model file"):
-        GAMLPClassifier.load(tmp_path / "model.safetensors")
-
-
 def test_scoring_needs_labels_and_nodes(tiny_graph: Data) -> None:
     clf = small().fit(tiny_graph)
     with pytest.raises(InputError, match=r"node 4 has no label \(y = -1\)"):
@@ -211,18 +196,10 @@ NODES = np.arange(0, DATA.num_nodes, 2)
 NAMES = np.array(["ash", "birch", "cedar"])[DATA.y]
 
 
-def quick(**settings: object) -> GAMLPClassifier:
-    fixed = {
-        "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit",
-        "weight_decay": 0.1, "unlabelled": 0, "random_state": 0,
-    }  # fmt: skip
-    return GAMLPClassifier(**fixed | settings)
-
-
 def test_searches_and_cross_validation_of_scikit_learn() -> None:
     """Labels that come with the graph, and their names, are not those of a fold."""
     graph = as_graph(DATA.x.numpy(), NAMES, DATA.edge_index.numpy())
-    model = NodeClassifier(quick(), graph)
+    model = NodeClassifier(classifier(), graph)
     scores = cross_validate(model, NODES, NAMES[NODES], cv=3, scoring=["accuracy", "roc_auc_ovr"])
     assert scores["test_accuracy"].mean() > 0.6
     assert scores["test_roc_auc_ovr"].mean() > 0.8
@@ -248,7 +225,7 @@ def test_what_is_held_out_is_not_seen() -> None:
     Spy.__init__ = GAMLPClassifier.__init__  # scikit-learn reads the parameters of the constructor
     probabilities = []
     for graph in (DATA, other):
-        estimator = Spy(**quick().get_params())
+        estimator = Spy(**classifier().get_params())
         probabilities.append(NodeClassifier(estimator, graph).fit(NODES, NAMES[NODES]).predict_proba(NODES))
     np.testing.assert_array_equal(*probabilities)
     for data in seen:
@@ -258,7 +235,7 @@ def test_what_is_held_out_is_not_seen() -> None:
 
 
 def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
-    model = NodeClassifier(quick(validation=0), DATA)
+    model = NodeClassifier(classifier(validation=0), DATA)
     assert clone(model).graph is DATA
     assert clone(model).estimator is not model.estimator
     assert model.fit(NODES, DATA.y[NODES]).estimator_.history_[-1]["val_accuracy"] is None
@@ -275,7 +252,7 @@ def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
 )
 def test_mistakes_are_named(nodes: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        NodeClassifier(quick(), DATA).fit(nodes, ["ash", "birch"])
+        NodeClassifier(classifier(), DATA).fit(nodes, ["ash", "birch"])
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
@@ -283,9 +260,9 @@ def test_a_graph_with_targets_of_another_kind(kind: TargetKind) -> None:
     """Whatever the graph has, the labels are those of fit, which may stand in a column."""
     columns = np.stack([DATA.y.numpy() > 0, DATA.y.numpy() > 1], axis=1).astype(float)
     graph = as_graph(DATA.x.numpy(), columns, DATA.edge_index.numpy(), target=kind)
-    expected = NodeClassifier(quick(), DATA).fit(NODES, NAMES[NODES]).predict(NODES)
+    expected = NodeClassifier(classifier(), DATA).fit(NODES, NAMES[NODES]).predict(NODES)
     np.testing.assert_array_equal(
-        NodeClassifier(quick(), graph).fit(NODES, NAMES[NODES, None]).predict(NODES), expected
+        NodeClassifier(classifier(), graph).fit(NODES, NAMES[NODES, None]).predict(NODES), expected
     )
 
 

@@ -14,6 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.communities import communities
+from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, Graph, InputError, NodeClassifier, as_graph
 from pdadmm_g.data.checks import check_graph
 
@@ -30,9 +31,8 @@ def no_warning_reaches_the_user():
     torch.set_warn_always(False)
 
 
-def fitted(data: Data, **settings: object) -> GAMLPClassifier:
-    fixed = {"layers": 2, "hidden": 8, "epochs": 20, "augment": "average", "hops": 2, "normalize": "unit"}
-    return GAMLPClassifier(**fixed | {"weight_decay": 0.1, "random_state": 0} | settings).fit(data)
+def fitted(data: Data, **settings: Any) -> GAMLPClassifier:
+    return classifier(**{"augment": "average", "epochs": 20} | settings).fit(data)
 
 
 # ------------------------------------------------------------------------------------------------------- odd, but sound
@@ -153,11 +153,6 @@ def test_one_class_is_refused(tiny_graph: Data) -> None:
 LABELS = np.array(["ant", "bee"])
 
 
-def classifier(**settings: Any) -> GAMLPClassifier:
-    fixed = {"layers": 2, "hidden": 8, "epochs": 3, "augment": "hops", "hops": 2, "normalize": "unit"}
-    return GAMLPClassifier(**fixed | {"weight_decay": 0.1, "unlabelled": 0, "random_state": 0} | settings)
-
-
 @pytest.fixture
 def tables(tiny_graph: Graph) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Three nodes of each kind train; two validate; of the others, three have a label and two none."""
@@ -197,20 +192,6 @@ def test_without_test_nodes_those_outside_training_are_scored(tables: Any, monke
     assert asked == [node for node in range(20) if node % 10 < 8]
 
 
-def test_who_is_scored_must_be_said(tables: Any) -> None:
-    nodes, edges = tables
-    clf = classifier().fit(nodes, edge_index=edges)
-    plain = nodes.drop(columns="split")
-    message = r"test_mask' is missing.*score\(data, mask\), or give labels: score\(nodes, y, edge_index=edges\)$"
-    for call in (lambda: clf.score(plain, edge_index=edges), lambda: clf.score(as_graph(plain, edge_index=edges))):
-        with pytest.raises(InputError, match=message):
-            call()
-    everyone = nodes.assign(split="train").dropna()
-    joined = edges[edges.isin(everyone.index).all(axis=1)]
-    with pytest.raises(InputError, match=message):
-        clf.score(everyone, edge_index=joined)
-
-
 # --------------------------------------------------------------------------------------- tables in their natural place
 
 
@@ -242,11 +223,8 @@ def test_graphs_alone(tables: Any, tmp_path: Path) -> None:
     networkx.set_node_attributes(graph, nodes["label"].to_dict(), "label")
     other = classifier().fit(graph)
     other.save(tmp_path / "run", graph)
-    samples, expected = (
-        NodeClassifier(classifier(), given).fit([0, 1, 10, 11], ["ant", "ant", "bee", "bee"])
-        for given in (graph, as_graph(graph))
-    )
-    assert samples.predict([2, 12]).tolist() == expected.predict([2, 12]).tolist()
+    samples = NodeClassifier(classifier(), graph).fit([0, 1, 10, 11], ["ant", "ant", "bee", "bee"])
+    expected = NodeClassifier(classifier(), as_graph(graph)).fit([0, 1, 10, 11], ["ant", "ant", "bee", "bee"])
     assert np.array_equal(samples.predict_proba([2, 12]), expected.predict_proba([2, 12]))
 
 

@@ -162,7 +162,7 @@ def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_listens(run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (MEMBER | {"RANK": "1"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pdadmm_g.engine.launch.JOIN_SECONDS", -59.0)
+    monkeypatch.setattr("pdadmm_g.engine.launch.JOIN_SECONDS", -59.8)
     refused = run("train", "--unlabelled", "0", "--weight-decay", "0.1")
     assert_refused(*refused, "nobody answers at 127.0.0.1, port 1: start the process that")
 

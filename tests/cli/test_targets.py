@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from helpers.columns import ring
@@ -19,14 +20,12 @@ NAMES = ("red", "round", "new")
 def write_tables(kind: str) -> None:
     """nodes.csv with a column for each label or number, a third of the nodes without, a third test; and edges.csv."""
     data = ring(kind)
-    with Path("nodes.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([*(f"f{place}" for place in range(8)), *NAMES, "split"])
-        for node in range(120):
-            known = not bool(data.val_mask[node])
-            own = data.y[node].tolist() if known else ["", "", ""]
-            table.writerow([*data.x[node].tolist(), *own, "test" if data.test_mask[node] else ""])
-    np.savetxt("edges.csv", data.edge_index.T.numpy(), fmt="%d", delimiter=",", header="source,target", comments="")
+    known = ~data.val_mask.numpy()[:, None]
+    nodes = pd.DataFrame(data.x.numpy()).add_prefix("f")
+    nodes[list(NAMES)] = np.where(known, data.y.numpy().astype(object), None)
+    nodes["split"] = np.where(data.test_mask, "test", None)
+    nodes.to_csv("nodes.csv", index=False)
+    pd.DataFrame(data.edge_index.T.numpy(), columns=["source", "target"]).to_csv("edges.csv", index=False)
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError, as_graph
+from helpers.estimators import classifier
+from pdadmm_g import InputError, as_graph
 from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.graph import Graph, as_mask
 from pdadmm_g.data.sharding import check_block
@@ -130,10 +131,8 @@ def test_names_of_labels_in_any_order(tiny_graph: Data, names: object, soft: boo
     """People keep them in the order of the numbers, which need not be that of the alphabet."""
     if soft:
         tiny_graph.y = torch.nn.functional.one_hot(tiny_graph.y).double() * 0.8 + 0.1
-    settings = {"layers": 2, "hidden": 8, "epochs": 20, "augment": "hops", "weight_decay": 0.1, "unlabelled": 0}
-    clf = GAMLPClassifier(random_state=0, **settings)
     tiny_graph.label_names = names
-    clf.fit(tiny_graph)
+    clf = classifier(epochs=20).fit(tiny_graph)
     assert clf.history_[-1]["val_accuracy"] == 1.0
     assert clf.predict(tiny_graph).tolist() == ["zebra"] * 10 + ["ant"] * 10
     assert clf.score(tiny_graph) == 1.0

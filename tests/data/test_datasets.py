@@ -257,19 +257,17 @@ def npy(shape: str, dtype: str = "<f4", body: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
 
 
-HEADERS = {
-    "terabytes": (npy("(547608330240, 3)"), "read|memory|fit"),
-    "overflow": (npy(f"({2**63}, {2**63})"), "read|memory|fit"),
-    "negative": (npy("(-1, 3)"), "read|memory|fit"),
-    "unclosed": (npy("(" * 300), "cannot be read as an array"),
-    "pickle": (npy("(1,)", "|O", b"cos\nsystem\n(S'false'\ntR."), "Python objects are not read"),
-    "text": (npy("(1,)", "<U1", b"abcd"), "not text"),
-}
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_hostile_array_headers(tmp_path: Path, name: str) -> None:
-    content, message = HEADERS[name]
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy("(547608330240, 3)"), "read|memory|fit"),
+        (npy("(" * 300), "cannot be read as an array"),
+        (npy("(1,)", "|O", b"cos\nsystem\n(S'false'\ntR."), "Python objects are not read"),
+        (npy("(1,)", "<U1", b"abcd"), "not text"),
+    ],
+    ids=["terabytes", "unclosed", "pickle", "text"],
+)
+def test_hostile_array_headers(tmp_path: Path, content: bytes, message: str) -> None:
     with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
         archive.writestr("x.npy", content)
     with pytest.raises(InputError, match=f"g.npz: 'x' .*{message}"):

@@ -11,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
+from helpers.estimators import classifier
 from pdadmm_g import GAMLP, GAMLPClassifier, Graph, InputError, as_graph
 from pdadmm_g.data.augmentation import GraphAugment
 
@@ -50,9 +51,7 @@ def tables(data: Graph) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: Any) -> GAMLPClassifier:
-    fixed = {"layers": 2, "hidden": 8, "epochs": 3, "augment": "hops", "hops": 2, "normalize": "centered"}
-    clf = GAMLPClassifier(**fixed | {"weight_decay": 0.1, "unlabelled": 0, "random_state": 0} | settings)
-    return clf.fit(nodes, edge_index=edges)
+    return classifier(normalize="centered", epochs=3, **settings).fit(nodes, edge_index=edges)
 
 
 @pytest.mark.parametrize("kind", ["as it is", "loaded", "run folder"])
