@@ -65,26 +65,6 @@ def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
     assert run("export", "out", "--format", "torch-export", "--out", "model.pt2")[0] == 0
 
 
-def test_an_interrupted_run_goes_on_to_the_same_model(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pdadmm_g.engine.worker import Worker
-
-    given = ["--dataset", save(Path("graph.npz"), ring("regression")), "--target", "regression", *SMALL]
-    assert run("train", *given, "--out", "whole", "--quiet")[0] == 0
-    epoch, done = Worker.epoch, []
-
-    def counted(worker: Worker) -> object:
-        done.append(1)
-        if len(done) == 4:
-            raise KeyboardInterrupt
-        return epoch(worker)
-
-    monkeypatch.setattr(Worker, "epoch", counted)
-    assert run("train", *given, "--checkpoint-every", "1", "--out", "parts", "--quiet")[0] == 130
-    monkeypatch.setattr(Worker, "epoch", epoch)
-    assert run("train", "--resume", "--out", "parts", "--quiet")[0] == 0
-    assert Path("whole/model.safetensors").read_bytes() == Path("parts/model.safetensors").read_bytes()
-
-
 def test_refused(run) -> None:
     save(Path("labels.npz"), ring("multilabel"))
     save(Path("numbers.npz"), ring("regression"))

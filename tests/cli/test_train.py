@@ -215,28 +215,13 @@ def test_the_device_that_suits_is_recorded(run) -> None:
     assert RunConfig.load("run/config.yaml").device == found
 
 
-WORKERS = {"workers": [{"layers": 2}, {"layers": 3}], "bytes_sent": 1200, "bytes_unquantized": 4800}
-
-
-@pytest.mark.parametrize(
-    ("summary", "lines"),
-    [
-        ({"workers": [{"layers": 5}]}, []),
-        (
-            WORKERS | {"work_seconds": 3.0, "seconds": 2.0},
-            ["2 workers with 2+3 layers sent 1,200 bytes, 75% less than without quantization"],
-        ),
-        (
-            WORKERS | {"bytes_unquantized": 1200, "work_seconds": 1.0, "seconds": 2.0},
-            [
-                "2 workers with 2+3 layers sent 1,200 bytes",
-                "2 workers were slower than one: together they computed 1.0 s, and the epochs took 2.0 s",
-            ],
-        ),
-    ],
-)
-def test_what_is_said_of_several_workers(summary: dict, lines: list[str]) -> None:
-    assert list(_about_workers(summary)) == lines
+def test_what_is_said_of_several_workers() -> None:
+    assert list(_about_workers({"workers": [{"layers": 5}]})) == []
+    workers = {"workers": [{"layers": 2}, {"layers": 3}], "bytes_sent": 1200, "bytes_unquantized": 4800}
+    (line,) = _about_workers(workers | {"work_seconds": 3.0, "seconds": 2.0})
+    assert all(part in line for part in ("2+3 layers", "1,200 bytes", "75% less"))
+    _, line = _about_workers(workers | {"work_seconds": 1.0, "seconds": 2.0})
+    assert "slower than one" in line
 
 
 def interrupted(run, monkeypatch, after: int, *options: str, number: signal.Signals = signal.SIGINT):

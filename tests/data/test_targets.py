@@ -14,7 +14,6 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import linear_score
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.sharding import graph_source
 from pdadmm_g.data.splits import with_masks
 from pdadmm_g.data.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
@@ -124,11 +123,6 @@ def test_tables(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=f"nodes.csv: {message}"):
             read(text, *labels, **options)
-
-
-def test_not_for_a_folder_of_shards() -> None:
-    with pytest.raises(InputError, match="several labels or numbers a node are not for a folder of shards"):
-        graph_source(check_graph(ring("multilabel")), "mark")
 
 
 Y = torch.tensor([0, 2, 2, 1, 2, 0])
