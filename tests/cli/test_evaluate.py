@@ -30,17 +30,6 @@ def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph:
     assert (found["test_accuracy"], found["accuracy"], found["roc_auc_ovr"]) == (None, 1.0, 1.0)
 
 
-def test_a_dash_is_explained_where_it_is_printed(run, tiny_graph: Data, tmp_path: Path) -> None:
-    remark = "no test nodes: mark some that neither train nor validate, in a column 'split' or test_mask\n"
-    assert remark not in run("train", "--dataset", "graph.npz", *SMALL, "--out", "run")[1]
-    assert remark not in run("evaluate", "run")[1]
-    save(tmp_path / "graph.npz", tiny_graph, test_mask=np.empty(0, dtype=np.int64))
-    for command in (("train", "--dataset", "graph.npz", "--overwrite", *SMALL, "--out", "run"), ("evaluate", "run")):
-        code, out, err = run(*command)
-        assert code == 0, err
-        assert remark in out
-
-
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_labels_that_the_model_does_not_know(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
     assert run("train", "--dataset", graph_file, *SMALL, "--out", "run")[0] == 0

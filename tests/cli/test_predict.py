@@ -80,18 +80,12 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
 
 
 def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
-    code, _, err = run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL)
-    assert code == 2
-    assert "edges goes with a table of nodes (--nodes)" in err
+    assert_refused(*run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL), "edges goes with a table")
     Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
-    code, _, err = run("train", "--nodes", "nodes.csv", *SMALL)
-    assert code == 2
-    assert "nodes.csv: there are no edges: name their table with --edges, or leave the graph out with --aug" in err
     Path("edges.csv").write_text("source,target\n0,1\n")
     assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0
-    for command in (("predict", "run", "--out", "-"), ("evaluate", "run")):
-        refused = run(*command, "--nodes", "nodes.csv")
-        assert_refused(*refused, "nodes.csv: there are no edges: name their table with --edges")
+    for command in (("train", *SMALL), ("predict", "run", "--out", "-"), ("evaluate", "run")):
+        assert_refused(*run(*command, "--nodes", "nodes.csv"), "nodes.csv: there are no edges")
     alone = ("--augment", "none", "--out", "alone", "--layers", "2", "--epochs", "3", "--weight-decay", "0.1")
     assert run("train", "--nodes", "nodes.csv", *alone)[0] == 0
     assert run("predict", "alone", "--nodes", "nodes.csv", "--out", "-")[0] == 0
