@@ -84,15 +84,6 @@ def test_a_matrix_and_names_of_classes() -> None:
     assert model.score(rows, names) > 0.9
 
 
-def test_edges_beside_features_and_labels() -> None:
-    data = communities()
-    both = Baseline("sgc", random_state=0)
-    y = np.where(data.train_mask | data.val_mask, data.y, -1)
-    both.fit(data.x.numpy(), y, data.edge_index)
-    assert both.predict(data.x.numpy(), edge_index=data.edge_index).shape == y.shape
-    assert both.score(data.x.numpy(), data.y, edge_index=data.edge_index) > 0.75
-
-
 def test_one_step_of_gradient_descent_by_hand() -> None:
     rows, y = load_iris(return_X_y=True)
     start, expected = GAMLP([4, 5, 3]), GAMLP([4, 5, 3])
