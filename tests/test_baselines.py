@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import load_iris
 from torch_geometric.data import Data
 
@@ -43,11 +42,6 @@ def weights(model: GAMLP) -> list[np.ndarray]:
     return [parameter.detach().numpy() for parameter in model.parameters()]
 
 
-def assert_same(a: Baseline, b: Baseline) -> None:
-    for ours, theirs in zip(weights(a.model_), weights(b.model_), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits)
     return powers / powers.sum(-1, keepdims=True)
@@ -57,7 +51,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_learns_keeps_the_best_epoch_and_is_the_same_for_a_seed(name: str) -> None:
+def test_each_learns_and_keeps_the_best_epoch(name: str) -> None:
     data = communities()
     model = Baseline(name, layers=3, hidden=8, random_state=0, **FAST.get(name, {})).fit(data)
     assert model.score(data) > 0.75
@@ -69,9 +63,6 @@ def test_each_learns_keeps_the_best_epoch_and_is_the_same_for_a_seed(name: str) 
     P = model.predict_proba(data)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-5)
     np.testing.assert_array_equal(model.predict(data, [7, 2]), model.classes_[P[[7, 2]].argmax(1)])
-    again, other = clone(model).fit(data), clone(model).set_params(random_state=1).fit(data)
-    assert_same(model, again)
-    assert not np.array_equal(weights(model.model_)[0], weights(other.model_)[0])
 
 
 def test_patience_ends_training_and_without_it_the_last_epoch_is_kept() -> None:
@@ -91,15 +82,6 @@ def test_a_matrix_and_names_of_classes() -> None:
     model = Baseline("adam", layers=2, hidden=16, learning_rate=0.02, random_state=0).fit(rows, names)
     assert model.classes_.tolist() == ["a", "b", "c"]
     assert model.score(rows, names) > 0.9
-
-
-def test_edges_beside_features_and_labels() -> None:
-    data = communities()
-    both = Baseline("sgc", random_state=0)
-    y = np.where(data.train_mask | data.val_mask, data.y, -1)
-    both.fit(data.x.numpy(), y, data.edge_index)
-    assert both.predict(data.x.numpy(), edge_index=data.edge_index).shape == y.shape
-    assert both.score(data.x.numpy(), data.y, edge_index=data.edge_index) > 0.75
 
 
 def test_one_step_of_gradient_descent_by_hand() -> None:
@@ -177,13 +159,6 @@ def test_only_the_first_layer_of_gcn_decays() -> None:
     assert torch.equal(trained.linears[1].weight, start.linears[1].weight)
 
 
-def test_gcn_needs_its_neighbours_to_predict() -> None:
-    data = communities()
-    model = Baseline("gcn", hidden=8, epochs=20, random_state=0).fit(data)
-    alone = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.int64))
-    assert np.abs(model.predict_proba(alone) - model.predict_proba(data)).max() > 1e-2
-
-
 # --------------------------------------------------------------------------------------------------------------- GRAND
 
 
@@ -231,20 +206,6 @@ def test_no_gradient_goes_through_what_the_copies_agree_on() -> None:
     agreed = P.mean(0) ** 2
     pull = 2 * (P - agreed / agreed.sum(1, keepdim=True)) / (4 * 3)
     torch.testing.assert_close(logits.grad, P * (pull - (P * pull).sum(2, keepdims=True)))
-
-
-def test_copies_serve_a_few_steps_and_are_drawn_anew_with_other_nodes(monkeypatch) -> None:
-    monkeypatch.setattr(baselines, "MOST_OTHERS", 1)
-    data = path(train_mask=[0, 3])
-    config = Baseline("grand", hops=2, validation=0.0).config()
-    rows = CopiesRows(data, prepare_graph(data, config, seed=0), seed=0)
-    seen = []
-    for _ in range(2 * baselines.STEPS):
-        rows.loss(GAMLP([4, 3, 2]), 0.5)
-        seen.append(rows.copies)
-    assert seen[0].shape == (4, 3, 4)
-    assert all(copies is seen[0] for copies in seen[: baselines.STEPS])
-    assert not torch.equal(seen[0], seen[-1])
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
 import torch
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.metrics import accuracy_score, f1_score, make_scorer, mean_absolute_error, r2_score
-from sklearn.model_selection import cross_val_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch_geometric.data import Data
 
 from helpers.columns import ring
-from helpers.commands import save
 from helpers.communities import communities
-from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, Status, as_graph
-from pdadmm_g.config import RunConfig
+from helpers.estimators import classifier
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, as_graph
 from pdadmm_g.data import augmentation_choice
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.graph import Graph
-from pdadmm_g.runs.run import train_run
 
-SMALL = {"layers": 3, "hidden": 16, "epochs": 60, "augment": "average", "hops": 4, "normalize": "unit",
+SMALL = {"layers": 3, "hidden": 16, "epochs": 40, "augment": "average", "hops": 4, "normalize": "unit",
          "weight_decay": 0.03, "random_state": 0}  # fmt: skip
 KINDS = {"multilabel": GAMLPClassifier, "regression": GAMLPRegressor}
 both = pytest.mark.parametrize("kind", KINDS)
@@ -71,95 +66,54 @@ def test_a_graph_is_learned(kind: str) -> None:
 
 
 @both
-def test_everything_left_to_the_data(kind: str) -> None:
-    data = ring(kind)
-    model = KINDS[kind](random_state=0, hidden=16, epochs=40, layers=5).fit(data)
-    assert any(choice.startswith("features: ") for choice in model.choices_)
-    assert any(choice.startswith("weight decay ") for choice in model.choices_)
-    assert model.config_.risk == {"multilabel": "logistic", "regression": "squared-error"}[kind]
-    assert model.config_.scoring == {"multilabel": "f1_micro", "regression": "r2"}[kind]
-    own = [record["val_score"] for record in model.history_ if record["stage"] == 1]
-    assert f"2 layers, epoch {own.index(max(own)) + 1} of " in model.choices_[-1] or "5 layers" in model.choices_[-1]
-    assert model.score(data) > 0.5
-
-
-@both
-def test_every_way_in_gives_the_same_model(kind: str) -> None:
-    data = ring(kind)
-    X, y, edges = arrays(data)
-    names = ["a", "b", "c"]
-    nodes, ends = pd.DataFrame(X), pd.DataFrame(edges.T, columns=["source", "target"])
-    expected = small(kind).fit(X, y, edges).predict(X, edge_index=edges)
-    ways = {
-        "torch": (torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(edges)),
-        "table of targets": (X, pd.DataFrame(y, columns=names), edges),
-        "tables": (nodes, pd.DataFrame(y, columns=names), ends),
-        "lists": (X, y.tolist(), edges),
-    }
-    if kind == "multilabel":
-        whole = np.where(np.isnan(y), -1, y).astype(int)
-        ways["whole numbers"] = (X, whole, edges)
-        ways["sparse"] = (X, scipy.sparse.csr_array(np.nan_to_num(y, nan=np.nan)), edges)
-    for name, (features, targets, pairs) in ways.items():
-        model = small(kind).fit(features, targets, pairs)
-        np.testing.assert_array_equal(model.predict(X, edge_index=edges), expected, err_msg=name)
-        if "table" in name:
-            assert model.outputs_.tolist() == names
-
-
-@both
-def test_a_validation_part_is_set_aside(kind: str) -> None:
+def test_targets_of_every_kind_are_the_same(kind: str) -> None:
     X, y, edges = arrays(ring(kind))
-    model = small(kind).fit(X, y, edges)
-    reason = next(choice for choice in model.choices_ if "val_mask" in choice)
-    assert "16 of the 80 nodes with a label for training" in reason
-    assert ("some of each label" in reason) == (kind == "multilabel")
+    table = pd.DataFrame(y, columns=["a", "b", "c"])
+    ways: list[Any] = [torch.from_numpy(y), table, y.tolist()]
+    if kind == "multilabel":
+        ways += [np.where(np.isnan(y), -1, y).astype(int), scipy.sparse.csr_array(y)]
+    for targets in ways:
+        np.testing.assert_array_equal(check_graph(as_graph(X, targets, edges, target=kind)).y.numpy(), y)
+    tables = pd.DataFrame(X), table, pd.DataFrame(edges.T, columns=["source", "target"])
+    assert small(kind, epochs=1).fit(*tables).outputs_.tolist() == ["a", "b", "c"]
 
 
-@both
 @pytest.mark.timeout(170)
-def test_workers_compute_the_same_bits(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "mesh"), [("multilabel", {"workers": 2}), ("regression", {"shards": 2})])
+def test_several_processes_compute_the_same(kind: str, mesh: dict[str, int]) -> None:
+    """Workers to the bit, shards up to the order of their sums."""
     data = ring(kind)
-    alone = small(kind, epochs=6, stages=(2, 3)).fit(data)
-    shared = small(kind, epochs=6, stages=(2, 3), workers=2).fit(data)
+    alone, shared = (small(kind, epochs=6, stages=(2, 3), **more).fit(data) for more in ({}, mesh))
+    exact = "workers" in mesh
     for one, other in zip(alone.model_.parameters(), shared.model_.parameters(), strict=True):
-        assert torch.equal(one, other)
-    assert [r["val_score"] for r in alone.history_] == [r["val_score"] for r in shared.history_]
-    parts = small(kind, epochs=6, stages=(2, 3), workers=1, shards=2).fit(data)
-    np.testing.assert_allclose(parts._logits(data), alone._logits(data), rtol=2e-3, atol=2e-3)
-    assert parts.history_[-1]["val_score"] == pytest.approx(alone.history_[-1]["val_score"], abs=0.02)
-
-
-@both
-def test_quantized(kind: str) -> None:
-    data = ring(kind)
-    model = small(kind, quantize="pq", bits=8).fit(data)
-    assert model.history_[-1]["val_score"] > 0.7
+        assert torch.equal(one, other) or not exact
+    np.testing.assert_allclose(shared._logits(data), alone._logits(data), rtol=2e-3, atol=2e-3)
+    scores = [[record["val_score"] for record in model.history_] for model in (alone, shared)]
+    assert scores[1] == (scores[0] if exact else pytest.approx(scores[0], abs=0.02))
 
 
 @both
 def test_sample_weights(kind: str) -> None:
     data = ring(kind, masks=False)
+    X, y = data.x.numpy(), data.y.numpy()
+    number = np.arange(120)
+    weights = np.where(number < 40, np.where(number < 10, 2.0, 1.0), 0.0)
+    rows = np.concatenate([np.arange(10), np.arange(40)])
     once = {"epochs": 10, "patience": None, "tolerance": 0.0}
-    nodes = torch.arange(40)
-    twice = Graph(**data.to_dict())
-    X, y = data.x.numpy(), twice.y.numpy()
-    weights = np.where(np.arange(120) < 40, np.where(np.arange(120) < 10, 2.0, 1.0), 0.0)
     weighed = small(kind, **once).fit(X, y, sample_weight=weights)
-    rows = np.concatenate([np.arange(10), nodes.numpy()])
     repeated = small(kind, **once).fit(X[rows], y[rows])
     scale = repeated._logits(X).abs().max()
     np.testing.assert_allclose(weighed._logits(X) / scale, repeated._logits(X) / scale, atol=1e-4)
 
 
 @both
-@pytest.mark.parametrize("folder", [False, True])
-def test_saved_and_loaded(kind: str, folder: bool, tmp_path: Path) -> None:
+def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    """What is loaded trains to the same, here on all labels at the end."""
     data = ring(kind)
-    model = small(kind).fit(data)
-    path = tmp_path / ("run" if folder else "model.safetensors")
-    model.save(path, data if folder else None)
-    again = KINDS[kind].load(path)
+    model = small(kind, refit=True, epochs=10).fit(data)
+    assert "trained again on all 80 labels" in model.choices_[-1]
+    model.save(tmp_path / "model.safetensors")
+    again = KINDS[kind].load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.predict(data), model.predict(data))
     assert again.config_ == model.config_
     assert again.outputs_.tolist() == model.outputs_.tolist()
@@ -167,15 +121,7 @@ def test_saved_and_loaded(kind: str, folder: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(retrained.predict(data), model.predict(data))
     other = next(other for name, other in KINDS.items() if name != kind)
     with pytest.raises(InputError, match=f"is a model for {kind}: load it with {KINDS[kind].__name__}"):
-        other.load(path)
-
-
-@both
-def test_training_again_on_all_labels(kind: str) -> None:
-    data = ring(kind)
-    model = small(kind, refit=True).fit(data)
-    assert "trained again on all 80 labels" in model.choices_[-1]
-    assert model.score(data) > 0.6
+        other.load(tmp_path / "model.safetensors")
 
 
 @both
@@ -223,48 +169,47 @@ def test_numbers_may_be_of_any_size() -> None:
         small("regression").fit(close)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_predictions_as_a_table(rows: int) -> None:
-    data = ring("regression", outputs=rows)
-    columns = small("regression", epochs=2).fit(data).predictions(data)
-    assert list(columns) == ["node", "value"] if rows == 1 else ["node", "value_0", "value_1", "value_2"]
-    labels = ring("multilabel")
-    names = pd.DataFrame(labels.y.numpy(), columns=["red", "round", "new"])
-    model = small("multilabel", epochs=2).fit(labels.x.numpy(), names, labels.edge_index)
+def test_predictions_as_a_table() -> None:
+    for outputs, expected in ((1, ["value"]), (3, ["value_0", "value_1", "value_2"])):
+        data = ring("regression", outputs=outputs)
+        assert list(small("regression", epochs=2).fit(data).predictions(data)) == ["node", *expected]
+    labels, own = ring("multilabel"), ["red", "round", "new"]
+    model = small("multilabel", epochs=2)
+    model.fit(labels.x.numpy(), pd.DataFrame(labels.y.numpy(), columns=own), labels.edge_index)
     columns = model.predictions(labels, probabilities=True)
-    own = ["red", "round", "new"]
     assert list(columns) == ["node", *own, *(f"probability_{name}" for name in own)]
     assert all(((columns[f"probability_{name}"] > 0.5) == columns[name]).all() for name in own)
 
 
-@pytest.mark.parametrize("logits", [(1e-8, -1e-8, 1e-30), (0.0, 1e-8, -1.0), (-1e-9, 0.0, 3.0)])
 @pytest.mark.parametrize("kind", ["multilabel", "classification"])
-def test_labels_are_those_of_logits_whose_probabilities_are_the_same_number(kind: str, logits: tuple) -> None:
+def test_labels_are_those_of_logits_whose_probabilities_are_the_same_number(kind: str) -> None:
     data = ring("multilabel") if kind == "multilabel" else communities(features=8)
     model = small("multilabel", epochs=1, unlabelled=0).fit(data)
-    with torch.no_grad():
-        for linear in model.model_.linears:
-            linear.weight.zero_()
-        linear.bias.copy_(torch.tensor(logits))
-    columns = model.predictions(data)
-    if kind == "multilabel":
-        own = np.stack([columns[f"label_{place}"] for place in range(3)], axis=1)
-        assert own[0].tolist() == [int(logit > 0) for logit in logits]
-    else:
-        own = columns["label"]
-        assert own[0] == np.argmax(logits)
-    assert np.array_equal(own, model.predict(data))
+    linears = list(model.model_.linears)
+    for logits in ((1e-8, -1e-8, 1e-30), (0.0, 1e-8, -1.0), (-1e-9, 0.0, 3.0)):
+        with torch.no_grad():
+            for linear in linears:
+                linear.weight.zero_()
+            linears[-1].bias.copy_(torch.tensor(logits))
+        columns = model.predictions(data)
+        if kind == "multilabel":
+            own = np.stack([columns[f"label_{place}"] for place in range(3)], axis=1)
+            assert own[0].tolist() == [int(logit > 0) for logit in logits]
+        else:
+            own = columns["label"]
+            assert own[0] == np.argmax(logits)
+        assert np.array_equal(own, model.predict(data))
 
 
 def test_one_hot_fractions_are_probabilities_unless_the_risk_says_otherwise() -> None:
     data = communities(features=8)
     data.y = torch.nn.functional.one_hot(data.y).double()
-    assert small("multilabel").fit(data).config_.target == "classification"
-    several = small("multilabel", risk="logistic").fit(data)
+    assert small("multilabel", epochs=1).fit(data).config_.target == "classification"
+    several = small("multilabel", risk="logistic", epochs=1).fit(data)
     assert several.config_.target == "multilabel"
     assert several.predict(data).shape == (150, 3)
     data.y = data.y.long()
-    assert small("multilabel").fit(data).config_.target == "multilabel"
+    assert small("multilabel", epochs=1).fit(data).config_.target == "multilabel"
 
 
 @both
@@ -281,33 +226,6 @@ def test_a_matrix_without_a_graph(kind: str) -> None:
     assert model.score(X[200:], y[200:]) > theirs - 0.15
     assert model.predict(X).shape == (300, 2)
     assert model.predict(X).dtype == (np.int64 if kind == "multilabel" else np.float64)
-
-
-@both
-def test_cross_validation_and_pipelines(kind: str) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(90, 4))
-    y = (X[:, :2] > 0).astype(int) if kind == "multilabel" else X[:, 0] + 0.1 * X[:, 1]
-    pipeline = make_pipeline(StandardScaler(), KINDS[kind](layers=2, hidden=16, epochs=60, random_state=0))
-    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.6
-
-
-def test_scikit_learn_tells_them_apart() -> None:
-    assert is_regressor(GAMLPRegressor())
-    assert not is_classifier(GAMLPRegressor())
-    assert is_classifier(GAMLPClassifier())
-    assert not hasattr(GAMLPRegressor(), "classes_")
-    assert not hasattr(GAMLPClassifier(), "classes_")
-
-
-@parametrize_with_checks([GAMLPRegressor(layers=2, hidden=16, epochs=100)])
-def test_scikit_learn_contract(estimator, check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else the check with array_api_dispatch is skipped
-    if check.func.__name__ == "check_sample_weight_equivalence_on_dense_data":
-        # It wants seven digits of what was trained, in another order of rows, in single precision, which has seven.
-        close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-4)
-        monkeypatch.setattr("sklearn.utils.estimator_checks.assert_allclose_dense_sparse", close)
-    check(estimator)
 
 
 # ------------------------------------------------------------------------------------------------------- wrong inputs
@@ -332,15 +250,8 @@ def with_value(kind: str, value: float) -> Graph:
         ("regression", with_value("regression", np.nan), {}, "row 5 of 'y' has NaN in some columns"),
         ("regression", changed("regression", y=torch.arange(120) - 1), {}, "-1 among whole numbers may stand for no"),
         ("regression", changed("regression", y=torch.zeros(3)), {}, r"'y' have shape \(3, 1\), expected \(120, col"),
-        ("multilabel", ring("multilabel"), {"class_weight": "balanced"}, "class_weight is for classes"),
-        ("regression", ring("regression"), {"calibrate": True}, "calibrate is for classes"),
-        ("multilabel", ring("multilabel"), {"unlabelled": 50}, "unlabelled must be 0"),
-        ("regression", ring("regression"), {"unlabelled": 50}, "unlabelled must be 0"),
-        ("multilabel", ring("multilabel"), {"scoring": "r2"}, "scoring must be one of f1_micro, .* got r2"),
-        ("regression", ring("regression"), {"scoring": "accuracy"}, "scoring must be one of r2, .* got accuracy"),
-        ("regression", ring("regression"), {"risk": "cross-entropy"}, "risk must be one of squared-error with regr"),
         ("multilabel", ring("multilabel"), {"risk": "cross-entropy"}, "risk must be one of logistic with multilabel"),
-        ("multilabel", ring("regression"), {}, "probabilities of row 0 must sum to one"),
+        ("regression", ring("regression"), {"calibrate": True}, "calibrate is for classes"),
         ("multilabel", changed("regression", y=ring("regression").y[:, 0]), {}, "take GAMLPRegressor"),
     ],
 )  # fmt: skip
@@ -361,20 +272,9 @@ def test_text_is_no_number() -> None:
         small("regression").fit(nodes.drop(columns="label"), nodes[["f"]], edges)
     with pytest.raises(InputError, match="numbers have no probabilities"):
         small("regression", epochs=1).fit(ring("regression")).predictions(ring("regression"), probabilities=True)
-
-
-def test_a_graph_for_numbers_is_not_for_a_classifier() -> None:
     data = check_graph(as_graph(ring("regression"), target="regression"))
     with pytest.raises(InputError, match="the graph is for regression: take GAMLPRegressor"):
         small("multilabel").fit(data)
-
-
-def test_labels_to_score_by_are_not_a_choice_of_nodes() -> None:
-    data = ring("regression")
-    model = small("regression", epochs=2).fit(data)
-    with pytest.raises(InputError, match="y are the labels of the graph"):
-        model.score(data, data.y)
-    assert model.status_ is Status.MAX_EPOCHS
 
 
 # Weights of rows and classes, and labels that are probabilities: what the estimator makes of them.
@@ -383,10 +283,6 @@ def test_labels_to_score_by_are_not_a_choice_of_nodes() -> None:
 def quick(**settings: object) -> GAMLPClassifier:
     fixed = {"layers": 3, "hidden": 8, "epochs": 20, "weight_decay": 0.1, "random_state": 0}
     return GAMLPClassifier(**fixed | settings)
-
-
-def graph_model(**settings: object) -> GAMLPClassifier:
-    return quick(**{"augment": "average", "hops": 2, "normalize": "unit"} | settings)
 
 
 def parameters(clf: GAMLPClassifier) -> list[np.ndarray]:
@@ -416,7 +312,7 @@ def soft() -> np.ndarray:
 
 
 SETTINGS = [
-    {}, {"solver": "linearized"}, {"weight_decay": 0.0}, {"risk": "squared-error"},
+    {}, {"solver": "linearized", "weight_decay": 0.0}, {"risk": "squared-error"},
     {"quantize": "pq", "bits": 4},  # with more, a last bit moves some value to the next level
 ]  # fmt: skip
 
@@ -431,21 +327,20 @@ def test_a_weight_is_a_number_of_equal_rows(rows, settings: dict[str, object]) -
         assert weighted.history_[-1][name] == pytest.approx(repeated.history_[-1][name], rel=1e-3)
 
 
-def test_fewer_rows_than_features(rows) -> None:
-    X, y, times = rows
+def test_a_weight_is_a_number_of_equal_rows_where_there_are_more_features_than_rows(rows) -> None:
+    _, y, times = rows
     X = np.random.default_rng(2).standard_normal((30, 40))
-    weighted, repeated = quick(), quick()
-    weighted.fit(X, y, sample_weight=times)
-    repeated.fit(X.repeat(times, 0), y.repeat(times))
+    weighted = quick().fit(X, y, sample_weight=times)
+    repeated = quick().fit(X.repeat(times, 0), y.repeat(times))
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=3e-5)
 
 
 def test_weights_of_one_change_no_bit(rows, tiny_graph: Data) -> None:
     X, y, _ = rows
     assert_same(quick().fit(X, y), quick().fit(X, y, sample_weight=np.ones(30)))
-    plain = graph_model().fit(tiny_graph)
-    assert_same(plain, graph_model().fit(tiny_graph, sample_weight=torch.ones(20)))
-    assert_same(plain, graph_model(class_weight="balanced").fit(tiny_graph))
+    plain = classifier().fit(tiny_graph)
+    assert_same(plain, classifier().fit(tiny_graph, sample_weight=torch.ones(20)))
+    assert_same(plain, classifier(class_weight="balanced").fit(tiny_graph))
 
 
 def test_rows_that_weigh_nothing_are_not_there(rows) -> None:
@@ -460,37 +355,19 @@ def test_weights_of_a_graph(tiny_graph: Data) -> None:
     """Of all nodes or of the training nodes; those of others do not matter, and zero takes a node out."""
     weights = torch.full((20,), torch.nan)
     weights[tiny_graph.train_mask] = torch.tensor([1.0, 2.0, 0.0, 1.5, 0.0, 3.0])
-    by_node = graph_model().fit(tiny_graph, sample_weight=weights)
-    of_training = graph_model().fit(tiny_graph, sample_weight=weights[tiny_graph.train_mask].numpy())
+    by_node = classifier().fit(tiny_graph, sample_weight=weights)
+    of_training = classifier().fit(tiny_graph, sample_weight=weights[tiny_graph.train_mask].numpy())
     assert_same(by_node, of_training)
     without = tiny_graph.clone()
     without.train_mask = weights > 0
-    assert_same(by_node, graph_model().fit(without, sample_weight=[1.0, 2.0, 1.5, 3.0]))
+    assert_same(by_node, classifier().fit(without, sample_weight=[1.0, 2.0, 1.5, 3.0]))
     unlabelled = tiny_graph.clone()
     unlabelled.y[tiny_graph.train_mask & (weights == 0)] = -1
-    assert_same(by_node, graph_model().fit(unlabelled, sample_weight=weights))
-    plain = graph_model().fit(tiny_graph)
+    assert_same(by_node, classifier().fit(unlabelled, sample_weight=weights))
+    plain = classifier().fit(tiny_graph)
     assert any((a != b).any() for a, b in zip(parameters(by_node), parameters(plain), strict=True))
     assert "train_mask" in tiny_graph
     assert int(tiny_graph.train_mask.sum()) == 6
-
-
-def test_a_graph_that_loses_a_class_to_its_weights_is_refused(tiny_graph: Data) -> None:
-    with pytest.raises(InputError, match="class 1 has no training node"):
-        graph_model().fit(tiny_graph, sample_weight=1 - tiny_graph.y)
-
-
-@pytest.mark.parametrize("soft_labels", [False, True])
-def test_choices_by_the_data_take_weights(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch, soft_labels: bool) -> None:
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
-    if soft_labels:
-        tiny_graph.y = torch.tensor([[0.8, 0.2], [0.3, 0.7]])[tiny_graph.y]
-    clf = GAMLPClassifier(layers=2, hidden=8, epochs=20, random_state=0)
-    clf.fit(tiny_graph, sample_weight=torch.arange(20.0))
-    assert "auto" not in (clf.config_.augment, clf.config_.normalize)
-    assert clf.config_.weight_decay in (0.1, 1.0)
-    assert clf.score(tiny_graph) == 1.0
 
 
 def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,18 +383,6 @@ def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: 
         with pytest.raises(InputError, match="enough"):
             GAMLPClassifier(layers=2, unlabelled=0).fit(tiny_graph, sample_weight=weights)
     assert seen == [(5, [1, 2, 1, 1, 2]), (6, None)]
-
-
-def test_a_weight_of_two_in_a_linear_model_is_two_rows() -> None:
-    generator = torch.Generator().manual_seed(0)
-    X, validation = torch.randn(12, 4, generator=generator), torch.randn(9, 4, generator=generator)
-    y, y_val = torch.arange(12) % 3, torch.arange(9) % 3
-    times = 1 + torch.arange(12) % 2
-    weighted = augmentation_choice.linear_score(torch.cat([X, validation]), [y, y_val], times)
-    twice = X.repeat_interleave(times, 0), y.repeat_interleave(times)
-    repeated = augmentation_choice.linear_score(torch.cat([twice[0], validation]), [twice[1], y_val])
-    assert weighted == pytest.approx(repeated)
-    assert weighted != pytest.approx(augmentation_choice.linear_score(torch.cat([X, validation]), [y, y_val]))
 
 
 def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:
@@ -538,9 +403,7 @@ def test_a_weight_of_a_class_is_that_of_its_rows(rows) -> None:
     assert_same(by_class, by_row)
 
 
-@pytest.mark.parametrize(
-    "labels", [np.array([3, 7]), np.array([0.0, 1.0]), np.array([False, True]), np.array(["0", "1"])]
-)
+@pytest.mark.parametrize("labels", [np.array([0.0, 1.0]), np.array([False, True]), np.array(["0", "1"])])
 def test_labels_as_the_user_knows_them(rows, labels: np.ndarray) -> None:
     X, y, _ = rows
     y = labels[y % 2]
@@ -549,98 +412,41 @@ def test_labels_as_the_user_knows_them(rows, labels: np.ndarray) -> None:
         assert_same(quick(class_weight={key: 5}).fit(X, y), by_row)
 
 
-def test_balanced_classes(rows, tiny_graph: Data) -> None:
+def test_class_weights_survive_a_file(tmp_path: Path, rows) -> None:
     X, y, _ = rows
-    X, y = X[5:25], np.where(y == 2, 1, y)[5:25]
-    counts = np.bincount(y)
-    assert counts[0] != counts[1]
-    assert_same(quick(class_weight="balanced").fit(X, y), quick().fit(X, y, sample_weight=(20 / (2 * counts))[y]))
-    tiny_graph.train_mask = torch.tensor([0, 1, 2, 10])
-    by_row = graph_model().fit(tiny_graph, sample_weight=[2 / 3, 2 / 3, 2 / 3, 2])
-    assert_same(graph_model(class_weight="balanced").fit(tiny_graph), by_row)
-
-
-@pytest.mark.parametrize("class_weight", ["balanced", {3: 2.0, 8: 1.0}, None])
-def test_class_weights_survive_a_file(tmp_path: Path, rows, class_weight: object) -> None:
-    X, y, _ = rows
-    clf = quick(class_weight=class_weight).fit(X, np.array([3, 5, 8])[y])
+    y = np.array([3, 5, 8])[y]
+    clf = quick(class_weight={3: 2.0, 8: 1.0}).fit(X, y)
     clf.save(tmp_path / "model.safetensors")
     again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert again.class_weight == class_weight
+    assert again.class_weight == {3: 2.0, 8: 1.0}
     assert again.config_ == clf.config_
-    assert_same(again, clf)
-    assert_same(again.set_params(random_state=0).fit(X, np.array([3, 5, 8])[y]), clf)
+    assert_same(again.set_params(random_state=0).fit(X, y), clf)
 
 
-@pytest.mark.timeout(100)
-@pytest.mark.parametrize("refit", [False, True])
-def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data, tmp_path: Path, refit: bool) -> None:
-    """Where validation nodes are set aside, they are of the classes that are told apart, also in a run's figures."""
+def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data) -> None:
+    """Where validation nodes are set aside, they are of the classes that are told apart."""
     for mask in ("train_mask", "val_mask", "test_mask"):
         del tiny_graph[mask]
     tiny_graph.y = torch.tensor([4, 6, 9])[torch.arange(20) % 3]
-    clf = graph_model(class_weight={6: 0}, refit=refit).fit(tiny_graph)
+    clf = classifier(class_weight={6: 0}, refit=True).fit(tiny_graph)
     assert clf.classes_.tolist() == [4, 9]
     assert any("2 of the 13 nodes with a label for training" in choice for choice in clf.choices_)
-    assert any("trained again on all 13 labels" in choice for choice in clf.choices_) == refit
+    assert any("trained again on all 13 labels" in choice for choice in clf.choices_)
     assert clf.history_[-1]["val_accuracy"] is not None
-    path = save(tmp_path / "graph.npz", tiny_graph)
-    fixed = {"layers": 2, "epochs": 3, "weight_decay": 0.1, "unlabelled": 0, "augment": "hops", "hops": 2}
-    config = RunConfig.load(None, fixed | {"dataset": str(path), "out": str(tmp_path / "run"), "class_weight": {6: 0}})
-    summary = train_run(config)
-    assert summary["confusion"]["classes"] == [4, 9]
-
-
-def test_class_weights_in_a_run_of_two_workers_and_its_checkpoints(tmp_path: Path, graph_file: Path) -> None:
-    (tmp_path / "run.yaml").write_text("class_weight: {0: 3, 1: 0.5}\n")
-    fixed = {
-        "dataset": str(graph_file), "layers": 3, "hidden": 8, "epochs": 4, "augment": "average", "hops": 2,
-        "normalize": "unit", "weight_decay": 0.1, "checkpoint_every": 2,
-    }  # fmt: skip
-    one, two = (
-        RunConfig.load(tmp_path / "run.yaml", fixed | {"out": str(tmp_path / name), "workers": workers})
-        for name, workers in (("one", 1), ("two", 2))
-    )
-    for config in (one, two):
-        train_run(config)
-    model = (tmp_path / "one/model.safetensors").read_bytes()
-    assert (tmp_path / "two/model.safetensors").read_bytes() == model
-    assert RunConfig.load(tmp_path / "one/config.yaml").class_weight == {"0": 3.0, "1": 0.5}
-
-    class Stopped(Exception):
-        pass
-
-    def stop(record: dict[str, object]) -> None:
-        if record["epoch"] == 3:
-            raise Stopped
-
-    again = RunConfig.load(tmp_path / "run.yaml", fixed | {"out": str(tmp_path / "again")})
-    with pytest.raises(Stopped):
-        train_run(again, on_epoch=stop)
-    other = RunConfig.load(None, fixed | {"out": str(tmp_path / "again"), "class_weight": {0: 3}})
-    with pytest.raises(InputError, match=r"cannot resume with class_weight = \{'0': 3.0\}, the run has"):
-        train_run(other, resume=True)
-    train_run(again, resume=True)
-    assert (tmp_path / "again/model.safetensors").read_bytes() == model
 
 
 # ------------------------------------------------------------------------------------------------------- probabilities
 
 
-def test_certain_labels_as_probabilities_change_no_bit(rows) -> None:
+def test_certain_labels_as_probabilities_change_no_bit(rows, tiny_graph: Data) -> None:
     X, y, times = rows
-    onehot = np.eye(3)[y]
-    assert_same(quick().fit(X, onehot), quick().fit(X, y))
-    weighted = quick().fit(X, onehot, sample_weight=times)
+    weighted = quick().fit(X, np.eye(3)[y], sample_weight=times)
     assert_same(weighted, quick().fit(X, y, sample_weight=times))
-    assert weighted.score(X, onehot) == weighted.score(X, y)
-
-
-def test_certain_labels_of_a_graph_as_probabilities_change_no_bit(tiny_graph: Data) -> None:
+    assert weighted.score(X, np.eye(3)[y]) == weighted.score(X, y)
     changed = tiny_graph.clone()
     changed.y = torch.eye(2)[tiny_graph.y]
-    clf = graph_model().fit(changed)
-    assert_same(clf, graph_model().fit(tiny_graph))
+    clf = classifier().fit(changed)
+    assert_same(clf, classifier().fit(tiny_graph))
     assert clf.score(changed) == clf.score(tiny_graph)
 
 
@@ -671,17 +477,17 @@ def test_a_graph_with_probabilities(tiny_graph: Data) -> None:
     assert not unused.any()
     tiny_graph.test_mask[9] = False
     tiny_graph.y[9] = torch.nan
-    clf = graph_model().fit(tiny_graph)
+    clf = classifier(epochs=20).fit(tiny_graph)
     assert clf.classes_.tolist() == [0, 1, 2]
     assert clf.score(tiny_graph) == 1.0
     assert clf.history_[-1]["val_accuracy"] == 1.0
     with pytest.raises(InputError, match=r"node 9 has no label \(a row of NaN\) to score against"):
         clf.score(tiny_graph, [9])
     tiny_graph.y[3] = torch.tensor([0.1, 0.1, 0.8])  # a validation node of a class that training has only a share of
-    graph_model().fit(tiny_graph)
+    classifier().fit(tiny_graph)
     tiny_graph.y[tiny_graph.train_mask] = torch.tensor([0.5, 0.5, 0.0])
     with pytest.raises(InputError, match="class 2 has no training node"):
-        graph_model().fit(tiny_graph)
+        classifier().fit(tiny_graph)
 
 
 # ---------------------------------------------------------------------------------------------------- what is refused
@@ -690,10 +496,10 @@ def test_a_graph_with_probabilities(tiny_graph: Data) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ([np.nan] * 3, "the probabilities of row 4 must be finite"),
         ([0.5, 0.6, 0.0], "the probabilities of row 4 must sum to one, got 0.5, 0.6, 0"),
         ([1.5, -0.5, 0.0], "the probabilities of row 4 must not be negative"),
         ([np.nan, 1.0, 0.0], "the probabilities of row 4 must be finite, got nan, 1, 0"),
-        ([np.inf, 0.0, 0.0], "the probabilities of row 4 must be finite"),
     ],
 )
 def test_probabilities_that_are_refused(rows, tiny_graph: Data, soft: np.ndarray, change: list, message: str) -> None:
@@ -701,35 +507,16 @@ def test_probabilities_that_are_refused(rows, tiny_graph: Data, soft: np.ndarray
     with pytest.raises(InputError, match=f"^y: {message}"):
         quick().fit(rows[0], soft)
     tiny_graph.y = torch.tensor(soft[:20])
-    with pytest.raises(InputError, match=f"^data: labels 'y': {message}"):
-        graph_model().fit(tiny_graph)
-
-
-def test_other_tables_of_labels_are_refused_as_before(rows, soft: np.ndarray, tiny_graph: Data) -> None:
-    X, y, _ = rows
-    with pytest.raises(InputError, match=r"y: labels must be 0 or 1 in each column, but y\[0, 0\] = 2"):
-        quick().fit(X, np.eye(3, dtype=int)[y] + 1)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        quick().fit(X[:9], soft)
-    soft[3] = np.nan
-    with pytest.raises(InputError, match="the probabilities of row 3 must be finite"):
-        quick().fit(X, soft)
-    tiny_graph.y = torch.tensor(soft[:20])
-    with pytest.raises(InputError, match=r"node 3 of val_mask has no label \(a row of NaN\)"):
-        graph_model().fit(tiny_graph)
-    tiny_graph.y = torch.zeros(19, 3)
-    with pytest.raises(InputError, match="targets 'y' have shape"):
-        graph_model().fit(tiny_graph)
+    known = "data: node 4 of val_mask has no label" if np.isnan(change).all() else f"data: labels 'y': {message}"
+    with pytest.raises(InputError, match=f"^{known}"):
+        classifier().fit(tiny_graph)
 
 
 @pytest.mark.parametrize(
     ("class_weight", "message"),
     [
-        ("heavy", "class_weight must be a mapping .* or 'balanced' .*, got heavy"),
         ([1, 2], "class_weight must be a mapping"),
-        ({0: -1}, "class_weight of class 0 must be .*, got -1"),
         ({0: np.nan}, "class_weight of class 0 must be"),
-        ({0: "much"}, "class_weight of class 0 must be a number.*, got much"),
         ({0: 1, "0": 2}, "class_weight names class 0 twice"),
         ({7: 1}, "class_weight names class 7, which no training row has; there are 0, 1, 2"),
     ],
@@ -741,12 +528,8 @@ def test_class_weights_that_are_refused(rows, class_weight: object, message: str
     assert not hasattr(clf, "model_")
 
 
-@pytest.mark.parametrize("weights", [np.full(30, -1.0), np.full(30, np.nan), np.zeros(30), np.ones(29), "heavy"])
-def test_bad_weights_leave_the_estimator_as_it_was(rows, weights: object) -> None:
+def test_bad_weights_leave_the_estimator_as_it_was(rows) -> None:
     clf = quick()
     with pytest.raises(InputError, match="^sample_weight "):
-        clf.fit(*rows[:2], sample_weight=weights)
+        clf.fit(*rows[:2], sample_weight=np.zeros(30))
     assert not hasattr(clf, "model_")
-
-
-# -------------------------------------------------------------------------------------------------------- command line

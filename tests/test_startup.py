@@ -13,21 +13,19 @@ from pdadmm_g.data.graph import Graph
 
 FIRST_LINE = """
 import io
+import os
 import sys
 from pdadmm_g.cli import main
 
 class Watched(io.StringIO):
-    said = None
     def write(self, text):
-        if text and Watched.said is None:
-            Watched.said = text.strip(), "torch" in sys.modules
-        return super().write(text)
+        super().write(text)
+        if text:
+            print(text.strip(), "torch" in sys.modules, flush=True)
+            os._exit(0)
 
 sys.stderr = Watched()
-try:
-    main(sys.argv[1:])
-except SystemExit:
-    print(*Watched.said)
+main(sys.argv[1:])
 """
 
 

@@ -102,6 +102,10 @@ def test_the_data_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [other]
 
 
+def test_messages_are_one_printable_line() -> None:
+    assert str(InputError("a\n\tb\x1b[31mc")) == "a b [31mc"
+
+
 # ------------------------------------------------------------------------------------------------------------ records
 
 
@@ -115,16 +119,11 @@ class Record(msgspec.Struct, frozen=True):
     ("text", "culprit"),
     [
         ('{"name": 3, "size": 2, "best": 1}', "name"),
-        ('{"name": "a", "size": true, "best": 1}', "size"),
         ('{"name": "a", "size": 0, "best": 1}', "size"),
-        ('{"name": "a", "size": 2, "best": NaN}', "malformed"),
         ('{"name": "a", "size": 2, "best": 1e999}', "out of range"),
         ('{"name": "a", "size": 2}', "best"),
         ("[]", "array"),
-        ("{", "truncated"),
         ('{"name": ' + "[" * 100_000, "name|nested too deeply"),
-        ("9" * 5000, "out of range|int"),
-        ('"\\ud800"', "truncated"),
     ],
 )
 def test_text_that_is_no_record_is_one_line(tmp_path: Path, text: str, culprit: str) -> None:

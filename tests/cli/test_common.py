@@ -75,16 +75,6 @@ def test_names_kept_for_completion_are_those_of_the_library(run) -> None:
     assert [row["name"] for row in json.loads(run("datasets", "--json")[1])["datasets"]] == list(DATASETS)
 
 
-def test_missing_raw_files_are_named(run, tmp_path: Path) -> None:
-    raw = tmp_path / "flickr/raw"
-    raw.mkdir(parents=True)
-    for name in ("adj_full.npz", "class_map.json", "role.json"):
-        (raw / name).write_bytes(b"")
-    out = run("datasets", "--data-root", tmp_path)[1]
-    assert "missing: flickr/raw/feats.npy" in out
-    assert "not found: planetoid/Cora/" in out
-
-
 # --------------------------------------------------------------------------------------------- errors and exit codes
 
 
@@ -145,9 +135,8 @@ def test_bad_run_folders(run, graph_file: Path, tmp_path: Path, tiny_graph: Grap
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"WORLD_SIZE": ""}, "WORLD_SIZE"), ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"),
-        ({"RANK": "-1"}, "RANK"), ({"RANK": "4"}, "RANK"), ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
-        ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
+        ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"), ({"RANK": "4"}, "RANK"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT"), ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
     ],
 )  # fmt: skip
 def test_an_environment_that_only_looks_like_torchruns(run, monkeypatch: pytest.MonkeyPatch, changes, culprit) -> None:
@@ -173,7 +162,7 @@ def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_listens(run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (MEMBER | {"RANK": "1"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pdadmm_g.engine.launch.JOIN_SECONDS", -59.0)
+    monkeypatch.setattr("pdadmm_g.engine.launch.JOIN_SECONDS", -59.8)
     refused = run("train", "--unlabelled", "0", "--weight-decay", "0.1")
     assert_refused(*refused, "nobody answers at 127.0.0.1, port 1: start the process that")
 

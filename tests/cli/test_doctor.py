@@ -9,22 +9,10 @@ import torch
 
 from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.cli import main
 from pdadmm_g.cli.doctor import Check, diagnose
 from pdadmm_g.engine.worker import Worker
 
 doctor = sys.modules["pdadmm_g.cli.doctor"]  # the name is the command's
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
-    def call(*options: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["doctor", *options])
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def states(checks: list[Check]) -> dict[str, str]:
 def test_all_is_well_here(run, monkeypatch: pytest.MonkeyPatch) -> None:
     # One of the two is enough to know that the line tells the truth.
     monkeypatch.setattr(doctor, "SELF_TESTS", {"self-test, 8 bits": {"quantize": "pq"}})
-    code, out, err = run("--json")
+    code, out, err = run("doctor", "--json")
     report = json.loads(out)
     checks = {check["name"]: check for check in report["checks"]}
     assert {name: check for name, check in checks.items() if check["state"] == "FAILED"} == {}
@@ -62,7 +50,7 @@ def test_other_weights_on_two_workers_are_a_failure(run, monkeypatch: pytest.Mon
         return one
 
     monkeypatch.setattr(GAMLPClassifier, "fit", fit)
-    code, out, err = run()
+    code, out, err = run("doctor")
     assert code == 3
     assert "FAILED   self-test         two workers give other weights than one; remedy: please report" in out
     assert err == "error: failed: self-test, self-test, 8 bits\n"
@@ -70,14 +58,14 @@ def test_other_weights_on_two_workers_are_a_failure(run, monkeypatch: pytest.Mon
 
 def test_an_interrupted_self_test_has_not_failed(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "epoch", interrupt)
-    code, out, err = run()
+    code, out, err = run("doctor")
     assert (code, err.split()) == (130, ["interrupted"])
     assert "FAILED" not in out
 
 
 def test_a_broken_torch_ends_in_lines_and_not_in_a_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    code, out, err = run()
+    code, out, err = run("doctor")
     assert code == 3
     assert "FAILED   self-test" in out
     assert "remedy: pip install --force-reinstall pdadmm-g" in out

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
-from helpers.commands import assert_refused, save
+from helpers.commands import SMALL, assert_refused, save
 from pdadmm_g import GAMLPClassifier, InputError
 
 
 def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
-    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
-    assert run("train", "--dataset", graph_file, *options)[0] == 0
+    assert run("train", "--dataset", graph_file, *SMALL, "--out", "run")[0] == 0
     code, out, _ = run("evaluate", "run")
     assert code == 0
     assert re.search(r"^val accuracy: 1.000$", out, re.MULTILINE)
@@ -31,22 +30,9 @@ def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph:
     assert (found["test_accuracy"], found["accuracy"], found["roc_auc_ovr"]) == (None, 1.0, 1.0)
 
 
-def test_a_dash_is_explained_where_it_is_printed(run, tiny_graph: Data, tmp_path: Path) -> None:
-    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
-    remark = "no test nodes: mark some that neither train nor validate, in a column 'split' or test_mask\n"
-    assert remark not in run("train", "--dataset", "graph.npz", *options)[1]
-    assert remark not in run("evaluate", "run")[1]
-    save(tmp_path / "graph.npz", tiny_graph, test_mask=np.empty(0, dtype=np.int64))
-    for command in (("train", "--dataset", "graph.npz", "--overwrite", *options), ("evaluate", "run")):
-        code, out, err = run(*command)
-        assert code == 0, err
-        assert remark in out
-
-
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_labels_that_the_model_does_not_know(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
-    options = ["--layers", "2", "--epochs", "3", "--augment", "average", "--weight-decay", "0.1", "--out", "run"]
-    assert run("train", "--dataset", graph_file, *options)[0] == 0
+    assert run("train", "--dataset", graph_file, *SMALL, "--out", "run")[0] == 0
     other = save(tmp_path / "other.npz", tiny_graph, y=tiny_graph.y + 5)
     code, _, err = run("evaluate", "run", "--dataset", other)
     assert code == 0

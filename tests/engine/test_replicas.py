@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.faults import config, descendants
+from helpers.faults import FAULTY, config, descendants
 from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.engine.layout import Plan
@@ -20,7 +20,6 @@ from pdadmm_g.training import checkpoint
 from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
-CORRUPT = Path(__file__).parents[1] / "helpers/corrupt_worker.py"
 
 
 def layer(dtype: torch.dtype = torch.float32) -> Weights:
@@ -59,9 +58,9 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int
 ) -> None:
     out, whole = tmp_path / "run", tmp_path / "whole"
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(CORRUPT)])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
     # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
-    monkeypatch.setenv("CORRUPT", f"{victim}:17:1")
+    monkeypatch.setenv("FAULT", f"{victim}:flip:17:1")
     settings = {"shards": 2, "plan": (3, 3), "workers": 2}
     expected = (
         rf"^epoch 20, W or b of layer [\d, ]*\b{index + 1}\b[\d, ]* differ: "

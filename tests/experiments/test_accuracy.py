@@ -9,9 +9,7 @@ import pytest
 from pdadmm_g import GAMLPClassifier, load_dataset
 
 
-@pytest.mark.parametrize(
-    ("name", "least"), [("cora", 0.76), ("citeseer", 0.69), ("pubmed", 0.77), ("amazon-photo", 0.84)]
-)
+@pytest.mark.parametrize(("name", "least"), [("cora", 0.76), ("amazon-photo", 0.84)])
 def test_two_layers_on_raw_hops(data_root: Path, name: str, least: float) -> None:
     data = load_dataset(name, data_root)
     clf = GAMLPClassifier(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,10 @@ from experiments.cells import Cell, run_cell, run_cells
 from experiments.results import Results
 from pdadmm_g.engine.watchdog import WorkerLostError
 
-FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit"}
+FAST = {
+    "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1,
+    "unlabelled": 0,
+}  # fmt: skip
 OPTIONS = {"data_root": None, "processes": 1}
 
 
@@ -83,24 +87,23 @@ def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Res
 
 
 @pytest.mark.timeout(120)
-def test_processes_of_a_pool_write_one_file(graph: str, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process stands for all of them, each takes seconds to start; several writers are in test_results.py."""
-    pool = cells.process_pool
-    monkeypatch.setattr(cells, "process_pool", lambda processes: pool(processes - 1))
-    names = [f"method {number}" for number in range(4)]
-    rows = list(run_cells([Cell(name, graph, (FAST,), (0, 1)) for name in names], results, data_root=None, processes=2))
-    assert [row["method"] for row in results.rows()] == names
-    assert sorted(rows, key=lambda row: row["method"]) == results.rows()
-    assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)
+def test_processes_of_a_pool_write_one_file_and_leave_the_interrupt_to_the_command(
+    graph: str, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process stands for all of them, each takes seconds to start; several writers are in test_results.py.
 
-
-@pytest.mark.timeout(120)
-def test_processes_of_cells_leave_the_interrupt_to_the_command() -> None:
-    """A terminal interrupts all of them, and one that raised would print where it was. With the command they end."""
-    numbers = []
+    A terminal interrupts all, and one that raised would print where it was. With the command they end.
+    """
+    names, numbers = [f"method {number}" for number in range(4)], []
+    cases = [Cell(name, graph, (FAST,), (0, 1)) for name in names]
 
     def interrupted() -> None:
         with cells.process_pool(1) as pool:
+            monkeypatch.setattr(cells, "process_pool", lambda _: contextlib.nullcontext(pool))
+            rows = list(run_cells(cases, results, data_root=None, processes=2))
+            assert [row["method"] for row in results.rows()] == names
+            assert sorted(rows, key=lambda row: row["method"]) == results.rows()
+            assert all([run["seed"] for run in row["runs"]] == [0, 1] for row in rows)
             assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
             numbers.append(pool.submit(os.getpid).result())
             pool.submit(time.sleep, 1000.0)

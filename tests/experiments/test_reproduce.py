@@ -13,11 +13,7 @@ from experiments import EXPERIMENTS, Request, communication, convergence, depth
 from experiments.results import Results
 from helpers.interrupts import interrupt
 from pdadmm_g.baselines import Baseline
-from pdadmm_g.engine.layout import Plan
-from pdadmm_g.model import GAMLP
-from pdadmm_g.status import Status
 from pdadmm_g.training.stage import Stage
-from pdadmm_g.training.train import TrainingResult
 
 
 @pytest.fixture
@@ -93,7 +89,7 @@ def test_experiments_leave_rows_a_table_and_figures(
     assert before == (folder / "results.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("experiment", ["table-100", "convergence", "depth", "depth by Adam"])
+@pytest.mark.parametrize("experiment", ["table-100", "depth by Adam"])
 def test_an_interrupted_run_ends_the_command_and_is_no_result(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str
 ) -> None:
@@ -135,23 +131,6 @@ def test_depth_runs_the_seeds_that_are_missing(tmp_path: Path, monkeypatch: pyte
     assert {row["command"] for row in rows} == {"3 seeds"}
     assert run(1, 2) == rows
     assert made == []
-
-
-def test_communication_is_measured_anew_with_more_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-
-    def trained(*_: object, seed: int, **__: object) -> TrainingResult:
-        made.append(seed)
-        return TrainingResult(GAMLP([64, 8, 10]), [{"seconds": 1.0, "bytes_sent": 1}], Status.MAX_EPOCHS, Plan((2,)))
-
-    monkeypatch.setattr(communication, "fit", trained)
-    monkeypatch.setattr(communication, "CASES", {"nothing": {}})
-    for seeds, expected in (((0,), [0]), ((0, 1, 2), [0, 0, 1, 2]), ((1, 2), [0, 0, 1, 2])):
-        results = Results(tmp_path, f"{len(seeds)} seeds")
-        rows = list(communication.run(results, datasets=("digits",), seeds=seeds, data_root=None))
-        assert made == expected
-        assert results.rows() == rows
-    assert [(row["seeds"], row["command"]) for row in rows] == [([0, 1, 2], "3 seeds")]
 
 
 def test_rises() -> None:

@@ -7,7 +7,6 @@ import pytest
 from experiments import speedup
 from experiments.results import Results
 from helpers.interrupts import interrupt
-from pdadmm_g.engine.team import Team
 
 
 def test_speedup(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,24 +22,3 @@ def test_speedup(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reproduce("speedup-layers", "--quick", "--workers", "2")[1] == out
     results.put(results.rows()[1] | {"error": "lost"})
     assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
-
-
-class StoppedTeam(Team):
-    def stop_requested(self) -> bool:
-        return True
-
-
-def test_an_interrupted_measurement_ends_the_command_and_is_no_result(
-    reproduce, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The workers measure with what was left undone; the first one says so and the command ends."""
-    size = {"nodes": 20, "features": 5, "hidden": 4, "epochs": 1, "warm_up": 1}
-    order = {"size": size, "cases": speedup.cases([1], [2], ["pdADMM-G"])}
-
-    def run_workers(*_: object, on_note, **__: object) -> None:
-        for row in speedup.measured(StoppedTeam(), order):
-            on_note(0, row)
-
-    monkeypatch.setattr(speedup, "run_workers", run_workers)
-    assert reproduce("speedup-layers", "--quick", "--workers", "2")[0] == 130
-    assert list(Path("results/speedup-layers-quick").iterdir()) == []

@@ -26,14 +26,12 @@ def test_stand_ins_are_class_informative_and_leave_the_source_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", list(standins.STANDINS))
-@pytest.mark.parametrize("raw_is_a_link", [False, True])
-def test_stand_ins_never_touch_real_features(tmp_path: Path, name: str, raw_is_a_link: bool) -> None:
-    folder = tmp_path / "data" / standins.STANDINS[name][0]
-    raw = tmp_path / "elsewhere" if raw_is_a_link else folder / "raw"
-    raw.mkdir(parents=True)
-    if raw_is_a_link:
-        folder.mkdir(parents=True)
-        (folder / "raw").symlink_to("../../elsewhere")
+def test_stand_ins_never_touch_real_features(tmp_path: Path, name: str) -> None:
+    """Where the folder of raw files is a link, too."""
+    folder, raw = tmp_path / "data" / standins.STANDINS[name][0], tmp_path / "elsewhere"
+    raw.mkdir()
+    folder.mkdir(parents=True)
+    (folder / "raw").symlink_to(raw)
     (raw / "class_map.json").write_text(json.dumps({str(node): node % 2 for node in range(6)}))
     (raw / "node-label.csv.gz").write_bytes(gzip.compress(b"0\n1\n" * 3))
     (raw / standins.FEATURES[name]).write_text("real features")
