@@ -66,9 +66,9 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("summary.json", json.dumps(SUMMARY | {"metrics": {"test": 3}}), "$.metrics"),
         ("summary.json", f'{{"status": {DEEP}}}', "$.status"),
         ("config.yaml", "stages: &a [*a]", "'*a' stands for another value"),
-        ("config.yaml", "stages: [{}]", "$.stages"),
-        ("config.yaml", "layers: 2026-01-01", "$.layers"),
-        ("config.yaml", f"seed: 0x{'f' * 5000}", "cannot read the configuration"),
+        ("config.yaml", "stages: [{}]", "stages"),
+        ("config.yaml", "layers: 2026-01-01", "layers"),
+        ("config.yaml", f"seed: 0x{'f' * 5000}", "seed"),
     ],
     ids=[
         "large seconds", "deep metrics", "stage below 1", "no number", "large accuracy", "no figures", "deep summary",
