@@ -91,10 +91,8 @@ def apply_changes(index: Tensor, message: Tensor, bits: int) -> None:
 
 def pack(index: Tensor, bits: int) -> Tensor:
     """Non-negative integers below ``2**bits``, 1 <= bits <= 16, as ceil(len x bits / 8) bytes, little-endian."""
-    if bits == 8:
-        return index.to(torch.uint8)
-    if bits == 16:
-        return torch.stack([index & 0xFF, index >> 8], dim=1).to(torch.uint8).view(-1)
+    if bits in (8, 16):
+        return index.to(torch.uint8 if bits == 8 else torch.int16).view(torch.uint8)
     if bits in (1, 2, 4):
         per_byte = 8 // bits
         padded = pad(index.to(torch.uint8), (0, -len(index) % per_byte)).view(-1, per_byte)
@@ -114,8 +112,7 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     if bits == 8:
         return packed
     if bits == 16:
-        pairs = packed.view(-1, 2).to(torch.int64)
-        return pairs[:, 0] | (pairs[:, 1] << 8)
+        return packed.clone().view(torch.int16).to(torch.int64) & 0xFFFF  # a part of a message may begin anywhere
     if bits in (1, 2, 4):
         unpacked = packed.new_empty(len(packed), 8 // bits)
         for place in range(8 // bits):
