@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..admm.levels import Levels
-from .team import Traffic, talking_to, to_travel
+from .team import Counted, talking_to, to_travel
 
 
 class Codec:
@@ -122,7 +122,7 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     return (spread << torch.arange(bits, device=packed.device)).sum(1)
 
 
-class Link:
+class Link(Counted):
     """Exchanges p and q with one neighbour. Receives are posted early and waited for late.
 
     Between two neighbours the messages alternate, p then q, and both ends post them in that order. So nothing can
@@ -142,7 +142,7 @@ class Link:
         self.by = by
         self.outgoing = outgoing
         self.incoming = incoming
-        self.traffic = Traffic()
+        super().__init__()
         self._inbox: Tensor | None = None
         self._arrival: dist.Work | None = None
         # The transport reads a buffer until the work is done: it must stay alive that long.
@@ -183,11 +183,6 @@ class Link:
         self.traffic.values_sent += x.numel()
         with talking_to(self.peer):
             self._departures = [(dist.isend(part, self.peer, group=self.by[0]), part) for part in parts]
-
-    def take_traffic(self) -> Traffic:
-        """The traffic since the last call."""
-        traffic, self.traffic = self.traffic, Traffic()
-        return traffic
 
     def finish(self) -> None:
         """Wait until the last message is out."""

@@ -43,21 +43,24 @@ class Traffic:
     pack_seconds: float = 0.0
 
 
-class Line:
-    """A line of one: this process."""
-
-    #: The place of this process, and the number of processes.
-    rank = 0
-    size = 1
+class Counted:
+    """A connection that counts its traffic: all messages of a link, and the sums over rows of a line in epochs."""
 
     def __init__(self) -> None:
-        #: Of the sums over rows in epochs.
         self.traffic = Traffic()
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call."""
         traffic, self.traffic = self.traffic, Traffic()
         return traffic
+
+
+class Line(Counted):
+    """A line of one: this process."""
+
+    #: The place of this process, and the number of processes.
+    rank = 0
+    size = 1
 
     def global_rank(self, place: int) -> int:
         """The number that the process at this place has in the whole team."""

@@ -109,6 +109,8 @@ class Worker:
         self.left = left
         self.right = right
         self.f, self.nu, self.rho, self.mu = algorithm.activation, algorithm.nu, algorithm.rho, algorithm.mu
+        #: What every phase of a boundary is given.
+        self._given: dict[str, Any] = {"f": self.f, "nu": self.nu, "rho": self.rho}
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
@@ -128,7 +130,7 @@ class Worker:
         #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
         #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
         self._pulls = {
-            group.start: phases.pull(*group.read_by_p(), f=self.f, nu=self.nu, rho=self.rho).bfloat16()
+            group.start: phases.pull(*group.read_by_p(), **self._given).bfloat16()
             for group in self._groups[1:]
             if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
         }
@@ -218,7 +220,7 @@ class Worker:
             between: tuple[Tensor, ...] = (torch.zeros_like(rr),) * 3
             if after is not None:
                 tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
-                sums = self._run(phases.measure_boundary, *tensors, f=self.f, nu=self.nu, rho=self.rho)
+                sums = self._run(phases.measure_boundary, *tensors, **self._given)
                 between = self.rows.totals(*sums)
             result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), *between))
         return layer_by_layer(Shares, result)
@@ -266,7 +268,7 @@ class Worker:
             g = work.mm(r, layer.W, out=work.write("wide", before.p.shape))
             if place == 0:
                 self.settle()
-            gg = self._run(phases.gradient, g, *group.read_by_p(), weights, f=self.f, nu=self.nu, rho=self.rho)
+            gg = self._run(phases.gradient, g, *group.read_by_p(), weights, **self._given)
         self._look(gg, place, {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}, "qu")
         step = self._p_step(group, before.p, g, gg, out=work.write("product", layer.r.shape))
         p_copy = work.copy_of("p", place, before.p)
@@ -373,7 +375,7 @@ class Worker:
         pull = self._pulls.get(group.start + len(layer.W))
         measured = self._run(
             phases.z_q_u, layer.z, layer.r, step.product, after.q, after.u, after.p, pull, weights, length=step.length,
-            decrement=decrement, f=self.f, nu=self.nu, rho=self.rho, levels=group.q_levels,
+            decrement=decrement, levels=group.q_levels, **self._given,
         )  # fmt: skip
         if link is not None:
             link.send(after.q[-1])
