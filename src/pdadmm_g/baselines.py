@@ -161,25 +161,6 @@ class Baseline(ClassifierMixin, BaseEstimator):
             rows = GraphRows(X, problem)
         if self.name == "grand":
             rows = CopiesRows(X, problem, seed)
-        return self._train(problem, rows, seed, start)
-
-    def config(self) -> ModelConfig:
-        """The settings, with what is usual for the method where they are not given."""
-        if self.name not in METHODS:
-            raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
-        if self.learning_rate is not None and self.learning_rate <= 0:
-            raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
-        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
-        for name, usual in METHODS[self.name].settings.items():
-            if settings[name] in (None, "auto"):
-                settings[name] = usual
-        if self.name == "grand":
-            # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
-            settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
-        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
-        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
-
-    def _train(self, problem: Problem, rows: Rows, seed: int, start: GAMLP | None) -> Baseline:
         config, method = problem.config, METHODS[self.name]
         depths = config.stages if method.depth is None else (method.depth,)
         assert depths is not None
@@ -205,6 +186,22 @@ class Baseline(ClassifierMixin, BaseEstimator):
         asked.model_, asked.config_, asked.outputs_ = self.model_, config, self.classes_
         self.augmentation_ = asked.augmentation_ = problem.augmentation
         return self
+
+    def config(self) -> ModelConfig:
+        """The settings, with what is usual for the method where they are not given."""
+        if self.name not in METHODS:
+            raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
+        if self.learning_rate is not None and self.learning_rate <= 0:
+            raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
+        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
+        for name, usual in METHODS[self.name].settings.items():
+            if settings[name] in (None, "auto"):
+                settings[name] = usual
+        if self.name == "grand":
+            # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
+            settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
+        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
+        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
 
     def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
         """Train a network in place. It ends with its best weights on validation, or the last with a finite loss."""
