@@ -266,7 +266,8 @@ def torchrun_processes() -> int | None:
     for name, limit in (("RANK", size), ("LOCAL_RANK", size), ("MASTER_PORT", 1 << 16)):
         number(name, limit)
     if not os.environ.get("MASTER_ADDR"):
-        raise InputError("TORCHELASTIC_RUN_ID is set, but MASTER_ADDR is not: start with torchrun, or unset it")
+        problem = "TORCHELASTIC_RUN_ID is set, but MASTER_ADDR is not"
+        raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
     return size
 
 
