@@ -19,7 +19,6 @@ import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -30,9 +29,8 @@ from .data.checks import check_graph, require_edges
 from .data.examples import Examples
 from .data.graph import Graph, node_numbers
 from .data.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
-from .data.readers import as_graph, edges_apart, is_graph, is_table
 from .errors import InputError
-from .estimator import GAMLPClassifier, parameters
+from .estimator import GAMLPClassifier, given_data, parameters
 from .model import GAMLP, finite
 from .status import Status
 from .training.prepare import Problem, split_rows
@@ -146,13 +144,13 @@ class Baseline(ClassifierMixin, BaseEstimator):
         start: GAMLP | None = None,
     ) -> Baseline:
         """Train on the training nodes of a graph, or on all rows of a matrix; from random weights or a network."""
-        config, state, needs_graph = self.config(), self.random_state, self.name in GRAPH_METHODS
-        seed = int(state if isinstance(state, (int, np.integer)) else check_random_state(state).randint(2**31))
-        self.predictor_ = (OfGraph if needs_graph else GAMLPClassifier)(**parameters(config))
-        y, edge_index = edges_apart(y, edge_index)
-        if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
-            X = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
-            X, *_ = split_rows(X, config, seed=seed)
+        config, needs_graph = self.config(), self.name in GRAPH_METHODS
+        kind = OfGraph if needs_graph else GAMLPClassifier
+        self.predictor_ = kind(**parameters(config), random_state=self.random_state)
+        seed = self.predictor_._seed()
+        X, y = given_data(X, y, edge_index, edge_weight, "classification")
+        if isinstance(X, Graph):
+            X, *_ = split_rows(check_graph(X), config, seed=seed)
         if needs_graph:
             if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
@@ -163,25 +161,6 @@ class Baseline(ClassifierMixin, BaseEstimator):
             rows = GraphRows(X, problem)
         if self.name == "grand":
             rows = CopiesRows(X, problem, seed)
-        return self._train(problem, rows, seed, start)
-
-    def config(self) -> ModelConfig:
-        """The settings, with what is usual for the method where they are not given."""
-        if self.name not in METHODS:
-            raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
-        if self.learning_rate is not None and self.learning_rate <= 0:
-            raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
-        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
-        for name, usual in METHODS[self.name].settings.items():
-            if settings[name] in (None, "auto"):
-                settings[name] = usual
-        if self.name == "grand":
-            # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
-            settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
-        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
-        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
-
-    def _train(self, problem: Problem, rows: Rows, seed: int, start: GAMLP | None) -> Baseline:
         config, method = problem.config, METHODS[self.name]
         depths = config.stages if method.depth is None else (method.depth,)
         assert depths is not None
@@ -208,6 +187,22 @@ class Baseline(ClassifierMixin, BaseEstimator):
         self.augmentation_ = asked.augmentation_ = problem.augmentation
         return self
 
+    def config(self) -> ModelConfig:
+        """The settings, with what is usual for the method where they are not given."""
+        if self.name not in METHODS:
+            raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
+        if self.learning_rate is not None and self.learning_rate <= 0:
+            raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
+        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
+        for name, usual in METHODS[self.name].settings.items():
+            if settings[name] in (None, "auto"):
+                settings[name] = usual
+        if self.name == "grand":
+            # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
+            settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
+        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
+        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
+
     def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
         """Train a network in place. It ends with its best weights on validation, or the last with a finite loss."""
         config, method = self.config_, METHODS[self.name]
@@ -220,6 +215,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
             [{"params": decayed, "weight_decay": decay}, {"params": others}],
             lr=self.learning_rate or method.learning_rate,
         )
+        selects = self.patience is not None and rows.validation is not None
         best, best_epoch, kept = (-math.inf, -math.inf), 0, copy.deepcopy(model.state_dict())
         status = Status.MAX_EPOCHS
         for epoch in range(1, config.epochs + 1):
@@ -238,13 +234,13 @@ class Baseline(ClassifierMixin, BaseEstimator):
             if not all(math.isfinite(record.get(name, 0.0)) for name in ("objective", "train_loss")):
                 status = Status.NON_FINITE
                 break
-            if evaluated and (self.patience is None or rows.validation is None):
-                kept = copy.deepcopy(model.state_dict())
-            elif evaluated and (own := (record["val_accuracy"], -record["val_loss"])) > best:
-                best, best_epoch, kept = own, epoch, copy.deepcopy(model.state_dict())
-            elif evaluated and self.patience is not None and epoch - best_epoch >= self.patience:
-                status = Status.EARLY_STOPPED
-                break
+            if evaluated:
+                own = (record["val_accuracy"], -record["val_loss"]) if selects else (epoch, 0)
+                if own > best:
+                    best, best_epoch, kept = own, epoch, copy.deepcopy(model.state_dict())
+                elif epoch - best_epoch >= (self.patience or 0):
+                    status = Status.EARLY_STOPPED
+                    break
         model.load_state_dict(kept)
         return status
 

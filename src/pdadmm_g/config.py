@@ -123,8 +123,7 @@ def option(
             model file has the settings of the first kind, and a resumed run may have others of the last.
         by_data: May it be left to the data? What was chosen once stays chosen.
     """
-    about = {"help": help, "group": group, "decides": decides, "by_data": by_data}
-    return field(default=default, metadata=about)
+    return field(default=default, metadata={"help": help, "group": group, "decides": decides, "by_data": by_data})
 
 
 def described(item: dataclasses.Field[Any]) -> str:
@@ -470,13 +469,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a file as they stand there, names with underscores."""
     text = read_text(path, "the configuration")
     try:
-        settings = yaml.load(text, _PlainLoader)
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.AliasToken):  # with them, a file of some hundred bytes has billions of values
+                raise ValueError(f"'*{token.value}' stands for another value: write it out")
+        settings = yaml.load(text, _NoKeyTwice) or {}
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(settings or {}, dict):
+    if not isinstance(settings, dict):
         raise InputError(f"{path}: expected 'setting: value' lines")
     result: dict[str, Any] = {}
-    for name, value in (settings or {}).items():
+    for name, value in settings.items():
         key = str(name).replace("-", "_")
         if key in result:
             raise InputError(f"{path}: setting '{key}' is there twice")
@@ -484,16 +486,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return result
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """No aliases, which make a file of some hundred bytes one of billions of values; no key twice."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            problem = f"'*{event.anchor}' stands for another value: write it out"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
-        return super().compose_node(parent, index)
-
+class _NoKeyTwice(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(keys) > len({*keys}):

@@ -122,12 +122,7 @@ class Estimator(Parameters, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        y, edge_index = edges_apart(y, edge_index)
-        if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
-            target = self._config().asked_target
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=target), None
-        elif edge_weight is not None:
-            raise InputError("edge_weight is given without edges: pass edge_index too")
+        X, y = given_data(X, y, edge_index, edge_weight, self._config().asked_target)
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
             return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)
@@ -162,7 +157,13 @@ class Estimator(Parameters, BaseEstimator):
             config = start.decided(config)
         with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
-                X = self._graph_to_learn(X, start)
+                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+                target = target_of(X)
+                if target not in self._targets:
+                    other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
+                    raise InputError(f"the graph is for {target}: take {other}")
+                if start is not None and X.y is not None:
+                    start.check_target(target)
             problem = self._problem(X, y, sample_weight, config, seed, start)
             if config.calibrate and problem.validation is None:
                 remedy = "give the graph a val_mask, or for a matrix use scikit-learn's CalibratedClassifierCV"
@@ -252,9 +253,7 @@ class Estimator(Parameters, BaseEstimator):
             return
         if data is not None:
             raise InputError(f"{path}: a model file has no place for accuracies: give the name of a folder")
-        names = getattr(self, "feature_names_in_", None)
-        trained = (self.model_, self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
-        save_model(path, TrainedModel(*trained, self.status_))
+        save_model(path, self._trained())
 
     def report(self, path: str | Path, data: Any = None, edge_index: Any = None, *, edge_weight: Any = None) -> None:
         """Write the page of ``pdadmm-g report`` on the training of this estimator.
@@ -279,7 +278,7 @@ class Estimator(Parameters, BaseEstimator):
             return load_run(cls, path)
         found = load_model(path)
         if found.config.target not in cls._targets:
-            other = "GAMLPRegressor" if found.config.target == "regression" else "GAMLPClassifier"
+            other = kind_for(found.config).__name__
             raise InputError(f"{path}: is a model for {found.config.target}: load it with {other}")
         return cls.of(found)
 
@@ -296,6 +295,13 @@ class Estimator(Parameters, BaseEstimator):
         self.history_, self.seed_ = [], None
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
+
+    def _trained(self) -> TrainedModel:
+        """What a model file holds."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        known = (self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
+        return TrainedModel(self.model_, *known, self.status_)
 
     @property
     def n_iter_(self) -> int:
@@ -319,26 +325,12 @@ class Estimator(Parameters, BaseEstimator):
         return int(seed)
 
     def _config(self) -> ModelConfig:
-        names = [item.name for item in dataclasses.fields(ModelConfig) if item.name != "target"]
-        settings = {name: getattr(self, name) for name in names}
-        if len(self._targets) == 1:
-            settings["target"] = self._targets[0]
-        return ModelConfig(**settings).resolved()
+        settings = {item.name: getattr(self, item.name) for item in dataclasses.fields(Settings)}
+        return ModelConfig(**settings, target="regression" if self._targets == ("regression",) else "auto").resolved()
 
     def _fitted_target(self) -> TargetKind:
         check_is_fitted(self)
         return self.config_.target
-
-    def _graph_to_learn(self, X: Graph, start: WarmStart | None) -> Graph:
-        """The checked graph, whose targets are of a kind that this estimator, and what it starts from, is for."""
-        data = arranged(check_graph(X), None if start is None else start.feature_names, "init")
-        target = target_of(data)
-        if target not in self._targets:
-            other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
-            raise InputError(f"the graph is for {target}: take {other}")
-        if start is not None and data.y is not None:
-            start.check_target(target)
-        return data
 
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
         """The checked rows of a matrix and what they should become. Sets ``n_features_in_`` and the like."""
@@ -394,6 +386,63 @@ class Estimator(Parameters, BaseEstimator):
         nodes, edge_index = edges_apart(nodes, edge_index)
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
+    def predict(
+        self,
+        X: Any,
+        nodes: ArrayLike | Tensor | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> NDArray[Any]:
+        """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
+
+        Where a row may have several labels, a row of 0 and 1 each: 1 where a label is more probable than not. Of
+        numbers the number of every row, or a row of several. The graph is given as to :meth:`fit`. It may be another
+        one, with new nodes and edges; it needs neither targets nor masks. A table of edges may stand in the place of
+        ``nodes``.
+        """
+        return self._decided(self._logits_of(X, nodes, edge_index, edge_weight))
+
+    def _decided(self, logits: Tensor) -> NDArray[Any]:
+        if self.config_.target == "regression":
+            # scikit-learn wants several numbers in double precision, and compares by the precision that it gets.
+            return (logits[:, 0] if logits.shape[1] == 1 else logits.double()).numpy()
+        found = decisions(logits, self.config_.target).numpy()
+        return found if self.config_.target == "multilabel" else self.outputs_[found]
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        edge_index: Any = None,
+        edge_weight: Any = None,
+    ) -> float:
+        r"""Accuracy; of several labels a row, the share of rows with all of them right; of numbers :math:`R^2`.
+
+        For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score. By default these are
+        its test nodes; where nothing says which these are, the labelled nodes that neither train nor validate by its
+        masks. Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored;
+        without masks, all others are, whoever trained.
+        """
+        found = self._nodes_to_score(X, y, edge_index, edge_weight)
+        target, nodes = self._fitted_target(), None
+        if found is not None:
+            X, nodes = found
+            y = X.y[nodes].numpy()
+            if target == "classification":
+                y = labels_of(X)[nodes.numpy()]
+                check_kind(y, self.outputs_)
+        elif target == "multilabel":
+            columns = columns_of(y, target, "y")
+            assert columns is not None
+            y = checked_columns(columns[0], target, len(columns[0]), "y").numpy()
+        elif target == "classification" and (soft := probabilities_of(y)) is not None:
+            y = soft.argmax(1).numpy()
+        figure = r2_score if target == "regression" else accuracy_score
+        return float(figure(y, self.predict(X, nodes), sample_weight=sample_weight))
+
     def predictions(
         self, X: Any, edge_index: Any = None, *, edge_weight: Any = None, probabilities: bool = False
     ) -> dict[str, NDArray[Any]]:
@@ -403,12 +452,20 @@ class Estimator(Parameters, BaseEstimator):
         class. Of several labels a node a column of 0 and 1 for each, of numbers a column for each, called as it is.
         """
         data = self._given(X, edge_index, edge_weight)
-        logits = self._logits(data)
-        ids = ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))
-        return {"node": ids} | self._columns(logits, probabilities)
-
-    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
-        raise NotImplementedError
+        logits, target = self._logits(data), self.config_.target
+        if probabilities and target == "regression":
+            raise InputError("numbers have no probabilities: leave them out")
+        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))}
+        each = outputs(logits, target).numpy()
+        if target == "classification":
+            columns |= {"label": self._decided(logits), "probability": each.max(1)}
+        else:
+            found = self._decided(logits) if target == "multilabel" else each.astype(np.float64)
+            names = column_names(self.outputs_, "label" if target == "multilabel" else "value")
+            columns |= dict(zip(names, found.T, strict=True))
+        if probabilities:
+            columns |= {f"probability_{name}": own for name, own in zip(self.outputs_.tolist(), each.T, strict=True)}
+        return columns
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
@@ -489,25 +546,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         """The labels, in the order of the model's outputs."""
         return self.outputs_
 
-    def predict(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> NDArray[Any]:
-        """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
-
-        Where a row may have several labels, a row of 0 and 1 each: 1 where a label is more probable than not. The graph
-        is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither labels nor masks.
-        A table of edges may stand in the place of ``nodes``.
-        """
-        return self._labels(self._logits_of(X, nodes, edge_index, edge_weight))
-
-    def _labels(self, logits: Tensor) -> NDArray[Any]:
-        found = decisions(logits, self.config_.target).numpy()
-        return found if self.config_.target == "multilabel" else self.classes_[found]
+    score = Estimator.score  # not that of the mixin
 
     def predict_proba(
         self,
@@ -519,51 +558,6 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
         return outputs(self._logits_of(X, nodes, edge_index, edge_weight), self.config_.target).numpy()
-
-    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
-        labels, each = self._labels(logits), outputs(logits, self.config_.target).numpy()
-        if self.config_.target == "multilabel":
-            columns = {name: labels[:, place] for place, name in enumerate(column_names(self.classes_, "label"))}
-        else:
-            columns = {"label": labels, "probability": each.max(1)}
-        if probabilities:
-            columns |= {f"probability_{name}": each[:, place] for place, name in enumerate(self.classes_.tolist())}
-        return columns
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> float:
-        """Accuracy; of several labels a row, the share of rows with all of them right.
-
-        For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score. By default these are
-        its test nodes; where nothing says which these are, the labelled nodes that neither train nor validate by its
-        masks. Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored;
-        without masks, all others are, whoever trained.
-        """
-        found = self._nodes_to_score(X, y, edge_index, edge_weight)
-        several = self._fitted_target() == "multilabel"
-        if found is None:
-            if several:
-                columns = columns_of(y, "multilabel", "y")
-                assert columns is not None
-                y = checked_columns(columns[0], "multilabel", len(columns[0]), "y").numpy()
-            else:
-                soft = probabilities_of(y)
-                y = y if soft is None else soft.argmax(1).numpy()
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        data, nodes = found
-        if several:
-            true = data.y[nodes].numpy()
-        else:
-            true = labels_of(data)[nodes.numpy()]
-            check_kind(true, self.classes_)
-        return float(accuracy_score(true, self.predict(data, nodes), sample_weight=sample_weight))
 
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
         columns = columns_of(y, target, "y")
@@ -598,66 +592,13 @@ class GAMLPRegressor(RegressorMixin, Estimator):
     do not teach (``unlabelled``), and ``class_weight`` and ``calibrate`` are for classes.
 
     Attributes:
-        model_: The trained :class:`~pdadmm_g.model.GAMLP`, on the CPU. Its input is the augmented features.
-        history_: One dict per epoch, with the keys of ``metrics.jsonl``.
-        status_: How training ended, a :class:`~pdadmm_g.status.Status` with ``.advice``.
-        message_: Epoch, layer and variable of a failure, e.g. ``"epoch 17, layer 4, variable z"``; else empty.
         outputs_: What the columns of the numbers are called, in the order of the model's outputs; 0, 1, 2, ... where
-            they have no names.
-        feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
-            columns may stand in another order.
-        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
-        seconds_: Training time, evaluation not counted.
-        plan_: The number of layers of each worker.
-        config_: The settings that the model was fitted with, every default filled in.
-        choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
-        times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
-        seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
+            they have no names. All others are those of the classifier, which has ``classes_`` instead.
     """
 
     _targets = ("regression",)
 
-    def predict(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> NDArray[Any]:
-        """The number of every row, or of ``nodes`` (indices or a mask, all by default) of a graph; or a row of several.
-
-        The graph is given as to :meth:`fit`. It may be another one, with new nodes and edges; it needs neither numbers
-        to learn nor masks. A table of edges may stand in the place of ``nodes``.
-        """
-        found = self._logits_of(X, nodes, edge_index, edge_weight).numpy()
-        # scikit-learn wants several numbers in double precision, and compares by the precision that it gets.
-        return found[:, 0] if found.shape[1] == 1 else found.astype(np.float64)
-
-    def _columns(self, logits: Tensor, probabilities: bool) -> dict[str, NDArray[Any]]:
-        if probabilities:
-            raise InputError("numbers have no probabilities: leave them out")
-        found = logits.double().numpy()
-        return {name: found[:, place] for place, name in enumerate(column_names(self.outputs_, "value"))}
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
-    ) -> float:
-        r"""The coefficient of determination :math:`R^2`, of several columns their mean.
-
-        Which nodes of a graph are scored is said, and found, as in :meth:`~pdadmm_g.GAMLPClassifier.score`.
-        """
-        found = self._nodes_to_score(X, y, edge_index, edge_weight)
-        if found is None:
-            return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
-        data, nodes = found
-        return float(r2_score(data.y[nodes].numpy(), self.predict(data, nodes), sample_weight=sample_weight))
+    score = Estimator.score  # not that of the mixin
 
     def _targets_of_rows(self, X: Any, y: Any, target: TargetKind) -> RowTargets:
         columns = columns_of(y, target, "y") if hasattr(y, "columns") else None
@@ -748,12 +689,20 @@ def _bare(graph: Graph) -> Graph:
     return data
 
 
+def given_data(X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind) -> tuple[Any, Any]:
+    """What is to be trained on: a graph alone, where the arguments make one, or a matrix and its targets."""
+    y, edge_index = edges_apart(y, edge_index)
+    if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
+        return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target), None
+    if edge_weight is not None:
+        raise InputError("edge_weight is given without edges: pass edge_index too")
+    return X, y
+
+
 def parameters(config: ModelConfig) -> dict[str, Any]:
     """The settings as an estimator takes them: the kind of target is said by its class, or by the risk."""
-    settings = {item.name: getattr(config, item.name) for item in dataclasses.fields(ModelConfig)}
-    if settings.pop("target") == "multilabel":
-        settings["risk"] = "logistic"
-    return settings
+    settings = {item.name: getattr(config, item.name) for item in dataclasses.fields(Settings)}
+    return settings | ({"risk": "logistic"} if config.target == "multilabel" else {})
 
 
 def _are_labels(y: Any, data: Graph) -> bool:
@@ -770,13 +719,12 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
         return None if init is None else WarmStart(init)
     if isinstance(init, (str, Path)):
         found = load_model(Path(init) / "model.safetensors" if Path(init).is_dir() else init)
-        known = (found.augmentation, found.classes, found.features, found.feature_names)
-        return WarmStart(found.model, found.config.resolved(), *known)
-    if not isinstance(init, Estimator):
+    elif isinstance(init, Estimator):
+        found = init._trained()
+    else:
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    check_is_fitted(init)
-    names = getattr(init, "feature_names_in_", None)
-    return WarmStart(init.model_, init.config_, init.augmentation_, init.outputs_, init.n_features_in_, names)
+    known = (found.augmentation, found.classes, found.features, found.feature_names)
+    return WarmStart(found.model, found.config.resolved(), *known)
 
 
 def column_names(names: NDArray[Any], kind: str) -> list[str]:
@@ -786,16 +734,20 @@ def column_names(names: NDArray[Any], kind: str) -> list[str]:
     return [kind] if kind == "value" and len(names) == 1 else [f"{kind}_{number}" for number in names]
 
 
+def kind_for(config: ModelConfig) -> type[GAMLPClassifier] | type[GAMLPRegressor]:
+    """The class of estimators for the kind of target."""
+    return GAMLPRegressor if config.target == "regression" else GAMLPClassifier
+
+
 def estimator_for(config: ModelConfig, seed: int) -> GAMLPClassifier | GAMLPRegressor:
     """The estimator that learns the kind of target that was asked for."""
-    kind = GAMLPRegressor if config.target == "regression" else GAMLPClassifier
-    return kind(**parameters(config), random_state=seed)
+    return kind_for(config)(**parameters(config), random_state=seed)
 
 
 def load_estimator(path: str | Path) -> GAMLPClassifier | GAMLPRegressor:
     """The estimator of a model file, whichever it is of."""
     found = load_model(path)
-    return (GAMLPRegressor if found.config.target == "regression" else GAMLPClassifier).of(found)
+    return kind_for(found.config).of(found)
 
 
 def with_parameters(docstring: str) -> str:

@@ -50,10 +50,10 @@ def read_lines(path: Path, what: str) -> Iterator[str]:
         raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: cannot read {what}: not UTF-8 text") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: cannot read {what}: no such file") from None  # a name with a null byte
+    except InputError:
+        raise
+    except ValueError:  # a name with a null byte
+        raise InputError(f"{path}: cannot read {what}: no such file") from None
 
 
 def find_graph(path: Path, root: str | Path | None) -> Path:
@@ -278,12 +278,8 @@ def run_tasks() -> Iterator[Tasks]:
 
 @contextmanager
 def task(name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A task of the run that this is part of, see :meth:`Tasks.doing`; nothing where there is none."""
-    tasks = _current.get()
-    if tasks is None:
-        yield lambda: None
-        return
-    with tasks.doing(name, total) as step:
+    """A task of the run that this is part of, see :meth:`Tasks.doing`."""
+    with run_tasks() as tasks, tasks.doing(name, total) as step:
         yield step
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,7 +65,7 @@ def test_weights_make_a_difference(make_chain) -> None:
 
 
 class ThreadLine(Line):
-    """Threads that gather in the order in which each starts to, several at a time."""
+    """Threads that gather."""
 
     size = 2
 
@@ -74,19 +73,14 @@ class ThreadLine(Line):
         super().__init__()
         self.rank, self.gathered, self.news, self.started = rank, gathered, news, 0
 
-    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
+    def gather(self, part: Tensor) -> Tensor:
         with self.news:
             parts = self.gathered.setdefault(self.started, {})
             parts[self.rank] = part.clone()
             self.started += 1
             self.news.notify_all()
-
-        def arrived() -> Tensor:
-            with self.news:
-                assert self.news.wait_for(lambda: len(parts) == self.size, timeout=20)
-            return torch.stack([parts[rank] for rank in range(self.size)])
-
-        return arrived
+            assert self.news.wait_for(lambda: len(parts) == self.size, timeout=20)
+        return torch.stack([parts[rank] for rank in range(self.size)])
 
 
 def sharded(worker: Worker, cut: int) -> list[Worker]:

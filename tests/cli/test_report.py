@@ -39,8 +39,9 @@ def test_wrong_folders(run) -> None:
         ("summary.json", json.dumps(SUMMARY | {"metrics": {"test": 3}}), "$.metrics"),
         ("summary.json", f'{{"status": {"[" * 100_000}', "$.status"),
         ("config.yaml", "stages: &a [*a]", "'*a' stands for another value"),
+        ("config.yaml", "stages: [{}]", "stages"),
     ],
-    ids=["large seconds", "stage below 1", "no figures", "deep summary", "list in itself"],
+    ids=["large seconds", "stage below 1", "no figures", "deep summary", "list in itself", "mapping in a list"],
 )
 def test_hostile_files(run, file: str, text: str, culprit: str) -> None:
     write_run(Path("run"), epochs=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -28,7 +27,7 @@ def test_of_two_the_other_one_is_lost(monkeypatch: pytest.MonkeyPatch, rank: int
     line, x = ProcessLine(), torch.zeros(1)
     for call in (
         lambda: line.sum(x),
-        lambda: line.start_gather(x)(),
+        lambda: line.gather(x),
         lambda: line.concat(x, [1] * size),
         lambda: line.broadcast(x, 0),
     ):
@@ -77,11 +76,11 @@ class ThreeAlike(Line):
         super().__init__()
         self.clock = clock
 
-    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
-        return lambda: self._arrived(torch.stack([part] * 3))
+    def gather(self, part: Tensor) -> Tensor:
+        return self._arrived(torch.stack([part] * 3))
 
-    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
-        return lambda: self._arrived(3 * part)
+    def sum(self, part: Tensor) -> Tensor:
+        return self._arrived(3 * part)
 
     def _arrived(self, result: Tensor) -> Tensor:
         self.clock[0] += 2.0

@@ -90,18 +90,15 @@ def _run(arguments: list[str]) -> None:
     except click.exceptions.NoArgsIsHelpError as reason:
         click.echo(reason.format_message())
         sys.exit(0)
-    except click.ClickException as reason:
-        error(" ".join(reason.format_message().split()))
-        sys.exit(EXIT_INPUT)
-    except InputError as reason:
-        error(str(reason))
-        sys.exit(EXIT_INPUT)
     except (click.Abort, KeyboardInterrupt):  # the former is a RuntimeError
         click.echo("interrupted", err=True)
         sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as reason:
+        error(" ".join(reason.format_message().split()))
+    except InputError as reason:
+        error(str(reason))
     except OSError as reason:
         error(f"{reason.filename}: {reason.strerror}" if reason.filename else str(reason.strerror or reason))
-        sys.exit(EXIT_INPUT)
     except (MemoryError, RuntimeError) as reason:
         from ..engine.watchdog import WorkerLostError  # not before: it takes torch
 
@@ -111,4 +108,4 @@ def _run(arguments: list[str]) -> None:
         if not is_lack_of_memory(reason):
             raise
         error("not enough memory" + ": lower --hidden, --hops or --layers" * ("train" in arguments))
-        sys.exit(EXIT_INPUT)
+    sys.exit(EXIT_INPUT)

@@ -73,11 +73,9 @@ class Output:
         """Where a progress bar goes."""
         from rich.console import Console
 
-        class Lasting(Console):
-            def on_broken_pipe(self) -> None:
-                _nobody_reads()
-
-        return Lasting(stderr=True, quiet=self.quiet)
+        console = Console(stderr=True, quiet=self.quiet)
+        console.on_broken_pipe = _nobody_reads  # type: ignore[method-assign]
+        return console
 
 
 def _nobody_reads() -> None:
@@ -187,18 +185,13 @@ def data_options(command: Command) -> Command:
     edges = "table of edges that goes with a table of nodes"
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
     shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
-    for decorate in (
-        run_argument,
-        data_root_option,
-        click.option("--edges", metavar="TEXT", help=edges, shell_complete=words()),
-        click.option(
-            "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
-            shell_complete=words(DATASETS),
-        ),
-        click.option("--shards", type=click.IntRange(1, 10_000), default=1, metavar="N", help=shards),
-    ):  # fmt: skip
-        command = decorate(command)
-    return command
+    command = data_root_option(run_argument(command))
+    command = click.option("--edges", metavar="TEXT", help=edges, shell_complete=words())(command)
+    command = click.option(
+        "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
+        shell_complete=words(DATASETS),
+    )(command)  # fmt: skip
+    return click.option("--shards", type=click.IntRange(1, 10_000), default=1, metavar="N", help=shards)(command)
 
 
 def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
@@ -213,6 +206,17 @@ def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
     if shards > 1:
         raise InputError(f"shards = {shards} needs a folder of shards, which 'pdadmm-g shard' makes")
     return None
+
+
+def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "") -> dict[str, Any] | None:
+    """What the model of a run says of a folder of shards; None in all processes but the first."""
+    from ..runs.sharded import apply_shards
+
+    model, say = str(Path(run) / "model.safetensors"), output.progress
+    found: dict[str, Any] | None = as_team(
+        shards, lambda team, size: apply_shards(model, folder, size, out=out, team=team, say=say)
+    )
+    return found
 
 
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
@@ -250,15 +254,21 @@ def torchrun_processes() -> int | None:
     """How many processes torchrun has started, this one among them; None if it has not."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    given = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
-    numbers = {name: int(value) if value.isdecimal() and len(value) < 7 else -1 for name, value in given.items()}
-    wrong = [name for name, number in numbers.items() if number < 0]
-    wrong += ["MASTER_ADDR"] * (not os.environ.get("MASTER_ADDR"))
-    wrong += ["RANK"] * (numbers["RANK"] >= numbers["WORLD_SIZE"]) + ["MASTER_PORT"] * (numbers["MASTER_PORT"] > 65535)
-    if wrong:
-        problem = f"TORCHELASTIC_RUN_ID is set, but {wrong[0]} is {os.environ.get(wrong[0], '')[:60]!r}"
+
+    def number(name: str, limit: int) -> int:
+        value = os.environ.get(name, "")
+        if not value.isdecimal() or len(value) > 6 or int(value) >= limit:
+            problem = f"TORCHELASTIC_RUN_ID is set, but {name} is {value[:60]!r}"
+            raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
+        return int(value)
+
+    size = number("WORLD_SIZE", 10**6)
+    for name, limit in (("RANK", size), ("LOCAL_RANK", size), ("MASTER_PORT", 1 << 16)):
+        number(name, limit)
+    if not os.environ.get("MASTER_ADDR"):
+        problem = "TORCHELASTIC_RUN_ID is set, but MASTER_ADDR is not"
         raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
-    return numbers["WORLD_SIZE"]
+    return size
 
 
 def end(code: int) -> NoReturn:

@@ -20,7 +20,7 @@ def datasets(data_root: str | None, output: Output) -> None:
         files = "found" if not missing else f"not found: {benchmark.folder}/"
         if 0 < len(missing) < len(benchmark.raw_files):
             files = f"missing: {', '.join(missing)}"
-        sizes = {"nodes": benchmark.nodes, "features": benchmark.features, "classes": benchmark.classes}
+        sizes = {key: getattr(benchmark, key) for key in ("nodes", "features", "classes")}
         rows.append({"name": name, **sizes, "files": files})
     output.say(f"{'name':<18}{'nodes':>8}{'features':>10}{'classes':>9}  raw files")
     for row in rows:

@@ -76,14 +76,12 @@ def _devices() -> Iterator[Check]:
     if not torch.cuda.is_available():
         why = "this torch is built for the CPU only" if torch.version.cuda is None else "torch finds no GPU"
         yield Check("gpu", "missing", why, "none needed; for --device cuda install a CUDA build of torch")
-    if dist.is_available() and dist.is_gloo_available():
-        yield Check("gloo", "ok", "workers on CPUs")
-    else:
-        yield Check("gloo", "FAILED", "torch has no gloo: --workers cannot work", "install a standard build of torch")
-    if dist.is_available() and dist.is_nccl_available():
-        yield Check("nccl", "ok", "workers on GPUs")
-    else:
-        yield Check("nccl", "missing", "workers on several GPUs", "none needed on CPUs")
+    has_gloo = dist.is_available() and dist.is_gloo_available()
+    has_nccl = dist.is_available() and dist.is_nccl_available()
+    lacks_gloo = ("FAILED", "torch has no gloo: --workers cannot work", "install a standard build of torch")
+    lacks_nccl = ("missing", "workers on several GPUs", "none needed on CPUs")
+    yield Check("gloo", *(("ok", "workers on CPUs") if has_gloo else lacks_gloo))
+    yield Check("nccl", *(("ok", "workers on GPUs") if has_nccl else lacks_nccl))
 
 
 def _folders() -> Iterator[Check]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ..errors import InputError
-from .common import NO_TEST, PARTS, Output, as_team, data_options, figure, load_run, output_options, sharded_dataset
+from .common import NO_TEST, PARTS, Output, apply_run, data_options, figure, load_run, output_options, sharded_dataset
 
 
 @click.command(short_help="Print accuracy and other figures of a run.")
@@ -33,7 +32,10 @@ def evaluate(
     """
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
-        _evaluate_shards(run, folder, shards, output)
+        if (applied := apply_run(run, folder, shards, output)) is not None:
+            _warn_unseen(applied["unseen"])
+            everywhere = applied["everywhere"]
+            _show(applied["accuracies"] | ({} if everywhere is None else {"accuracy": everywhere}), {}, output)
         return
 
     from ..data.graph import MASKS
@@ -45,13 +47,13 @@ def evaluate(
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     known = labelled(data)
-    everywhere = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
-    if everywhere:
+    unmarked = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
+    if unmarked:
         data.test_mask = known
     found = judge(classifier, data)
     if not has_columns(data):
         _warn_unseen(sorted(set(labels_of(data)[known.numpy()].tolist()) - set(classifier.outputs_.tolist())))
-    if everywhere:
+    if unmarked:
         everyone = f"these are figures of all {int(data.test_mask.sum())} nodes with a label"
         output.say(f"no node is marked as train, validation or test: {everyone}")
         _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
@@ -76,17 +78,3 @@ def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float |
         values = ", ".join(f"{PARTS[part]} {figure(name, own[name])}" for part, own in metrics.items())
         output.say(f"{name.replace('_', ' ')}: {values}")
     output.result(results | ({"metrics": metrics} if metrics else {}))
-
-
-def _evaluate_shards(run: str, dataset: str, shards: int, output: Output) -> None:
-    from ..runs.sharded import apply_shards
-
-    model = str(Path(run) / "model.safetensors")
-    found = as_team(shards, lambda team, size: apply_shards(model, dataset, size, team=team, say=output.progress))
-    if found is None:
-        return
-    _warn_unseen(found["unseen"])
-    results = found["accuracies"]
-    if found["everywhere"] is not None:
-        results["accuracy"] = found["everywhere"]
-    _show(results, {}, output)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import InputError
-from .common import Output, as_team, data_options, load_run, output_options, sharded_dataset
+from .common import Output, apply_run, data_options, load_run, output_options, sharded_dataset
 
 
 @click.command(short_help="Write a label for every node.")
@@ -54,7 +54,9 @@ def predict(
             raise InputError("--out - is not for a folder of shards: name a file")
         if probabilities:
             raise InputError("--probabilities is not for a folder of shards: ask for one graph")
-        _predict_shards(run, folder, shards, out, output)
+        if (found := apply_run(run, folder, shards, output, out)) is not None:
+            output.say(f"{found['predictions']} predictions written to {out}")
+            output.result(found)
         return
 
     classifier, data = load_run(run, dataset, edges, data_root)
@@ -68,15 +70,3 @@ def predict(
     write_atomically(Path(out), text)
     output.say(f"{number} predictions written to {out}")
     output.result({"predictions": number, "file": out})
-
-
-def _predict_shards(run: str, dataset: str, shards: int, out: str, output: Output) -> None:
-    from ..runs.sharded import apply_shards
-
-    model = str(Path(run) / "model.safetensors")
-    found = as_team(
-        shards, lambda team, size: apply_shards(model, dataset, size, out=out, team=team, say=output.progress)
-    )
-    if found is not None:
-        output.say(f"{found['predictions']} predictions written to {out}")
-        output.result(found)

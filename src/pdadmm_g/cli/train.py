@@ -198,9 +198,7 @@ def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
         output.say(choice)
     name = TARGETS[summary.get("target") or "classification"].figure
     metrics = summary.get("metrics") or {}
-    values = {part: summary.get(f"{part}_accuracy") for part in PARTS}
-    if name != "accuracy":
-        values = {part: metrics.get(part, {}).get(name) for part in PARTS}
+    values = {part: metrics.get(part, {}).get(name, summary.get(f"{part}_accuracy")) for part in PARTS}
     each = ", ".join(f"{PARTS[part]} {figure(name, value)}" for part, value in values.items())
     output.say(f"{name.replace('_', ' ')}: {each}")
     if values["test"] is None:

@@ -21,7 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: i
 
 from ..errors import InputError
 from .team import Stop
-from .watchdog import JOIN_SECONDS, Heartbeat, Heartbeats, KeyValueStore, WatchedTeam, WorkerLostError, raise_if_lost
+from .watchdog import JOIN_SECONDS, FolderStore, Heartbeat, Heartbeats, WatchedTeam, WorkerLostError, raise_if_lost
 
 #: Names the folder in which the processes of one group meet.
 TEAM = "PDADMM_G_TEAM"
@@ -31,34 +31,6 @@ OnNote = Callable[[int, dict[str, Any]], object]
 Notes = deque[tuple[int, dict[str, Any]]]
 
 
-class FolderStore:
-    """A key-value store for the processes of one user: files in a folder that only its owner can open.
-
-    Each value is the first line of a file. Files are overwritten in place, which needs no room on a full disk, and
-    never locked: a process that is stopped while it writes holds up nobody.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def set(self, key: str, value: str, /) -> None:
-        file = os.open(self._path(key), os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.write(file, f"{value}\n".encode())
-        finally:
-            os.close(file)
-
-    def get(self, key: str, /) -> bytes:
-        with self._path(key).open("rb") as file:
-            return file.readline().rstrip(b"\n")
-
-    def check(self, keys: list[str], /) -> bool:
-        return all(self._path(key).exists() for key in keys)
-
-    def _path(self, key: str) -> Path:
-        return self.folder / key.replace("/", "-")
-
-
 def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> WatchedTeam:
     """Join the process group that the environment describes.
 
@@ -66,18 +38,16 @@ def join(device: str, timeout: float, *, watch: bool, shards: int = 1) -> Watche
     MASTER_PORT of torchrun.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store: Store
-    values: KeyValueStore
-    told: KeyValueStore
     if TEAM in os.environ:
         # Groups need a store of torch's, whose file one that is stopped may have locked: heartbeats are not there.
         folder = Path(os.environ[TEAM])
-        store, values = FileStore(str(folder / "groups"), size), FolderStore(folder)
-        told = values
+        store: Store = FileStore(str(folder / "groups"), size)
+        values: Store | FolderStore = FolderStore(folder)
+        heard: Store | FolderStore = values
     else:
         store = values = _connect(host=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True")
-        told = _connect(host=False)  # a connection serves one thread
-    heartbeat = Heartbeat(told, rank, size, timeout, watch=watch)
+        heard = _connect(host=False)  # a connection serves one thread
+    heartbeat = Heartbeat(heard, rank, size, timeout, watch=watch)
     # The watchdog notices what hangs, long before these timeouts; they only bound what it cannot see.
     patience = timedelta(seconds=max(1800, 10 * timeout))
     backend = _backend(device, store, rank, size)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..admm.levels import Levels
-from .team import Traffic, talking_to, to_travel
+from .team import Counted, talking_to, to_travel
 
 
 class Codec:
@@ -91,10 +91,8 @@ def apply_changes(index: Tensor, message: Tensor, bits: int) -> None:
 
 def pack(index: Tensor, bits: int) -> Tensor:
     """Non-negative integers below ``2**bits``, 1 <= bits <= 16, as ceil(len x bits / 8) bytes, little-endian."""
-    if bits == 8:
-        return index.to(torch.uint8)
-    if bits == 16:
-        return torch.stack([index & 0xFF, index >> 8], dim=1).to(torch.uint8).view(-1)
+    if bits in (8, 16):
+        return index.to(torch.uint8 if bits == 8 else torch.int16).view(torch.uint8)
     if bits in (1, 2, 4):
         per_byte = 8 // bits
         padded = pad(index.to(torch.uint8), (0, -len(index) % per_byte)).view(-1, per_byte)
@@ -114,8 +112,7 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     if bits == 8:
         return packed
     if bits == 16:
-        pairs = packed.view(-1, 2).to(torch.int64)
-        return pairs[:, 0] | (pairs[:, 1] << 8)
+        return packed.clone().view(torch.int16).to(torch.int64) & 0xFFFF  # a part of a message may begin anywhere
     if bits in (1, 2, 4):
         unpacked = packed.new_empty(len(packed), 8 // bits)
         for place in range(8 // bits):
@@ -125,7 +122,7 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     return (spread << torch.arange(bits, device=packed.device)).sum(1)
 
 
-class Link:
+class Link(Counted):
     """Exchanges p and q with one neighbour. Receives are posted early and waited for late.
 
     Between two neighbours the messages alternate, p then q, and both ends post them in that order. So nothing can
@@ -145,7 +142,7 @@ class Link:
         self.by = by
         self.outgoing = outgoing
         self.incoming = incoming
-        self.traffic = Traffic()
+        super().__init__()
         self._inbox: Tensor | None = None
         self._arrival: dist.Work | None = None
         # The transport reads a buffer until the work is done: it must stay alive that long.
@@ -186,11 +183,6 @@ class Link:
         self.traffic.values_sent += x.numel()
         with talking_to(self.peer):
             self._departures = [(dist.isend(part, self.peer, group=self.by[0]), part) for part in parts]
-
-    def take_traffic(self) -> Traffic:
-        """The traffic since the last call."""
-        traffic, self.traffic = self.traffic, Traffic()
-        return traffic
 
     def finish(self) -> None:
         """Wait until the last message is out."""

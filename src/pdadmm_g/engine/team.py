@@ -43,21 +43,24 @@ class Traffic:
     pack_seconds: float = 0.0
 
 
-class Line:
-    """A line of one: this process."""
-
-    #: The place of this process, and the number of processes.
-    rank = 0
-    size = 1
+class Counted:
+    """A connection that counts its traffic: all messages of a link, and the sums over rows of a line in epochs."""
 
     def __init__(self) -> None:
-        #: Of the sums over rows in epochs.
         self.traffic = Traffic()
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call."""
         traffic, self.traffic = self.traffic, Traffic()
         return traffic
+
+
+class Line(Counted):
+    """A line of one: this process."""
+
+    #: The place of this process, and the number of processes.
+    rank = 0
+    size = 1
 
     def global_rank(self, place: int) -> int:
         """The number that the process at this place has in the whole team."""
@@ -155,8 +158,7 @@ class ProcessLine(Line):
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
-        parts = self.start_gather(padded)()
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        return torch.cat([part[:count] for part, count in zip(self.gather(padded), counts, strict=True)])
 
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
         # Straight to where they belong: a collective would take memory for all of it a second time.
@@ -169,31 +171,24 @@ class ProcessLine(Line):
                 work.wait()
 
     def sum(self, part: Tensor) -> Tensor:
-        return self.start_sum(part)()
+        return self._reduced(part, dist.ReduceOp.SUM)
 
     def largest(self, part: Tensor) -> Tensor:
-        return self.start_sum(part, dist.ReduceOp.MAX)()
+        return self._reduced(part, dist.ReduceOp.MAX)
 
-    def start_sum(self, part: Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Callable[[], Tensor]:
-        """As :meth:`sum`, without waiting for it: what is returned does."""
+    def _reduced(self, part: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
         message = to_travel(part.contiguous())
         with talking_to(self._other):
-            work = dist.all_reduce(message, operation, group=self.group, async_op=True)
-        return lambda: self._arrived(work, message).to(part.device)
+            dist.all_reduce(message, operation, group=self.group)
+        return message.to(part.device)
 
-    def start_gather(self, part: Tensor) -> Callable[[], Tensor]:
-        """The parts of all processes, stacked in order of rank: what is returned waits for them."""
+    def gather(self, part: Tensor) -> Tensor:
+        """The parts of all processes, of one shape, stacked in order of rank."""
         message = to_travel(part.contiguous())
         parts = message.new_empty(self.size, *message.shape)
         with talking_to(self._other):
-            work = dist.all_gather(list(parts), message, group=self.group, async_op=True)
-        return lambda: self._arrived(work, parts).to(part.device)
-
-    def _arrived(self, work: dist.Work | None, result: Tensor) -> Tensor:
-        if work is not None:
-            with talking_to(self._other):
-                work.wait()
-        return result
+            dist.all_gather(list(parts), message, group=self.group)
+        return parts.to(part.device)
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
         message = to_travel(x)
@@ -289,54 +284,20 @@ SHORT = 1 << 14
 
 
 class RowSums:
-    """Sums over the rows of all processes of a line, for the steps of an epoch.
-
-    A group of layers needs a sum soon after it has computed its part of it. So two groups run as greenlets: where one
-    starts a sum, the other goes on (:func:`taking_turns`). Who goes on when follows from the steps alone, so that all
-    processes start the same sums in the same order.
-    """
+    """Sums over the rows of all processes of a line, for the steps of an epoch."""
 
     def __init__(self, line: ProcessLine) -> None:
         self._line = line
 
     def sum(self, part: Tensor) -> Tensor:
         """The sum of the parts of all processes, the same bits on each. May overwrite ``part``."""
-        line, size = self._line, self._line.size
+        line, others, start = self._line, self._line.size - 1, time.perf_counter()
         short = part.numel() <= SHORT
-        arrived = line.start_gather(part) if short else line.start_sum(part)
-        line.traffic.bytes_sent += part.nbytes * (size - 1) if short else 2 * part.nbytes * (size - 1) // size
-        _let_other_go_on()
-        start = time.perf_counter()
-        parts = arrived()
+        total = line.gather(part).sum(0) if short else line.sum(part)
+        line.traffic.bytes_sent += part.nbytes * others if short else 2 * part.nbytes * others // line.size
         line.traffic.wait_seconds += time.perf_counter() - start
-        return parts.sum(0) if short else parts
+        return total
 
     def largest(self, part: Tensor) -> Tensor:
         """The largest of the parts of all processes, number by number."""
         return self._line.largest(part)
-
-
-def one_after_the_other(first: Callable[[], None], second: Callable[[], None]) -> None:
-    """Where no sum is waited for."""
-    first()
-    second()
-
-
-def taking_turns(first: Callable[[], None], second: Callable[[], None]) -> None:
-    """Both, in turns: where one waits for a sum over rows, the other goes on. The first begins."""
-    from greenlet import greenlet
-
-    running = [greenlet(first), greenlet(second)]
-    while running:
-        for one in list(running):
-            one.switch()
-            if one.dead:
-                running.remove(one)
-
-
-def _let_other_go_on() -> None:
-    from greenlet import getcurrent
-
-    other = getcurrent().parent
-    if other is not None:
-        other.switch()

@@ -18,12 +18,13 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Protocol
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from ..admm.state import Weights
 from ..utils import decoded
@@ -46,16 +47,36 @@ class WorkerLostError(RuntimeError):
     """A worker died, stopped answering or went wrong; the message names it, its layers and the epoch."""
 
 
-class KeyValueStore(Protocol):
-    """What processes tell each other by name: a store of ``torch.distributed``, or a folder."""
+class FolderStore:
+    """A key-value store for the processes of one user: files in a folder that only its owner can open.
 
-    def set(self, key: str, value: str, /) -> None: ...
+    Each value is the first line of a file. Files are overwritten in place, which needs no room on a full disk, and
+    never locked: a process that is stopped while it writes holds up nobody.
+    """
 
-    def get(self, key: str, /) -> bytes: ...
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def check(self, keys: list[str], /) -> bool: ...
+    def set(self, key: str, value: str, /) -> None:
+        file = os.open(self._path(key), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.write(file, f"{value}\n".encode())
+        finally:
+            os.close(file)
+
+    def get(self, key: str, /) -> bytes:
+        with self._path(key).open("rb") as file:
+            return file.readline().rstrip(b"\n")
+
+    def check(self, keys: list[str], /) -> bool:
+        return all(self._path(key).exists() for key in keys)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key.replace("/", "-")
 
 
+#: What processes tell each other by name.
+KeyValueStore = Store | FolderStore
 #: Anybody may have written it; what is larger is nothing that a range could be made of.
 Size = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 

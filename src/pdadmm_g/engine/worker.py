@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -46,7 +46,6 @@ from .nonfinite import NonFinite, among_inputs, in_state, is_finite
 from .phases import StepSums, WeightSums, backend_for
 from .precision import Precision, Workspace, add_product
 from .stacking import Group, grouped, layer_by_layer
-from .team import one_after_the_other, taking_turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +109,8 @@ class Worker:
         self.left = left
         self.right = right
         self.f, self.nu, self.rho, self.mu = algorithm.activation, algorithm.nu, algorithm.rho, algorithm.mu
+        #: What every phase of a boundary is given.
+        self._given: dict[str, Any] = {"f": self.f, "nu": self.nu, "rho": self.rho}
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
         #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
@@ -125,13 +126,11 @@ class Worker:
             for layer in layers:
                 layer.r = layer.r.bfloat16()
         self._groups = grouped(layers, boundaries, self.f, stack=self.rows.whole)
-        # Where others have rows too, the p-step of a group runs while another waits for them: each has its memory.
-        works = [Workspace(algorithm.precision, algorithm.solver, like) for _ in range(1 if self.rows.whole else 2)]
-        self._works = {group.start: works[place % len(works)] for place, group in enumerate(self._groups)}
+        self._work = Workspace(algorithm.precision, algorithm.solver, like)
         #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
         #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
         self._pulls = {
-            group.start: phases.pull(*group.read_by_p(), f=self.f, nu=self.nu, rho=self.rho).bfloat16()
+            group.start: phases.pull(*group.read_by_p(), **self._given).bfloat16()
             for group in self._groups[1:]
             if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
         }
@@ -159,40 +158,26 @@ class Worker:
 
         A layer's p, W, b and z depend on nothing that the other layers change before their q-steps, and q_l on nothing
         of layer l + 1 but its p. So groups go from the last to the first, each with its q and u at once. The neighbour
-        to the left waits for the p of the first layer, which therefore comes before everything else. Where other
-        processes have rows too, the p-step of a group is made while the group before it waits for their sums.
+        to the left waits for the p of the first layer, which therefore comes before everything else.
         """
-        #: By group: the descent of its p-step, and the column sums of r that this left over the rows that are here.
-        p_steps: dict[int, tuple[Tensor, Tensor]] = {}
-        #: The squared movement of b, the descent of the W-step, and what the passes over W and the rows measured.
-        rests: dict[int, tuple[Tensor, Tensor, WeightSums, StepSums]] = {}
-
-        def p_step(group: Group) -> None:
-            if group.start not in p_steps:
-                p_steps[group.start] = self._update_p(group)
-
-        def other_steps(group: Group) -> None:
-            rests[group.start] = self._update_rest(group, p_steps[group.start][1])
-
         if self.right is not None:
             self.right.expect()
+        sent = None
         if self.left is not None:
-            p_step(self._groups[0])  # line 3: p
+            sent = self._update_p(self._groups[0])  # line 3: p
             self.left.send(self.input(0))
             self.left.expect()
-        order = self._groups[::-1]
-        for group in order[:1]:
-            p_step(group)  # line 3: p
-        both = one_after_the_other if self.rows.whole else taking_turns
-        for group, following in zip_longest(order, order[1:]):
-            # Lines 4 to 9 of a group, W, b, z, q, p - q, u, and line 3 of the following one.
-            both(partial(other_steps, group), partial(p_step, following or group))
-        totals = iter(self.rows.totals(*(part for group in self._groups for part in rests[group.start][3])))
+        found = []
+        for group in reversed(self._groups):
+            # Line 3, then lines 4 to 9: W, b, z, q, p - q, u.
+            descent, sums = sent if sent is not None and group is self._groups[0] else self._update_p(group)
+            found.append((group, descent, *self._update_rest(group, sums)))
+        found.reverse()
+        totals = iter(self.rows.totals(*(part for *_, measured in found for part in measured)))
         moves, shares = [], []
-        for group in self._groups:
-            b, W, weights, _ = rests[group.start]
+        for group, p, b, W, weights, _ in found:
             step = StepSums(*islice(totals, len(StepSums._fields)))
-            moves.append(Moves(p_steps[group.start][0], W, b, step.z_move, step.q_move))
+            moves.append(Moves(p, W, b, step.z_move, step.q_move))
             shares.append(self._shares(group.layer, step.r, weights, step.share, step.gap, step.output))
         return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
 
@@ -235,7 +220,7 @@ class Worker:
             between: tuple[Tensor, ...] = (torch.zeros_like(rr),) * 3
             if after is not None:
                 tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
-                sums = self._run(phases.measure_boundary, *tensors, f=self.f, nu=self.nu, rho=self.rho)
+                sums = self._run(phases.measure_boundary, *tensors, **self._given)
                 between = self.rows.totals(*sums)
             result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), *between))
         return layer_by_layer(Shares, result)
@@ -274,7 +259,7 @@ class Worker:
         layer, before, place, weights = group.layer, group.before, group.start, self.rows.weights
         if before is None:
             return layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights)
-        work = self._works[place]
+        work = self._work
         r, g = work.rounded("r", layer.r), self._pulls.get(place)
         if g is not None:
             add_product(g, r, layer.W, alpha=self.nu)
@@ -283,7 +268,7 @@ class Worker:
             g = work.mm(r, layer.W, out=work.write("wide", before.p.shape))
             if place == 0:
                 self.settle()
-            gg = self._run(phases.gradient, g, *group.read_by_p(), weights, f=self.f, nu=self.nu, rho=self.rho)
+            gg = self._run(phases.gradient, g, *group.read_by_p(), weights, **self._given)
         self._look(gg, place, {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}, "qu")
         step = self._p_step(group, before.p, g, gg, out=work.write("product", layer.r.shape))
         p_copy = work.copy_of("p", place, before.p)
@@ -293,7 +278,7 @@ class Worker:
         return step.descent, sums
 
     def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
-        W, mm, nu, rho, rows = group.layer.W, self._works[group.start].mm, self.nu, self.rho, self.rows
+        W, mm, nu, rho, rows = group.layer.W, self._work.mm, self.nu, self.rho, self.rows
         if group.p_levels is not None:
             tries = None if self._recorded is None else RecordedEpoch.tries
             # A move by 255 steps at most is off by less than half a step, and p is projected again.
@@ -324,7 +309,7 @@ class Worker:
     def _W_step(self, group: Group, found: Tensor) -> Step:
         """The W-step. ``found`` are the column sums of r, over the rows that are here."""
         layer, place, rows, nu, mu = group.layer, group.start, self.rows, self.nu, self.mu
-        work, W, W0, r = self._works[place], layer.W, layer.W0, layer.r
+        work, W, W0, r = self._work, layer.W, layer.W0, layer.r
         mm, gram_mm, out = work.mm, work.gram_mm, work.write("product", r.shape)
         p = self._p(group.before).view(*r.shape[:2], -1)  # X has no leading dimension
         inverse, linearized = None, self.algorithm.solver == "linearized"
@@ -390,7 +375,7 @@ class Worker:
         pull = self._pulls.get(group.start + len(layer.W))
         measured = self._run(
             phases.z_q_u, layer.z, layer.r, step.product, after.q, after.u, after.p, pull, weights, length=step.length,
-            decrement=decrement, f=self.f, nu=self.nu, rho=self.rho, levels=group.q_levels,
+            decrement=decrement, levels=group.q_levels, **self._given,
         )  # fmt: skip
         if link is not None:
             link.send(after.q[-1])

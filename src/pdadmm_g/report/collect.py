@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +21,7 @@ from ..runs.folder import Summary, Worker
 from ..status import Status
 from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
-from ..utils import Count, Size, decoded, read_lines, read_record, reading
+from ..utils import Count, Size, decoded, read_lines, read_record
 
 #: Most points of a curve, and most bars of a worker's timeline.
 MAX_POINTS, MAX_BARS = 1500, 96
@@ -66,18 +68,6 @@ class Epoch(msgspec.Struct, frozen=True):
     changed: float | None = None
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """What is looked at of the settings beside the table of all."""
-
-    dataset: str | None = None
-    seed: int | None = None
-    layers: int = 1
-    stages: list[int] | None = None
-    growth: str | None = None
-    patience: int | str | None = "auto"
-    unlabelled: int | None = None
-
-
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Each run folder as a record, under the shortest name that tells it from the others."""
     return [read_run(path, name) for path, name in zip(paths, names_of(paths), strict=True)]
@@ -91,8 +81,10 @@ def read_run(path: Path, name: str) -> Run:
         if not (path / file).is_file():
             raise InputError(f"{path}: not a run folder: it has no {file}")
     config = read_yaml(path / "config.yaml")
-    with reading(path / "config.yaml", "the configuration"):
-        settings, texts = decoded(Settings, config), {key: _text(value) for key, value in config.items()}
+    try:
+        settings = RunConfig(**{item.name: config[item.name] for item in fields(RunConfig) if item.name in config})
+    except InputError as error:
+        raise InputError(f"{path / 'config.yaml'}: {error}") from None
     records = _read_metrics(path / "metrics.jsonl")
     columns = {field: [getattr(epoch, field) for epoch in records] for field in Epoch.__struct_fields__}
     del columns["workers"]
@@ -110,8 +102,8 @@ def read_run(path: Path, name: str) -> Run:
         "failed": summary.status in Status.__members__ and Status[summary.status].is_failure,
         "advice": ". ".join(text for text in (summary.message, summary.advice) if text),
         "facts": _facts(settings, epochs, summary) | {"kept": _kept(settings, epochs)},
-        "config": texts,
-        "changed": _changed(config),
+        "config": {key: _text(value) for key, value in config.items()},
+        "changed": _changed(config, settings),
         "choices": [*_settled(config, found), *summary.choices],
         **{key: found[key] for key in ("data", "metrics", "reliability", "times", "confusion", "outputs")},
         "series": {key: _series(epochs, key) for key in SERIES},
@@ -125,13 +117,9 @@ def read_run(path: Path, name: str) -> Run:
 def names_of(paths: Sequence[Path]) -> list[str]:
     """For each folder the shortest end of its path that no other one has."""
     parts = [path.resolve().parts for path in paths]
-    names = []
-    for own in parts:
-        depth = next(
-            (depth for depth in range(1, len(own)) if sum(other[-depth:] == own[-depth:] for other in parts) == 1), 1
-        )
-        names.append("/".join(own[-depth:]))
-    return names
+    names = [["/".join(own[-depth:]) for depth in range(1, max(2, len(own)))] for own in parts]
+    known = Counter(name for own in names for name in own)
+    return [next((name for name in own if known[name] == 1), own[0]) for own in names]
 
 
 def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS) -> tuple[list[int], list[float]]:
@@ -141,7 +129,7 @@ def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS)
     inner = np.array_split(np.arange(1, len(values) - 1), (most - 2) // 2)
     extremes = {int(own[find(np.take(values, own))]) for own in inner for find in (np.argmin, np.argmax)}
     order = sorted({0, len(values) - 1} | extremes)
-    return [epochs[place] for place in order], [values[place] for place in order]
+    return np.take(epochs, order).tolist(), np.take(values, order).tolist()
 
 
 def _read_metrics(path: Path) -> list[Epoch]:
@@ -158,7 +146,7 @@ def _read_metrics(path: Path) -> list[Epoch]:
     return epochs
 
 
-def _facts(settings: Settings, epochs: pd.DataFrame, summary: Summary) -> dict[str, Any]:
+def _facts(settings: RunConfig, epochs: pd.DataFrame, summary: Summary) -> dict[str, Any]:
     """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
     known = {
         "dataset": settings.dataset,
@@ -189,16 +177,11 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _changed(config: dict[str, Any]) -> list[str]:
+def _changed(config: dict[str, Any], settings: RunConfig) -> list[str]:
     """The settings that are not at their default, nor at what it comes to with the depth of the run."""
-    fields = RunConfig.__dataclass_fields__
-    try:
-        usual = vars(RunConfig(**{key: config[key] for key in DECISIVE if key in config}).resolved())
-    except InputError:
-        usual = {}
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
-    usual = {key: value for key, value in usual.items() if key not in DECISIVE}
-    return [key for key, value in plain.items() if key in fields and value not in (fields[key].default, usual.get(key))]
+    usual = vars(RunConfig(**{key: getattr(settings, key) for key in DECISIVE}).resolved()) | dict.fromkeys(DECISIVE)
+    defaults = {item.name: item.default for item in fields(RunConfig)}
+    return [key for key in defaults if key in config and getattr(settings, key) not in (defaults[key], usual[key])]
 
 
 def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
@@ -234,9 +217,9 @@ def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
     return {"epoch": some.epoch.astype(int).tolist(), "seconds": [*map(_rounded, some.seconds)]}
 
 
-def _stages(settings: Settings, epochs: list[Epoch]) -> list[dict[str, Any]]:
+def _stages(settings: RunConfig, epochs: list[Epoch]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
-    stages, depths = [], settings.stages or [settings.layers]
+    stages, depths = [], settings.stages or (settings.layers,)
     for stage, group in groupby(epochs, key=attrgetter("stage")):
         first = next(group)
         layers = [worker.layers for worker in first.workers]
@@ -277,7 +260,7 @@ def _mean(values: Iterable[float]) -> float:
     return _rounded(sum(found) / max(1, len(found)))
 
 
-def _kept(settings: Settings, epochs: pd.DataFrame) -> int | None:
+def _kept(settings: RunConfig, epochs: pd.DataFrame) -> int | None:
     """The epoch with the best validation score, whose weights are kept; None where validation does not choose.
 
     It is the best of all stages, since a grown network starts as the one before, and a depth beyond the first must be
