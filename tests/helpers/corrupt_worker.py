@@ -10,7 +10,7 @@ import torch
 
 from pdadmm_g import cli
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.training import worker_process
+from pdadmm_g.training import fit
 
 rank, epoch, layer = os.environ["CORRUPT"].split(":")
 seen = 0
@@ -31,5 +31,5 @@ if os.environ["RANK"] == rank and os.environ.get("TORCHELASTIC_RESTART_COUNT", "
 if sys.argv[1] == "train":
     cli.main(sys.argv[1:])
 else:
-    worker_process.main(Path(sys.argv[1]))
+    fit.main(Path(sys.argv[1]))
     os._exit(0)  # as a worker ends
