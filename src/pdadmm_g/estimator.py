@@ -46,10 +46,9 @@ from .status import Status
 from .training.checkpoint import Checkpointing
 from .training.finish import TrainedModel, calibrate, kept, load_model, refit, save_model
 from .training.fit import fit
-from .training.prepare import Problem, prepare_graph, prepare_rows
+from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
-from .training.warm_start import WarmStart
 from .utils import Tasks, checked_device, run_tasks, task
 
 AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")

@@ -9,7 +9,6 @@ import sys
 import threading
 from pathlib import Path
 
-import msgspec
 import pytest
 from torch.distributed import HashStore
 
@@ -26,11 +25,11 @@ pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "raising.py"
     script.write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import fit\n"
         "from pdadmm_g.engine.worker import Worker\n"
         "def epoch(self):\n    raise MemoryError('no room left')\n"
         "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
-        "worker_process.main(Path(sys.argv[1]))\n"
+        "fit.main(Path(sys.argv[1]))\n"
     )
     monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
@@ -98,7 +97,7 @@ def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypa
     script.write_text(
         "import os, signal, sys\nfrom pathlib import Path\n"
         "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "from pdadmm_g.training import worker_process\nworker_process.main(Path(sys.argv[1]))\n"
+        "from pdadmm_g.training import fit\nfit.main(Path(sys.argv[1]))\n"
     )
     monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 20.0)
@@ -118,8 +117,7 @@ def test_workers_of_a_restarted_job(tmp_path: Path, undisturbed: bytes, monkeypa
 
 @pytest.mark.timeout(60)
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    job = training_fit.Job(settings={}, seed=0, classes=2, checkpointing=None)
-    (tmp_path / training_fit.JOB).write_text(msgspec.json.encode(job).decode())
+    (tmp_path / training_fit.JOB).write_text("{}")
     environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
     worker = subprocess.Popen(
         [*training_fit.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,

@@ -89,8 +89,8 @@ def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, mesh, 
 def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "stopping.py"
     script.write_text(
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
-        "worker_process.main(Path(sys.argv[1]))\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pdadmm_g.training import fit\n"
+        "fit.main(Path(sys.argv[1]))\n"
         "if os.environ['RANK'] == '2':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "os._exit(0)\n"
     )
@@ -149,9 +149,9 @@ def test_by_way_of_the_host_all_arrives(tmp_path: Path, monkeypatch: pytest.Monk
     script = tmp_path / "copying.py"
     script.write_text(
         "import os, sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import team\n"
-        "from pdadmm_g.training import worker_process\n"
+        "from pdadmm_g.training import fit\n"
         "team.by_way_of_the_host = lambda x: True\n"
-        "worker_process.main(Path(sys.argv[1]))\nos._exit(0)\n"
+        "fit.main(Path(sys.argv[1]))\nos._exit(0)\n"
     )
     monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
     train_run(config(tmp_path / "run", **MESH))

@@ -72,7 +72,7 @@ def test_a_checkpoint_of_different_replicas_is_not_written(
     assert [path.name for path in (out / "checkpoints").glob("epoch-*")] == ["epoch-00000015"]
     assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
     assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, "-m", "pdadmm_g.training.worker_process"])
+    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, "-m", "pdadmm_g.training.fit"])
     train_run(config(out, **settings), resume=True)
     train_run(config(whole, **settings))
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

@@ -15,7 +15,7 @@ import torch
 from pdadmm_g import cli
 from pdadmm_g.engine.link import Link
 from pdadmm_g.engine.worker import Worker
-from pdadmm_g.training import checkpoint, worker_process
+from pdadmm_g.training import checkpoint, fit
 
 rank, moment, epoch, name = os.environ["FAULT"].split(":")
 seen = 0
@@ -57,5 +57,5 @@ if os.environ["RANK"] == rank and os.environ.get("TORCHELASTIC_RESTART_COUNT", "
 if sys.argv[1] == "train":
     cli.main(sys.argv[1:])
 else:
-    worker_process.main(Path(sys.argv[1]))
+    fit.main(Path(sys.argv[1]))
     os._exit(0)  # as a worker ends

@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from pdadmm_g.runs.sharded import main
-from pdadmm_g.training import sharded
+from pdadmm_g.runs import sharded
+from pdadmm_g.training import fit
 
 if os.environ["RANK"] == "1":
     sharded.score = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(Path(sys.argv[1]))
+fit.main(Path(sys.argv[1]))

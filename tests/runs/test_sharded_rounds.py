@@ -21,7 +21,7 @@ from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_augmentation import uniform
 from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.model import GAMLP
-from pdadmm_g.runs.sharded import train_sharded_run
+from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.train import TrainingResult
@@ -90,7 +90,7 @@ def check(out: Path, whole: TrainingResult) -> None:
 def test_every_mesh_trains_the_model_of_one_process(
     graph: Path, tmp_path: Path, whole: TrainingResult, mesh: tuple[int, int]
 ) -> None:
-    summary = train_sharded_run(run(graph, tmp_path / "run", workers=mesh[0], shards=mesh[1]))
+    summary = train_run(run(graph, tmp_path / "run", workers=mesh[0], shards=mesh[1]))
     assert summary is not None
     check(tmp_path / "run", whole)
     assert any(record["changed"] for record in whole.history)  # or the comparison above says nothing
@@ -106,10 +106,10 @@ def test_a_run_resumed_in_a_round_goes_on_with_other_shards(
             raise RuntimeError("stop here")
 
     with pytest.raises(RuntimeError, match="stop here"):
-        train_sharded_run(run(graph, tmp_path / "run"), on_epoch=stop)
+        train_run(run(graph, tmp_path / "run"), on_epoch=stop)
     saved = json.loads(next((tmp_path / "run" / "checkpoints").glob("*/meta.json")).read_text())
     assert saved["round"] > 0
-    train_sharded_run(run(graph, tmp_path / "run", shards=2), resume=True)
+    train_run(run(graph, tmp_path / "run", shards=2), resume=True)
     check(tmp_path / "run", whole)
 
 

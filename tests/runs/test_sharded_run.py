@@ -24,6 +24,8 @@ from pdadmm_g.data.sharding import graph_source, shard_graph
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs import sharded
 from pdadmm_g.runs.folder import RunFolder
+from pdadmm_g.runs.run import train_run
+from pdadmm_g.training import fit
 
 SETTINGS = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "random_state": 0}
 FEATURES = {"augment": "average", "hops": 3, "normalize": "centered", "unlabelled": 0}
@@ -67,7 +69,7 @@ def test_every_mesh_trains_the_model_of_one_process(
     graph: Path, tmp_path: Path, whole: GAMLPClassifier, mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, what was learned of the features, the weight decay that was chosen, and the scores."""
-    monkeypatch.setattr("pdadmm_g.training.sharded.ROWS", 13)
+    monkeypatch.setattr("pdadmm_g.runs.sharded.ROWS", 13)
     shards, workers = mesh.split("x")
     summary = trained(graph, tmp_path / "run", "--shards", shards, "--workers", workers)
     check(tmp_path / "run", whole)
@@ -172,7 +174,7 @@ def test_the_model_is_there_before_it_is_scored(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "keep", keep)
         with pytest.raises(Struck):
-            sharded.train_sharded_run(config)
+            train_run(config)
     assert RunFolder(run).unscored
     check(run, whole)
     shutil.copytree(graph, moved)
@@ -181,7 +183,7 @@ def test_the_model_is_there_before_it_is_scored(
         raise AssertionError("trained again")
 
     monkeypatch.setattr(sharded, "fit_sharded", never)
-    summary = sharded.train_sharded_run(dataclasses.replace(config, dataset=str(moved)), resume=True, say=said.append)
+    summary = train_run(dataclasses.replace(config, dataset=str(moved)), resume=True, say=said.append)
     assert f"{run}: holds the trained model, which is scored now" in said
     assert summary == json.loads((run / "summary.json").read_text())
     assert (summary["status"], summary["epochs"], summary["dataset"]) == ("MAX_EPOCHS", 30, str(moved))
@@ -194,13 +196,13 @@ def test_the_model_is_there_before_it_is_scored(
 def test_a_process_lost_while_scoring_leaves_the_model(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded, "PROCESS", [sys.executable, str(Path(__file__).with_name("lost_while_scoring.py"))])
+    monkeypatch.setattr(fit, "WORKER", [sys.executable, str(Path(__file__).with_name("lost_while_scoring.py"))])
     config = sharded.RunConfig(dataset=str(graph), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=2, shards=2)
     with pytest.raises(WorkerLostError):
-        sharded.train_sharded_run(config)
+        train_run(config)
     assert RunFolder(tmp_path / "run").unscored
     monkeypatch.undo()
-    summary = sharded.train_sharded_run(config, resume=True)
+    summary = train_run(config, resume=True)
     assert summary is not None
     assert (summary["status"], summary["test_accuracy"] is not None) == ("MAX_EPOCHS", True)
 
@@ -213,7 +215,7 @@ def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_p
 
     settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3}
     config = sharded.RunConfig(dataset=str(graph), out=str(tmp_path / "run"), checkpoint_every=5, **settings).resolved()
-    summary = sharded.train_sharded_run(config, on_epoch=stop)
+    summary = train_run(config, on_epoch=stop)
     assert summary is not None
     assert summary["status"] == "INTERRUPTED"
     trained(graph, tmp_path / "run", "--checkpoint-every", "5", "--resume", "--shards", "2")

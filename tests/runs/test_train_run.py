@@ -260,8 +260,8 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
     )
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import worker_process\n"
-        "import sitecustomize\nsitecustomize.forbid()\nworker_process.main(Path(sys.argv[1]))\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import fit\n"
+        "import sitecustomize\nsitecustomize.forbid()\nfit.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
         "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.training import fit as local_workers\n"

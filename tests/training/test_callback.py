@@ -13,7 +13,7 @@ from helpers.blobs import fit
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError, Status
 from pdadmm_g.engine.launch import _pass_on
-from pdadmm_g.training.records import take_in
+from pdadmm_g.training.fit import heard as take_in
 from pdadmm_g.training.stage import Stage
 
 SMALL: dict[str, Any] = {
@@ -97,19 +97,19 @@ def test_stopped_and_interrupted_in_a_round() -> None:
         assert clf.score(data) > 0.5
 
 
-@pytest.mark.parametrize("place", ["redeal", "Stage.fresh"])
+@pytest.mark.parametrize("place", ["redeal", "Stage"])
 def test_an_interrupt_between_two_stages_keeps_the_model(
     tiny_graph: Data, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pdadmm_g.training.train as module
 
     calls = []
-    owner, name = (Stage, "fresh") if place == "Stage.fresh" else (module, "redeal")
+    owner, name = (Stage, "__init__") if place == "Stage" else (module, "redeal")
     usual = getattr(owner, name)
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
-        if len(calls) == (2 if name == "fresh" else 1):
+        if len(calls) == (2 if place == "Stage" else 1):
             raise KeyboardInterrupt
         return usual(*arguments, **options)
 
@@ -159,7 +159,7 @@ def test_an_interrupt_loses_nothing_that_workers_tell(late: bool) -> None:
         strikes = note["epoch"]["epoch"] == 2 and interrupts
         if strikes and not late:
             raise interrupts.pop()
-        answer = take_in(note["epoch"], history, heard.append)
+        answer = take_in(0, note, history, heard.append)
         if strikes:
             raise interrupts.pop()
         return answer

@@ -21,7 +21,7 @@ from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.team import Team
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training.fit import Job, fit
+from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.rounds import (
     FIRST_EPOCHS,
@@ -181,18 +181,6 @@ def test_a_run_resumed_in_a_round_ends_with_the_same_weights(tmp_path: Path, epo
     train_run(run("cut"), resume=True)
     whole, cut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
     assert whole == cut
-
-
-def test_a_job_carries_the_nodes_that_teach(tmp_path: Path) -> None:
-    problem = prepare_graph(communities(), config(), seed=0)
-    assert problem.copies is not None
-    sent = problem.copies
-    Job({}, 0, 3, None).write(tmp_path, problem)
-    received = Job(vars(problem.config), 0, 3, None).problem(tmp_path).copies
-    assert received is not None
-    nodes = torch.arange(20)
-    assert torch.equal(sent.copies.draw(nodes, 2, 3), received.copies.draw(nodes, 2, 3))
-    assert torch.equal(sent.others, received.others)
 
 
 def test_nodes_without_labels_teach_something() -> None:

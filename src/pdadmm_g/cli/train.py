@@ -140,15 +140,18 @@ def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, 
     code = 0
     try:
         summary = _run(config, team, tasks, output, overwrite=overwrite, resume=resume)
-        if summary is not None:
+        if summary:
             status = Status[summary["status"]]
             code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
             _show(summary, config.out, output)
     except InputError as reason:
         if team is None:
             raise
-        error(str(reason))
+        if str(reason):
+            error(str(reason))
         team.give_up()
+        if not str(reason):
+            time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
         code = EXIT_INPUT
     except KeyboardInterrupt:
         if team is not None or any("training" in name for name in tasks.seconds):
@@ -164,26 +167,17 @@ def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, 
 
 def _run(
     config: RunConfig, team: WatchedTeam | None, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool
-) -> dict[str, Any] | None:
-    """The summary of the run; None on a member of a team that is not the first."""
-    from ..data.shards import is_sharded
-    from ..runs.run import join_run, train_run
-    from ..runs.sharded import train_sharded_run
+) -> dict[str, Any]:
+    """The summary of the run; nothing on a member of a team that is not the first."""
+    from ..runs.run import train_run
     from ..training.progress import Progress
 
-    summary = None
-    sharded = is_sharded(config.dataset)
-    if team is not None and team.rank > 0 and not sharded:
-        if not join_run(config, team):
-            team.give_up()
-            time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-            end(EXIT_INPUT)
-    else:
-        with Progress(config, console=output.console()) as progress:
+    with Progress(config, console=output.console()) as progress:
+        if team is None or team.rank == 0:
             tasks.listeners.append(progress.task)
-            summary = (train_sharded_run if sharded else train_run)(
-                config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
-            )
+        summary = train_run(
+            config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
+        )
     if team is not None:
         team.leave()
     return summary

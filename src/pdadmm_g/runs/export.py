@@ -143,7 +143,7 @@ def export(estimator: Estimator, path: str | Path, format: str, *, int8: bool = 
             estimator.save(file)
             exported: Callable[[Tensor], Tensor] = Program(load_estimator(file)).eval()
         elif format == "torch-export":
-            archive = torch.export.export(program, _example(program), dynamic_shapes=_any_rows(), strict=False)
+            archive = torch.export.export(program, **_input(program), strict=False)
             torch.export.save(archive, file, extra_files={DESCRIPTION: json.dumps(about)})
             exported = torch.export.load(file).module()
         else:
@@ -181,12 +181,10 @@ def _new_file(path: Path, ending: str) -> Iterator[Path]:
         raise InputError(f"{path}: cannot write: {error.strerror or error}") from None
 
 
-def _example(program: Program) -> tuple[Tensor]:
-    return (torch.zeros(3, program.model.widths[0]),)
-
-
-def _any_rows() -> tuple[dict[int, Any]]:
-    return ({0: torch.export.Dim("nodes")},)
+def _input(program: Program) -> dict[str, Any]:
+    """What a program is traced with: any number of rows."""
+    rows = torch.zeros(3, program.model.widths[0])
+    return {"args": (rows,), "dynamic_shapes": ({0: torch.export.Dim("nodes")},)}
 
 
 def _write_onnx(program: Program, about: dict[str, Any], file: Path) -> None:
@@ -200,8 +198,8 @@ def _write_onnx(program: Program, about: dict[str, Any], file: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
         exported = torch.onnx.export(
-            program, _example(program), dynamo=True, dynamic_shapes=_any_rows(), input_names=["rows"],
-            output_names=["logits"], opset_version=OPSET, verbose=False,
+            program, **_input(program), dynamo=True, input_names=["rows"], output_names=["logits"],
+            opset_version=OPSET, verbose=False,
             optimize=not about["int8"],  # which would make floats of small integer matrices
         )  # fmt: skip
     assert exported is not None

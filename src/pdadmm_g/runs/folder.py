@@ -20,7 +20,7 @@ from ..estimator import Estimator, GAMLPClassifier, GAMLPRegressor, load_estimat
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
-from ..training.records import WORKER_FIGURES, OnEpoch, Record, WorkerFigures, as_line, is_record, is_task_line, plain
+from ..training.records import WORKER_FIGURES, Record, WorkerFigures, Written, as_line, is_task_line, plain
 from ..utils import Event, decoded, locked, read_lines, read_record, reading, write_atomically, writing
 
 #: The summary of a run whose model is there and has not been scored yet.
@@ -147,10 +147,6 @@ class RunFolder:
         return not (self.path / "summary.json").exists() and (self.path / UNSCORED).exists()
 
     @property
-    def _summary(self) -> Path:
-        return self.path / (UNSCORED if self.unscored else "summary.json")
-
-    @property
     def status(self) -> str | None:
         """How the run ended, as its summary says: the name of a :class:`Status`, None if there is no summary."""
         try:
@@ -160,7 +156,7 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any]:
         """All that its summary says; nothing if there is none."""
-        path = self._summary
+        path = self.path / (UNSCORED if self.unscored else "summary.json")
         if not path.exists():
             return {}
         found = read_record(dict[str, Any], path, "the summary")
@@ -253,7 +249,7 @@ class RunFolder:
         if overwrite or not self.path.exists():
             return
         remedy = "choose another --out or add --overwrite"
-        before, status = checkpoint.run_of_latest(self.checkpoints), self.status
+        before, status = checkpoint.latest(self.checkpoints), self.status
         if before is not None and status in RESUMABLE:
             if resume:
                 return
@@ -307,15 +303,6 @@ class RunFolder:
         if foreign and not (self.path / "metrics.jsonl").exists():
             raise InputError(f"{self.path}: holds a {foreign[0]} that is not of a run; {remedy}")
 
-    def listening(self, on_epoch: OnEpoch | None) -> OnEpoch:
-        """A callback that writes the record of an epoch, then passes it on."""
-
-        def record_epoch(record: Record) -> object:
-            self.append(record)
-            return None if on_epoch is None else on_epoch(record)
-
-        return record_epoch
-
     def note(self, event: Event) -> None:
         """A line on a task; those before the first epoch are written with it."""
         if self._metrics is None:
@@ -368,7 +355,10 @@ class RunFolder:
             self._start()
         self._complete(estimator.history_)
         estimator.save(self.model)
-        write_atomically(self.path / "config.yaml", self._asked.to_yaml() + _chosen(estimator))
+        chosen = [f"{name}: {getattr(estimator.config_, name)}" for name in CHOSEN]
+        lines = ["chosen by the data, where it was left to them:", *chosen, *estimator.choices_]
+        text = self._asked.to_yaml() + "".join(f"# {line}\n" for line in lines)
+        write_atomically(self.path / "config.yaml", text)
         self._write_summary(UNSCORED, summary)
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -407,8 +397,10 @@ class RunFolder:
 
         A checkpoint has it too: whoever writes the folder may have been killed before.
         """
-        saved = checkpoint.run_of_latest(self.checkpoints)
-        return self.config() if saved is None and (self.path / "config.yaml").exists() else saved
+        saved = checkpoint.latest(self.checkpoints)
+        if saved is not None:
+            return saved.given
+        return self.config() if (self.path / "config.yaml").exists() else None
 
     def known(self) -> RunConfig:
         """The settings of a run that names its data set."""
@@ -426,7 +418,7 @@ class RunFolder:
             lines = read_lines(path, "the metrics")
             records = [decoded(Record, line) for line in lines if not is_task_line(line)]
             for number, record in enumerate(records, start=1):
-                if not is_record(record, number):
+                if decoded(Written, record).epoch != number:
                     raise ValueError(f"it has no record of epoch {number}")
         return records
 
@@ -443,13 +435,3 @@ class RunFolder:
             why = f"{self.path}: has no model yet"
             raise InputError(f"{why}; that of the run which it replaces is in {self.previous} until then")
         return load_estimator(self.model)
-
-
-def _chosen(estimator: Estimator) -> str:
-    """What the data decided, as comments below the settings that were asked for."""
-    settings = {name: getattr(estimator.config_, name) for name in CHOSEN}
-    lines = [
-        "chosen by the data, where it was left to them:",
-        *(f"{name}: {value}" for name, value in settings.items()),
-    ]
-    return "".join(f"# {line}\n" for line in (*lines, *estimator.choices_))

@@ -7,7 +7,6 @@ import functools
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,26 @@ from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset, require_edge_table
 from ..data.graph import MASKS, Graph
 from ..data.readers import graph_alone
+from ..data.shards import is_sharded
 from ..data.splits import one_split, with_masks
 from ..data.targets import target_of
-from ..engine.team import PeerLostError, Team
+from ..engine.team import PeerLostError, Team, agreed
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
 from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
-from ..training.fit import check_shards, take_part
-from ..training.prepare import split_rows
-from ..training.records import OnEpoch, Say
-from ..training.warm_start import WarmStart
-from ..utils import run_tasks, task
+from ..training.fit import check_shards
+from ..training.prepare import WarmStart, split_rows
+from ..training.records import OnEpoch, Record, Say
+from ..training.train import train
+from ..utils import compute_threads, run_tasks, task
 from .folder import DIGEST, RunFolder, require_tensorboard
 from .scoring import figures, summarize
+from .sharded import Shards, arranged
 
 TRAINED = "holds the trained model"
 SETTLED = "already holds this run, finished; nothing is left to train"
-
-
-class Begin(IntEnum):
-    """What the first member of a team tells the others once it has looked at folder and data."""
-
-    REFUSED = 0
-    FRESH = 1
-    RESUMED = 2
-    #: All has been trained already.
-    SETTLED = 3
 
 
 def started(config: RunConfig) -> tuple[RunConfig, WarmStart | None]:
@@ -65,128 +56,159 @@ def train_run(
 ) -> dict[str, Any]:
     """Load the data, train, write the run folder; return the summary.
 
-    Under a launcher of many processes this is what the first member of the ``team`` does, see :func:`join_run`.
-    Going on with a run that is finished trains nothing: its summary is returned, and ``say`` is told so.
+    Under a launcher all members of the ``team`` call it. Those that are not the first get nothing, and where the run
+    cannot begin an error without a text. Going on with a run that is finished trains nothing: its summary is returned,
+    and ``say`` is told so.
     """
     config, start = started(config)
     assert config.out is not None
-    folder, say = RunFolder(config.out), say or (lambda _: None)
+    folder, say, leads = RunFolder(config.out), say or (lambda _: None), team is None or team.rank == 0
+    data: OneGraph | Shards
+    if is_sharded(config.dataset):
+        config = arranged(config, team)
+        data = Shards(config, say, team)
+    else:
+        data = OneGraph(config, start, team)
+    summary, settings = dict[str, Any](), dataclasses.asdict(config)
     with ExitStack() as stack:
         tasks = stack.enter_context(run_tasks())
-        tasks.listeners.append(folder.note)
-        try:
-            stack.enter_context(folder.held())
-            folder.check_free(config, overwrite=overwrite, resume=resume)
-            if resume and not overwrite and folder.settled(config):
-                _announce(team, Begin.SETTLED)
-                return _settled(config, folder, say)
+        if isinstance(data, OneGraph):
+            tasks.listeners.append(folder.note)
+
+        def begin() -> Checkpointing | None:
+            """What the run goes on from; None where nothing is left to train."""
+            saved = None
+            if leads:
+                stack.enter_context(folder.held())
+                folder.check_free(config, overwrite=overwrite, resume=resume)
+                if resume and not overwrite and folder.settled(config):
+                    return None
+                saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
+            if config.tensorboard:
+                require_tensorboard()
             with task("reading"):
-                data, checkpointing = _opened(config, folder, resume=resume)
-        except InputError:
-            _announce(team, Begin.REFUSED)
-            raise
-        _announce(team, Begin.FRESH if checkpointing.resume is None else Begin.RESUMED)
-        folder.begin(config, checkpointing.history)
-        classifier, told = estimator_for(config, config.seed), folder.listening(on_epoch)
+                data.check()
+                needed = leads and (saved is not None or config.checkpoint_every is not None)
+                digest = data.digest() if needed else ""
+            if saved is not None and saved.meta.data != digest:
+                text = f"{saved.folder}: was written for other data than {config.dataset} has; {checkpoint.REMEDY}"
+                raise InputError(text)
+            return Checkpointing(folder.checkpoints, settings, config.checkpoint_every, saved, digest)
+
         try:
-            classifier._fit(data, None, on_epoch=told, checkpointing=checkpointing, team=team, start=start)
+            checkpointing = begin() if team is None else agreed(team, begin)
+        except InputError:
+            if leads:
+                raise
+            raise InputError("") from None
+        if team is not None:  # the first member alone knows what is in the folder
+            going_on = checkpointing is not None and checkpointing.resume is not None
+            trains, resumes = team.broadcast(torch.tensor([checkpointing is not None, going_on]), 0).tolist()
+            if not leads:
+                told = {"settings": settings, "every": config.checkpoint_every}
+                checkpointing = Checkpointing.joined(folder.checkpoints, resume=resumes, **told) if trains else None
+        if checkpointing is not None:
+            folder.begin(config, checkpointing.history)
+
+        def record_epoch(record: Record) -> object:
+            folder.append(record)
+            return None if on_epoch is None else on_epoch(record)
+
+        def keep(estimator: Estimator) -> None:
+            estimator.times_ = tasks.times()
+            summary.update(summarize(estimator, config), **data.facts())
+            folder.keep(estimator, summary)
+
+        try:
+            if checkpointing is not None:
+                scores = data.train(checkpointing, record_epoch, keep)
+                if leads:
+                    folder.finish(summary | {"times": tasks.times()} | scores)
+            elif leads:
+                _settle(config, folder, say, data)
         except (WorkerLostError, PeerLostError) as error:
             folder.lose(error)
             raise
-        summary = summarize(classifier, config) | {DIGEST: digest(data)}
-        folder.keep(classifier, summary)
-        summary |= _scores(classifier, data, config, folder, say)
-        summary["times"] = tasks.times()
-        folder.finish(summary)
-    return summary
-
-
-def _scores(classifier: Estimator, data: Graph, config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
-    """What the model in the folder is worth. It is there already: whatever happens here, it can be used and scored."""
-    try:
-        with task("evaluating"):
-            return figures(classifier, with_masks(data, config, seed=config.seed)[0])
-    except KeyboardInterrupt:
-        say(f"{folder.path}: {TRAINED}; --resume scores it")
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not is_lack_of_memory(error):
+        except KeyboardInterrupt:
+            if leads and folder.unscored and (summary or checkpointing is None):
+                say(f"{folder.path}: {TRAINED}; --resume scores it")
             raise
-        why = f"{folder.path}: {TRAINED}, which there is not enough memory to score"
-        raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
+        return folder.summary() if leads else {}
 
 
-def _settled(config: RunConfig, folder: RunFolder, say: Say) -> dict[str, Any]:
-    @functools.cache
-    def data() -> Graph:
-        with task("reading"):
-            return _load(config)
-
-    return settled_summary(
-        config, folder, say, lambda: digest(data()), lambda: _scores(folder.classifier(), data(), config, folder, say)
-    )
-
-
-def settled_summary(
-    config: RunConfig,
-    folder: RunFolder,
-    say: Say,
-    digest: Callable[[], str],
-    scores: Callable[[], dict[str, Any]],
-) -> dict[str, Any]:
-    """The summary of a run that is trained already, with the ``scores`` that it may lack."""
-    summary = folder.summary()
+def _settle(config: RunConfig, folder: RunFolder, say: Say, data: OneGraph | Shards) -> None:
+    """Score a run that is trained already, if it is not scored yet."""
     if not folder.unscored:
         say(f"{folder.path}: {SETTLED}")
-        return summary
-    folder.check_data(config, summary, digest())
+        return
+    summary = folder.summary()
+    with task("reading"):
+        digest = data.digest()
+    folder.check_data(config, summary, digest)
     say(f"{folder.path}: {TRAINED}, which is scored now")
-    summary |= {"dataset": config.dataset} | scores()
-    folder.finish(summary)
-    return summary
+    folder.finish(summary | {"dataset": config.dataset} | data.scores(folder))
 
 
-def _opened(config: RunConfig, folder: RunFolder, *, resume: bool) -> tuple[Graph, Checkpointing]:
-    """The data of a run that may be written to this folder, and what it goes on from."""
-    saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-    data = _load(config)
-    if config.labels is not None and data.y is None:
-        raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
-    trained, *_ = split_rows(data, config.resolved(target_of(data)), seed=config.seed, culprit=config.dataset)
-    check_training(trained, culprit=config.dataset)
-    if config.augment != "none":
-        require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
-    check_shards(config, int(trained.train_mask.sum()))
-    needed = saved is not None or config.checkpoint_every is not None
-    checkpointing = Checkpointing.of_run(folder.checkpoints, config, saved, digest(data) if needed else "")
-    if config.tensorboard:
-        require_tensorboard()
-    return data, checkpointing
+class OneGraph:
+    """Data that one process has whole: the only one, or the first of a team."""
 
+    def __init__(self, config: RunConfig, start: WarmStart | None, team: Team | None) -> None:
+        self.config, self.start, self.team = config, start, team
 
-def _load(config: RunConfig) -> Graph:
-    target = config.asked_target
-    return load_dataset(config.dataset, config.data_root, edges=config.edges, target=target, labels=config.labels)
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The data set."""
+        config, target = self.config, self.config.asked_target
+        return load_dataset(config.dataset, config.data_root, edges=config.edges, target=target, labels=config.labels)
 
+    def check(self) -> None:
+        """Raise unless it can be trained on."""
+        if self.team is not None and self.team.rank > 0:
+            return
+        config, data = self.config, self.graph
+        if config.labels is not None and data.y is None:
+            raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
+        trained, *_ = split_rows(data, config.resolved(target_of(data)), seed=config.seed, culprit=config.dataset)
+        check_training(trained, culprit=config.dataset)
+        if config.augment != "none":
+            require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
+        check_shards(config, int(trained.train_mask.sum()))
 
-def join_run(config: RunConfig, team: Team) -> bool:
-    """What the other members of the team do while the first one is in :func:`train_run`. False if it gave up."""
-    config = config.resolved()
-    assert config.out is not None
-    begin = Begin(int(team.broadcast(torch.tensor(0), 0)))
-    if begin in (Begin.REFUSED, Begin.SETTLED):
-        return begin is Begin.SETTLED
-    checkpointing = Checkpointing.joined(
-        RunFolder(config.out).checkpoints, resume=begin is Begin.RESUMED, settings=dataclasses.asdict(config),
-        every=config.checkpoint_every,
-    )  # fmt: skip
-    take_part(config, seed=config.seed, team=team, checkpointing=checkpointing)
-    return True
+    def digest(self) -> str:
+        """By which a run knows its data."""
+        return digest(self.graph)
 
+    def facts(self) -> dict[str, Any]:
+        """What a summary says of the data before the model is scored."""
+        return {DIGEST: self.digest()}
 
-def _announce(team: Team | None, begin: Begin) -> None:
-    if team is not None:
-        team.broadcast(torch.tensor(int(begin)), 0)
+    def train(
+        self, checkpointing: Checkpointing, on_epoch: OnEpoch, keep: Callable[[Estimator], None]
+    ) -> dict[str, Any]:
+        """Train, ``keep`` the estimator, and score it; on a member of a team that is not the first, help to train."""
+        config, team = self.config, self.team
+        if team is not None and team.rank > 0:
+            with compute_threads(config.threads):
+                train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
+            return {}
+        estimator = estimator_for(config, config.seed)
+        estimator._fit(self.graph, None, on_epoch=on_epoch, checkpointing=checkpointing, team=team, start=self.start)
+        keep(estimator)
+        return self._scores(estimator)
+
+    def scores(self, folder: RunFolder) -> dict[str, Any]:
+        """Those of the model of a run."""
+        return self._scores(folder.classifier())
+
+    def _scores(self, estimator: Estimator) -> dict[str, Any]:
+        try:
+            with task("evaluating"):
+                return figures(estimator, with_masks(self.graph, self.config, seed=self.config.seed)[0])
+        except (MemoryError, RuntimeError) as error:
+            if not is_lack_of_memory(error):
+                raise
+            why = f"{self.config.out}: {TRAINED}, which there is not enough memory to score"
+            raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
 
 
 # -------------------------------------------------------------------------------- estimators that were fitted in Python

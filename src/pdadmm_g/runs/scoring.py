@@ -121,20 +121,16 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
         "times": estimator.times_,
         "work_seconds": float(computed * (settings.shards or 1)),
         "bytes_sent": sum(record["bytes_sent"] for record in history),
-        "bytes_unquantized": unquantized_bytes(estimator),
+        # What would have been sent with p and q in single precision.
+        "bytes_unquantized": sum(
+            record["bytes_sent"]
+            + sum(4 * worker["values_sent"] - worker["bytes_p"] - worker["bytes_q"] for worker in record["workers"])
+            for record in history
+        ),
         "workers": worker_totals(estimator),
         "versions": {"pdadmm_g": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def unquantized_bytes(estimator: Estimator) -> int:
-    """What would have been sent with p and q in single precision."""
-    return sum(
-        record["bytes_sent"]
-        + sum(4 * worker["values_sent"] - worker["bytes_p"] - worker["bytes_q"] for worker in record["workers"])
-        for record in estimator.history_
-    )
 
 
 def worker_totals(estimator: Estimator) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Training: from rows with targets to a network.
 
 The door:
-``prepare``         from data to a problem: the rows that train and validate, and numbers in units of their own
+``prepare``         from data to a problem: the rows that train and validate, numbers in units of their own,
+                    and a network that training starts from
 ``fit``             a problem goes in, a network comes out, in this process or in several
 ``finish``          which network was kept, the same again on all labels, calibration, the model file
 
@@ -12,10 +13,7 @@ What happens behind it:
 ``rounds``          learning from unlabelled nodes: pseudo-labels and the rounds of a stage
 ``member``          what a worker has and knows in every stage, and how rows are spread over processes
 ``growth``          the weights that a stage starts from
-``warm_start``      a network that training starts from
 ``records``         the record of an epoch, a line of metrics.jsonl, and who is called with it
 ``checkpoint``      what a run goes on from, on disk
 ``progress``        what is shown of a run that goes on
-``worker_process``  the program of a process that another one started
-``sharded``         training and scoring on a folder of shards
 """

@@ -48,8 +48,8 @@ REMEDY = "start over with --overwrite"
 STILL_THERE = "; the checkpoint before this one, if any, is whole: make room and go on with --resume"
 
 
-class StageState(Struct, kw_only=True):
-    """Where a stage is after an epoch: what its rules go by, beside the layers of the workers."""
+class Description(Struct, kw_only=True):
+    """The content of meta.json: the run, and where a stage of it is, which is what its rules go by."""
 
     stage: Count
     epoch: Count
@@ -67,10 +67,6 @@ class StageState(Struct, kw_only=True):
     #: Into how many files, with a part of the rows each, every layer is written.
     shards: Count
 
-
-class Description(StageState):
-    """The content of meta.json: the state of a stage, and the run that it belongs to."""
-
     format: int
     total_epochs: Count
     history_bytes: Count
@@ -80,10 +76,6 @@ class Description(StageState):
     data: str
     #: What was chosen by the data and why, a sentence each.
     reasons: tuple[str, ...]
-
-
-class _AnyFormat(Struct):
-    format: int = 2
 
 
 @dataclass(frozen=True)
@@ -141,28 +133,17 @@ def valid(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("epoch-*") if (path / META).is_file()), reverse=True)
 
 
-def _described(folder: Path) -> tuple[Description, RunConfig, RunConfig]:
-    path = folder / META
-    if read_record(_AnyFormat, path, "the checkpoint", f"; {REMEDY}").format != FORMAT:
-        raise InputError(f"{path}: was written by another version of pdadmm-g: {REMEDY}, or finish it with that one")
-    meta = read_record(Description, path, "the checkpoint", f"; {REMEDY}")
-    with _reading(path):
-        given, chosen = (RunConfig(**settings) for settings in (meta.settings, meta.settings | meta.chosen))
-    return meta, given, chosen
-
-
-def run_of_latest(folder: Path) -> RunConfig | None:
-    """The configuration of the run that the newest checkpoint is of, if there is one."""
-    found = valid(folder)
-    return _described(found[0])[1] if found else None
-
-
 def latest(folder: Path) -> Checkpoint | None:
     """The newest valid checkpoint, if there is one."""
     found = valid(folder)
     if not found:
         return None
-    meta, given, chosen = _described(found[0])
+    path = found[0] / META
+    if read_record(dict[str, Any], path, "the checkpoint", f"; {REMEDY}").get("format") != FORMAT:
+        raise InputError(f"{path}: was written by another version of pdadmm-g: {REMEDY}, or finish it with that one")
+    meta = read_record(Description, path, "the checkpoint", f"; {REMEDY}")
+    with _reading(path):
+        given, chosen = (RunConfig(**settings) for settings in (meta.settings, meta.settings | meta.chosen))
     path = folder / HISTORY
     with _reading(path):
         # Behind the records that belong to the checkpoint there may be those of a later attempt.
@@ -227,13 +208,6 @@ class Checkpointing:
         self._bytes: int = self.resume.meta.history_bytes if self.resume else 0
 
     @classmethod
-    def of_run(cls, folder: Path, config: RunConfig, saved: Checkpoint | None, digest: str) -> Checkpointing:
-        """That of a run on data with this digest; raises if the checkpoint to go on from is of others."""
-        if saved is not None and saved.meta.data != digest:
-            raise InputError(f"{saved.folder}: was written for other data than {config.dataset} has; {REMEDY}")
-        return cls(folder, dataclasses.asdict(config), config.checkpoint_every, saved, digest)
-
-    @classmethod
     def joined(cls, folder: str | Path, *, resume: bool, **fields: Any) -> Checkpointing:
         """That of another process of the run, which has to find the checkpoint to go on from itself."""
         saved = latest(Path(folder)) if resume else None
@@ -263,12 +237,6 @@ class Checkpointing:
         """The records of the epochs up to the checkpoint to go on from."""
         return list(self.resume.history) if self.resume else []
 
-    def begin(self, *, first: bool) -> Checkpoint | None:
-        """The checkpoint to go on from; where there is none, the ``first`` worker removes those of an earlier run."""
-        if self.resume is None and first:
-            clear(self.folder)
-        return self.resume
-
     def due(self, epoch: int) -> bool:
         """Is a checkpoint to be written after this epoch of the run, the next in which all workers meet?"""
         return self.every is not None and epoch // self.every > self._epochs // self.every
@@ -277,25 +245,26 @@ class Checkpointing:
         self,
         team: Team,
         layers: Iterable[tuple[int, dict[str, Tensor]]],
-        state: StageState,
+        state: dict[str, Any],
         history: Sequence[Record],
         pseudo_labels: dict[str, Tensor] | None = None,
     ) -> None:
         """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
 
-        The first one also brings the ``pseudo_labels`` of a round. Settings and history are saved too: whoever writes
-        those to the run folder may have been killed.
+        The first one also brings the ``pseudo_labels`` of a round. What the ``state`` does not say of a
+        :class:`Description` is added, settings and history with it: whoever writes those to the run folder may have
+        been killed.
         """
         path, shard = self.folder / f"epoch-{len(history):08d}", team.rows.rank
         for index, tensors in layers:
             own = {name: tensor for name, tensor in tensors.items() if not shard or name in ROW_BY_ROW}
-            write_safely(path / _layer_file(index, shard, state.shards), own)
+            write_safely(path / _layer_file(index, shard, state["shards"]), own)
         if pseudo_labels is not None:
             write_safely(path / PSEUDO_LABELS, pseudo_labels)
         team.barrier()
         if team.rank == 0:
-            for index, shard in itertools.product(range(state.depth), range(state.shards)):
-                name = _layer_file(index, shard, state.shards)
+            for index, shard in itertools.product(range(state["depth"]), range(state["shards"])):
+                name = _layer_file(index, shard, state["shards"])
                 if not (path / name).is_file():
                     raise InputError(f"{path}: has no {name}: --out must be a folder that all machines share")
             with writing(path, STILL_THERE):
@@ -306,7 +275,7 @@ class Checkpointing:
         self._epochs = len(history)
         team.barrier()
 
-    def _commit(self, path: Path, state: StageState, history: Sequence[Record]) -> None:
+    def _commit(self, path: Path, state: dict[str, Any], history: Sequence[Record]) -> None:
         """Append what is new to the history, then make the checkpoint valid."""
         lines = "".join(as_line(record) for record in history[self._epochs :]).encode()
         with (self.folder / HISTORY).open("r+b" if self._bytes else "wb") as file:
@@ -316,7 +285,7 @@ class Checkpointing:
         _fsync(self.folder / HISTORY)
         self._bytes += len(lines)
         meta = Description(
-            **msgspec.structs.asdict(state), format=FORMAT, total_epochs=len(history), history_bytes=self._bytes,
+            **state, format=FORMAT, total_epochs=len(history), history_bytes=self._bytes,
             settings=self.settings, data=self.data, reasons=self.reasons,
         )  # fmt: skip
         temporary = path / (META + ".tmp")

@@ -67,13 +67,25 @@ def refit(
     weights that were kept, dealt evenly to the stages up to their depth. The history stays that by which they were
     chosen.
     """
-    data, rows, weights = _all_labels(data, given, seed, sample_weight)
+    before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
+    after, _ = with_masks(data, given, seed=seed)
+    data, weights = copy.copy(before), None
+    data.train_mask = counted = (before.train_mask | after.val_mask) & labelled(data)
+    data.val_mask = torch.zeros_like(data.train_mask)
+    if sample_weight is not None:
+        whole = len(sample_weight) == data.num_nodes
+        nodes = torch.arange(data.num_nodes) if whole else before.train_mask.nonzero().view(-1)
+        weights = torch.ones(data.num_nodes, dtype=torch.float64)
+        weights[nodes] = row_weights(sample_weight, nodes, data.num_nodes)
+    if not has_columns(data):
+        counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
+    rows = int(counted.sum())
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
         config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
-    whole = prepare_graph(data, config, seed=seed, sample_weight=weights)
-    again = fit(whole, seed=seed).uninterrupted()
+    problem_of_all = prepare_graph(data, config, seed=seed, sample_weight=weights)
+    again = fit(problem_of_all, seed=seed).uninterrupted()
     if again.status.is_failure:
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"
         return problem, result, why
@@ -81,27 +93,7 @@ def refit(
     why = f"trained again on all {rows} labels, {number}: those that validated are among them"
     again.history, again.seconds = result.history, result.seconds + again.seconds
     shown_as = dataclasses.replace(problem.config, weight_decay=config.weight_decay)
-    return dataclasses.replace(whole, config=shown_as), again, why
-
-
-def _all_labels(data: Graph, given: ModelConfig, seed: int, sample_weight: Any) -> tuple[Graph, int, Tensor | None]:
-    """The graph with all its training and validation nodes as training nodes, their number, and what nodes weigh."""
-    before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
-    after, _ = with_masks(data, given, seed=seed)
-    data = copy.copy(before)
-    data.train_mask = (before.train_mask | after.val_mask) & labelled(data)
-    data.val_mask = torch.zeros_like(data.train_mask)
-    weights = None
-    if sample_weight is not None:
-        nodes = torch.arange(data.num_nodes)
-        if len(sample_weight) != data.num_nodes:
-            nodes = before.train_mask.nonzero().view(-1)
-        weights = torch.ones(data.num_nodes, dtype=torch.float64)
-        weights[nodes] = row_weights(sample_weight, nodes, data.num_nodes)
-    counted = data.train_mask
-    if not has_columns(data):
-        counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
-    return data, int(counted.sum()), weights
+    return dataclasses.replace(problem_of_all, config=shown_as), again, why
 
 
 def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:

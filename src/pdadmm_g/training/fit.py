@@ -1,41 +1,47 @@
 """The door to training: a problem goes in, a trained network comes out, whoever computes it.
 
 Worker processes on this machine are started afresh (not forked), so that this works in a notebook and needs no guard
-in scripts. They get the data from a temporary folder, in files that hold nothing but arrays and JSON.
+in scripts. Each runs this module with the folder of a job, in files that hold nothing but arrays and JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import json
+import os
+import signal
 import sys
+import threading
+import traceback
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import msgspec
-import numpy as np
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
 from ..data.augmentation import NodeCopies
 from ..data.examples import Examples
 from ..data.propagation import Operator
-from ..engine.launch import run_workers
+from ..engine.launch import join, run_workers
 from ..engine.layout import Plan
-from ..engine.team import Team
-from ..engine.watchdog import WorkerLostError
+from ..engine.team import PeerLostError, Team
+from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
 from ..model import GAMLP
 from ..status import Status
 from ..utils import compute_threads, temporary_folder
 from .checkpoint import Checkpointing, write_tensors
 from .prepare import Problem
-from .records import OnEpoch, Record, take_in
+from .records import OnEpoch, Record
 from .train import TrainingResult, train
 
 #: The command that becomes a worker, to which the folder of the job is added.
-WORKER = [sys.executable, "-m", "pdadmm_g.training.worker_process"]
+WORKER = [sys.executable, "-m", "pdadmm_g.training.fit"]
 #: The files of a job: also the network to start from, if there is one.
 JOB, ROWS, START, RESULT = "job.json", "data.safetensors", "start.safetensors", "result.safetensors"
 #: How the names of what copies are made of begin.
@@ -61,15 +67,25 @@ def fit(
     problem = problem.decided(seed, team)
     config = problem.config
     if config.processes > 1 and team is None:
-        result = _fit_in_workers(problem, seed, on_epoch, checkpointing, start)
+        history = checkpointing.history if checkpointing else []
+        with temporary_folder() as folder:
+            _write(problem, folder)
+            if start is not None:
+                start.save(folder / START)
+            run_processes(
+                fit_as_worker, config, folder, functools.partial(heard, history=history, on_epoch=on_epoch), seed=seed,
+                classes=len(problem.classes), checkpointing=checkpointing.for_others() if checkpointing else None,
+            )  # fmt: skip
+            model, extra, _ = GAMLP.load(folder / RESULT)
+        plan = Plan(tuple(extra["plan"]))
+        result: TrainingResult | None = TrainingResult(model, history, Status[extra["status"]], plan, extra["message"])
     else:
         with compute_threads(config.threads):
-            found = train(
+            result = train(
                 problem.training, problem.validation, len(problem.classes), config, seed=seed, on_epoch=on_epoch,
                 checkpointing=checkpointing, team=team, copies=problem.copies, start=start,
             )  # fmt: skip
-        assert found is not None
-        result = found
+    assert result is not None
     if units is not None:
         result.model = units.taken_in(result.model)
     return result
@@ -81,90 +97,80 @@ def check_shards(config: ModelConfig, rows: int) -> None:
         raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
 
 
-def take_part(config: ModelConfig, *, seed: int, team: Team, checkpointing: Checkpointing | None = None) -> None:
-    """What every other member of a team does while the first one is in :func:`fit`."""
-    with compute_threads(config.threads):
-        train(None, None, 0, config, seed=seed, team=team, checkpointing=checkpointing)
+def _write(problem: Problem, folder: Path) -> None:
+    """Leave the rows of a problem in a folder, for the process that brings them."""
+    tensors = {
+        f"{name}_{part}": rows
+        for part, examples in (("train", problem.training), ("val", problem.validation))
+        for name, rows in (examples._asdict().items() if examples else ())
+        if rows is not None
+    }
+    if problem.copies is not None:
+        tensors |= {f"{COPIES}{name}": tensor for name, tensor in problem.copies.tensors().items()}
+    write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
 
 
-class Job(msgspec.Struct):
-    """What worker processes are told."""
-
-    settings: dict[str, Any]
-    seed: int
-    classes: int
-    checkpointing: dict[str, Any] | None
-
-    @property
-    def config(self) -> ModelConfig:
-        """The settings as a configuration."""
-        return ModelConfig(**self.settings)
-
-    def write(self, folder: Path, problem: Problem) -> None:
-        """Leave the job and the rows of its problem in ``folder``."""
-        parts = {"train": problem.training, "val": problem.validation}
-        tensors = {
-            f"{name}_{part}": rows
-            for part, examples in parts.items()
-            for name, rows in (examples._asdict().items() if examples else ())
-            if rows is not None
-        }
-        if problem.copies is not None:
-            tensors |= {f"{COPIES}{name}": tensor for name, tensor in problem.copies.tensors().items()}
-        write_tensors(folder / ROWS, tensors, "; TMPDIR names the folder to use instead")
-        (folder / JOB).write_bytes(msgspec.json.encode(self))
-
-    @classmethod
-    def read(cls, folder: Path) -> Job:
-        """The job that was left in ``folder``."""
-        return msgspec.json.decode((folder / JOB).read_bytes(), type=cls)
-
-    def problem(self, folder: Path) -> Problem:
-        """The problem whose rows were left in ``folder``."""
-        config = self.config
+def fit_as_worker(
+    team: Team,
+    folder: Path,
+    settings: dict[str, Any],
+    *,
+    seed: int,
+    classes: int,
+    checkpointing: dict[str, Any] | None,
+) -> None:
+    """Train as one of several processes: the first one brings the data and leaves the result in the folder."""
+    config = ModelConfig(**settings)
+    training = validation = copies = start = on_epoch = None
+    if team.rank == 0:
         rows = load_file(str(folder / ROWS), device=config.device)
+        (folder / ROWS).unlink()  # nobody else reads them, and they would stay if the one that wrote them were killed
         training, validation = (
             Examples(*(rows.get(f"{name}_{part}") for name in Examples._fields)) if f"X_{part}" in rows else None
             for part in ("train", "val")
         )
-        assert training is not None
         known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
-        copies = None
         if known:
-            assert config.augment != "auto"
-            assert config.hops is not None
-            assert config.teleport is not None
-            operator = Operator(config.augment, config.hops, config.teleport)
+            operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
             copies = NodeCopies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
-        return Problem(training, validation, np.arange(self.classes), config, copies=copies)
-
-
-def _fit_in_workers(
-    problem: Problem,
-    seed: int,
-    on_epoch: OnEpoch | None,
-    checkpointing: Checkpointing | None,
-    start: GAMLP | None,
-) -> TrainingResult:
-    """Train in as many processes as the configuration says."""
-    config, history = problem.config, checkpointing.history if checkpointing else []
-    checkpoints = checkpointing.for_others() if checkpointing else None
-    with temporary_folder() as folder:
-        Job(dataclasses.asdict(config), seed, len(problem.classes), checkpoints).write(folder, problem)
-        if start is not None:
-            start.save(folder / START)
-        run_workers(
-            [*WORKER, str(folder)], config.processes, threads=config.threads, timeout=config.timeout, folder=folder,
-            on_note=functools.partial(heard, history=history, on_epoch=on_epoch),
+        start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
+        on_epoch = tell_epoch
+    with compute_threads(config.threads):
+        result = train(
+            training, validation, classes if team.rank == 0 else 0, config, seed=seed, on_epoch=on_epoch, team=team,
+            checkpointing=Checkpointing.joined(**checkpointing) if checkpointing else None, copies=copies, start=start,
         )  # fmt: skip
-        model, extra, _ = GAMLP.load(folder / RESULT)
-    return TrainingResult(model, history, Status[extra["status"]], Plan(tuple(extra["plan"])), extra["message"])
+    if result is not None:
+        extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
+        result.model.cpu().save(folder / RESULT, extra)
+
+
+# ------------------------------------------------------------------------------------------ processes of this machine
+
+
+def run_processes(
+    work: Callable[..., None], config: ModelConfig, folder: Path, on_note: Callable[..., object], **arguments: Any
+) -> None:
+    """Call ``work(team, folder, settings, **arguments)`` in as many processes as the configuration says.
+
+    They are told the name of the function, and its arguments as JSON, in the ``folder``.
+    """
+    job = {
+        "module": work.__module__, "name": work.__name__, "settings": dataclasses.asdict(config),
+        "team": [config.device, config.timeout, config.shards or 1], "arguments": arguments,
+    }  # fmt: skip
+    (folder / JOB).write_text(json.dumps(job))
+    run_workers(
+        [*WORKER, str(folder)], config.processes, threads=config.threads, timeout=config.timeout, folder=folder,
+        on_note=on_note,
+    )  # fmt: skip
 
 
 def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch | None) -> object:
     """Take in what a process tells the one that started it."""
-    if "epoch" in note:
-        return take_in(note["epoch"], history, on_epoch)
+    if "epoch" in note and note["epoch"]["epoch"] > len(history):  # after an interrupt it is told again
+        history.append(note["epoch"])
+        return None if on_epoch is None else on_epoch(note["epoch"])
     if "error" in note:
         raise InputError(note["error"])
     if "lost" in note:
@@ -174,3 +180,66 @@ def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch
     if "warning" in note:
         warnings.warn(note["warning"], stacklevel=2)
     return None
+
+
+def main(folder: Path) -> None:
+    """One process of a job. The one that started it hears its warnings, and decides what an interrupt means."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+    job = json.loads((folder / JOB).read_text())
+    with _member(*job["team"]) as team:
+        work = getattr(importlib.import_module(job["module"]), job["name"])
+        work(team, folder, job["settings"], **job["arguments"])
+
+
+@contextmanager
+def _member(device: str, timeout: float, shards: int) -> Iterator[Team]:
+    """Join the team, and leave it; what goes wrong meanwhile is told, and ends this process."""
+    team = join(device, timeout, watch=False, shards=shards)
+    try:
+        yield team
+        team.leave()
+    except InputError as error:
+        tell({"error": str(error)})
+        _end(f"error: {error}", 1)
+    except KeyboardInterrupt:
+        if team.rank == 0:
+            tell({"interrupted": True})
+        _end("interrupted", 1)
+    except WorkerLostError as error:
+        tell({"lost": str(error)})
+        _end(f"error: {error}", EXIT_PEER_LOST)
+    except PeerLostError as error:
+        _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
+    except Exception:
+        _end(traceback.format_exc(), 1)
+
+
+def _end_with_parent() -> None:
+    """The process that started us holds the other end of our input: it ends when that process does, however it does."""
+    while os.read(0, 1):
+        pass
+    os._exit(EXIT_PEER_LOST)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """Not through exit handlers: with a broken team they would wait, or abort and hide the cause."""
+    print(message, file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def tell_epoch(record: Record) -> None:
+    """Tell it of an epoch."""
+    tell({"epoch": record})
+
+
+def tell(note: dict[str, Any]) -> None:
+    """Tell the process that started us."""
+    print(json.dumps(note), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    os._exit(0)  # not through exit handlers, in which threads of groups that are gone may abort the process

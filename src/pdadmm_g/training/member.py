@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,39 +30,15 @@ class Round(NamedTuple):
     tensors: dict[str, Tensor] | None = None
 
 
-@dataclass(frozen=True)
 class Member:
-    """One worker of a run. The first one of a chain alone has examples, those of its part of the rows."""
+    """One worker of a run. The first one of a chain alone has examples, those of its part of the rows.
 
-    team: Team
-    config: ModelConfig
-    checkpointing: Checkpointing | None
-    training: Examples | None
-    validation: Examples | None
-    #: Rows that the training scores are of; None where those that train.
-    scored: Examples | None
-    round: Round | None
-    #: Training rows of all shards and of this one, and the number of the first of these among all.
-    all_nodes: int
-    nodes: int
-    first: int
-    #: Validation rows of this shard; has any shard some?
-    validation_nodes: int
-    validates: bool
-    #: Rows of this shard that the training scores are of, where they are others than those that train.
-    scored_nodes: int | None
-    features: int
-    classes: int
-    #: Of the training rows, of the validation rows, and of those that the training scores are of.
-    targets: tuple[Targets, Targets | None, Targets]
-    #: The training rows, with their weights.
-    rows: Rows
-    #: An empty tensor of the type and on the device that everything is computed with.
-    like: Tensor
+    It shares with all others what they need to know of them. The training scores are of the rows ``scored``, or else of
+    those that train.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         team: Team,
         config: ModelConfig,
         training: Examples | None,
@@ -72,49 +47,49 @@ class Member:
         checkpointing: Checkpointing | None = None,
         scored: Examples | None = None,
         round: Round | None = None,
-    ) -> Member:
-        """What the first worker of a chain has, with what all others need to know of it, on each of them."""
+    ) -> None:
+        self.team, self.config, self.checkpointing, self.round = team, config, checkpointing, round
+        self.training, self.validation, self.scored = training, validation, scored or training
         numbers, line = torch.zeros(8, dtype=torch.int64), team.rows
         if training is not None:
-            double, soft = training.X.dtype == torch.float64, training.y.is_floating_point()
             others = [0 if validation is None else len(validation.y), -1 if scored is None else len(scored.y)]
-            kinds = [double, soft, training.weights is not None]
+            kinds = [training.X.dtype == torch.float64, training.y.is_floating_point(), training.weights is not None]
             numbers = torch.tensor([*training.X.shape, *others, classes, *kinds])
         numbers = team.chain.broadcast(numbers, 0)
-        nodes, features, validation_nodes, scored_nodes, classes, double, soft, weighted = numbers.tolist()
-        counts = line.concat(torch.tensor([[nodes, validation_nodes]]), [1] * line.size)
-        all_nodes, all_validation = counts.sum(0).tolist()
-        classes = int(line.largest(torch.tensor(classes)))  # where rows are dealt, the first worker alone knows
+        nodes, self.features, validating, scoring, classes, double, soft, weighted = numbers.tolist()
+        counts = line.concat(torch.tensor([[nodes, validating]]), [1] * line.size)
+        #: Training rows of all shards, and the numbers of those of this one among them.
+        self.all_nodes, all_validating = counts.sum(0).tolist()
+        first = int(counts[: line.rank, 0].sum())
+        self.nodes = range(first, first + nodes)
+        self.validates = all_validating > 0
+        self.classes = int(line.largest(torch.tensor(classes)))  # where rows are dealt, the first worker alone knows
         kind = torch.float64 if double else torch.float32
-        like = torch.empty(0, dtype=kind, device=config.device) if training is None else training.X.new_empty(0)
+        #: An empty tensor of the type and on the device that everything is computed with.
+        self.like = torch.empty(0, dtype=kind, device=config.device) if training is None else training.X.new_empty(0)
 
         def known(own: Tensor | None, *shape: int, kind: torch.dtype = kind) -> Tensor:
-            return team.chain.broadcast(like.new_empty(shape, dtype=kind) if own is None else own.contiguous(), 0)
+            empty = self.like.new_empty(shape, dtype=kind)
+            return team.chain.broadcast(empty if own is None else own.contiguous(), 0)
 
         def targets(y: Tensor | None, rows: int, columns: bool, weights: Tensor | None = None) -> Targets:
-            return Targets(known(y, rows, classes) if columns else known(y, rows, kind=torch.int64), weights)
+            return Targets(known(y, rows, self.classes) if columns else known(y, rows, kind=torch.int64), weights)
 
-        number, weights = float(all_nodes), None
+        number, weights = float(self.all_nodes), None
         if weighted:
             weights = known(training.weights if training else None, nodes)
             number = float(line.sum(weights.double().sum()))
-        t = scored_t = targets(training.y if training else None, nodes, bool(soft), weights)
-        validation_t = None
-        if all_validation:
+        #: Of the training rows, of the validation rows, and of those that the training scores are of.
+        self.targets = self.scored_targets = targets(training.y if training else None, nodes, bool(soft), weights)
+        self.validation_targets = None
+        if self.validates:
             columns = config.target != "classification"
-            validation_t = targets(validation.y if validation else None, validation_nodes, columns)
-        if scored_nodes >= 0:
-            scored_t = targets(scored.targets.labels if scored else None, scored_nodes, False)
-        return cls(
-            team, config, checkpointing, training, validation, scored, round, all_nodes=all_nodes, nodes=nodes,
-            first=int(counts[: line.rank, 0].sum()), validation_nodes=validation_nodes, validates=all_validation > 0,
-            scored_nodes=None if scored_nodes < 0 else scored_nodes, features=features, classes=classes,
-            targets=(t, validation_t, scored_t), like=like,
-            rows=Rows(
-                number, None if weights is None else weights[:, None],
-                RowSums(line) if isinstance(line, ProcessLine) else None,
-            ),
-        )  # fmt: skip
+            self.validation_targets = targets(validation.y if validation else None, validating, columns)
+        if scoring >= 0:
+            self.scored_targets = targets(scored.targets.labels if scored else None, scoring, False)
+        sums = RowSums(line) if isinstance(line, ProcessLine) else None
+        #: The training rows, with their weights.
+        self.rows = Rows(number, None if weights is None else weights[:, None], sums)
 
     def widths(self, depth: int) -> list[int]:
         """Those of a network with so many layers."""

@@ -62,8 +62,7 @@ class Progress:
             return
         if self._bar is not None:
             self._part = None
-            self._bar.update(self._task, description=text, completed=event.done, figures="")
-            self._bar.update(self._task, total=event.total or None)
+            self._bar.update(self._task, description=text, completed=event.done, total=event.total or None, figures="")
         elif event.done == 0 or now - self._said >= self.between:
             self._said = now
             done = f" {event.done}/{event.total}" if event.total else ""

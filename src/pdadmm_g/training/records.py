@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..admm.diagnostics import Moves, Shares
 from ..status import Status
-from ..utils import Count, Size, decoded
+from ..utils import Count, Size
 
 #: One dict per epoch, with the keys of metrics.jsonl.
 Record = dict[str, Any]
@@ -44,8 +44,8 @@ class WorkerFigures(Struct, frozen=True):
 WORKER_FIGURES = WorkerFigures.__struct_fields__
 
 
-class _Written(Struct, frozen=True):
-    """What of a record is read again."""
+class Written(Struct, frozen=True):
+    """What of the record of an epoch is read again."""
 
     epoch: Count
     stage: Count
@@ -57,14 +57,6 @@ class _Written(Struct, frozen=True):
     workers: list[WorkerFigures]
     val_score: float | None = None
     round: Size | None = None
-
-
-def is_record(record: Any, epoch: int) -> bool:
-    """Is it the record of that epoch, as far as anything of ours reads it again?"""
-    try:
-        return decoded(_Written, record).epoch == epoch
-    except ValueError:
-        return False
 
 
 #: Width of the rows in which workers report: five moves and three shares per layer.
@@ -135,14 +127,6 @@ def plain(record: Record) -> Record:
 def as_line(record: Record) -> str:
     """The record as a line of text."""
     return json.dumps(plain(record), allow_nan=False) + "\n"
-
-
-def take_in(record: Record, history: list[Record], on_epoch: OnEpoch | None) -> object:
-    """Append what a worker process reports of an epoch; what it reports again after an interrupt is known already."""
-    if record["epoch"] <= len(history):
-        return None
-    history.append(record)
-    return None if on_epoch is None else on_epoch(record)
 
 
 class Callback:

@@ -11,6 +11,7 @@ is a new problem.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,82 +99,60 @@ def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
     return 0.0 if own is not None and before is not None and own >= before + GAIN else GAIN
 
 
-class Rounds:
-    """The rounds as a member of the team takes part in them."""
+def in_round(
+    base: Member,
+    rows: DealtRows | SpreadRows,
+    step: Step,
+    plan: Plan,
+    weights: list[Weights],
+    saved: Checkpoint | None,
+) -> Member:
+    """The member in a round that starts from these weights of its layers, or goes on from a checkpoint."""
+    config = dataclasses.replace(base.config, epochs=min(base.config.epochs, epochs_of(step.round)))
+    if step.round == 0:  # labelled nodes train alone
+        alone = copy.copy(base)
+        alone.config, alone.round = config, Round(0)
+        return alone
+    drawn = rows.draw(step.round)
+    if saved is not None:
+        mean = rows.restored(drawn, saved, base.like)
+        agreement, changed = (saved.history[-1][name] for name in ("agreement", "changed"))
+    else:
+        mean, agreement = _asked(base, plan, weights, drawn.asked)
+        mean, changed = rows.compared(drawn, mean)
+    training, tensors = rows.examples(drawn, mean)
+    round = Round(step.round, agreement, changed, tensors)
+    return Member(base.team, config, training, base.validation, base.classes, base.checkpointing, base.training, round)
 
-    def __init__(self, member: Member, rows: DealtRows | SpreadRows) -> None:
-        self.base = member
-        self.rows = rows
 
-    def member(self, step: Step, plan: Plan, weights: list[Weights]) -> Member:
-        """The member in a round that starts from these weights of its layers."""
-        if step.round == 0:
-            return self._alone(step)
-        drawn = self.rows.draw(step.round)
-        mean, agreement = self._mean(self._logits(plan, weights, drawn.asked), plan)
-        mean, changed = self.rows.compared(drawn, mean)
-        return self._learning(step, drawn, mean, agreement, changed)
+def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -> tuple[Tensor, float]:
+    """The mean of the probabilities over the copies ``x`` of nodes, and the share of nodes on which all copies agree.
 
-    def resumed(self, step: Step, saved: Checkpoint) -> Member:
-        """The member in the round of a checkpoint."""
-        if step.round == 0:
-            return self._alone(step)
-        drawn, last = self.rows.draw(step.round), saved.history[-1]
-        mean = self.rows.restored(drawn, saved, self.base.like)
-        return self._learning(step, drawn, mean, last["agreement"], last["changed"])
-
-    def _config(self, step: Step) -> ModelConfig:
-        return dataclasses.replace(self.base.config, epochs=min(self.base.config.epochs, epochs_of(step.round)))
-
-    def _alone(self, step: Step) -> Member:
-        """Before the first round labelled nodes train alone."""
-        return dataclasses.replace(self.base, config=self._config(step), round=Round(0))
-
-    def _learning(
-        self, step: Step, drawn: Drawn, mean: Tensor, agreement: float | None, changed: float | None
-    ) -> Member:
-        base = self.base
-        training, tensors = self.rows.examples(drawn, mean)
-        round = Round(step.round, agreement, changed, tensors)
-        return Member.of(
-            base.team, self._config(step), training, base.validation, base.classes, base.checkpointing, base.training,
-            round,
-        )  # fmt: skip
-
-    def _logits(self, plan: Plan, weights: list[Weights], x: Tensor | None) -> Tensor | None:
-        """Logits of rows that the first worker has, on the last one: activations pass down the chain."""
-        base, chain = self.base, self.base.team.chain
-        number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
-        layers = plan.layers(chain.rank)
-        if not layers:
-            return None
-        if x is None:
-            x = chain.receive(base.like.new_empty(number, base.config.hidden), chain.rank - 1)
-        for index, own in zip(layers, weights, strict=True):
-            x = torch.addmm(own.b, x, own.W.T)
-            if index < plan.depth - 1:
-                x = ACTIVATIONS[base.config.activation](x)
-        if chain.rank == plan.last:
-            return x
+    The chain's first worker has the copies and gets the mean: activations pass down the chain.
+    """
+    chain, copies, layers = base.team.chain, base.config.copies, plan.layers(base.team.chain.rank)
+    number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
+    if x is None and layers:
+        x = chain.receive(base.like.new_empty(number, base.config.hidden), chain.rank - 1)
+    for index, own in zip(layers, weights, strict=True):
+        assert x is not None
+        x = torch.addmm(own.b, x, own.W.T)
+        if index < plan.depth - 1:
+            x = ACTIVATIONS[base.config.activation](x)
+    agreeing, mean = torch.zeros(1, dtype=torch.float64), base.like
+    if x is not None and chain.rank == plan.last:
+        each = torch.softmax(x, dim=1).view(copies, number // copies, base.classes)
+        mean, found = each.mean(0), each.argmax(2)
+        agreeing[0] = float((found == found[0]).all(0).sum())
+    elif x is not None and layers:
         chain.send(x, chain.rank + 1)
-        return None
-
-    def _mean(self, logits: Tensor | None, plan: Plan) -> tuple[Tensor, float]:
-        """The mean of the probabilities over the copies, on the chain's first worker, and on how many all agree."""
-        base, chain, copies = self.base, self.base.team.chain, self.base.config.copies
-        counts = torch.zeros(2, dtype=torch.float64)  # nodes on whose class all copies agree, and nodes
-        mean = base.like
-        if logits is not None:
-            each = torch.softmax(logits, dim=1).view(copies, len(logits) // copies, base.classes)
-            mean, found = each.mean(0), each.argmax(2)
-            counts = counts.new_tensor([float((found == found[0]).all(0).sum()), len(mean)])
-        counts = chain.broadcast(counts, plan.last)
-        if plan.last != 0 and chain.rank == plan.last:
-            chain.send(mean, 0)
-        elif plan.last != 0 and chain.rank == 0:
-            mean = chain.receive(base.like.new_empty(int(counts[1]), base.classes), plan.last)
-        agreeing, nodes = base.team.rows.sum(counts).tolist()
-        return mean, agreeing / nodes
+    agreeing = chain.broadcast(agreeing, plan.last)
+    if plan.last != 0 and chain.rank == plan.last:
+        chain.send(mean, 0)
+    elif plan.last != 0 and chain.rank == 0:
+        mean = chain.receive(base.like.new_empty(number // copies, base.classes), plan.last)
+    agreed, nodes = base.team.rows.sum(torch.cat([agreeing, agreeing.new_tensor([number // copies])])).tolist()
+    return mean, agreed / nodes
 
 
 class Drawn(NamedTuple):

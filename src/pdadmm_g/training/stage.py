@@ -29,7 +29,7 @@ from ..engine.worker import Algorithm, Ends, Worker
 from ..metrics import score
 from ..model import outputs
 from ..status import Status
-from .checkpoint import CHOSEN, Checkpoint, StageState, layer_tensors, restore
+from .checkpoint import CHOSEN, Checkpoint, layer_tensors, restore
 from .member import Member, counts_of
 from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, converged, failure, judged
 
@@ -45,22 +45,23 @@ class Best(NamedTuple):
 class Stage:
     """One depth of greedy growth: this worker's part of it, and the rules that end it.
 
-    Made by :meth:`fresh` or :meth:`resumed`.
+    It starts from these ``weights`` of the worker's layers, and others count as better from a validation score that is
+    higher by the ``margin``; or it goes on exactly where a checkpoint was written, whatever the number of workers was.
     """
 
-    worker: Worker
-    #: That of an objective that has not exploded.
-    _scale: float
-    _best: Best
-
-    def __init__(self, member: Member, number: int, plan: Plan) -> None:
-        self.member = member
-        self.number = number
-        self.plan = plan
-        self.team = member.team
-        self.chain = member.team.chain
+    def __init__(
+        self,
+        member: Member,
+        number: int,
+        plan: Plan,
+        weights: list[Weights],
+        saved: Checkpoint | None = None,
+        *,
+        margin: float = 0.0,
+    ) -> None:
+        self.member, self.number, self.plan = member, number, plan
+        self.team, self.chain, self.like = member.team, member.team.chain, member.like
         self.config = config = member.config
-        self.like = member.like
         self.layers = plan.layers(self.chain.rank)
         self.is_last = self.chain.rank == plan.last
         self.algorithm = Algorithm(
@@ -73,39 +74,26 @@ class Stage:
         self.message = ""
         self._nonfinite: tuple[int, NonFinite] | None = None
         self._rate = math.inf
-
-    @classmethod
-    def fresh(cls, member: Member, number: int, plan: Plan, weights: list[Weights], *, margin: float = 0.0) -> Stage:
-        """A stage that starts from these weights of the worker's layers.
-
-        Others count as better from a validation score that is higher by the ``margin``.
-        """
-        stage = cls(member, number, plan)
-        stage.worker = stage._fresh_worker(weights)
-        stage._best = Best((-math.inf, -math.inf), 0, stage.worker.weights())
-        objective = stage._synchronized([stage._measured([])])[0]["objective"]
-        stage._rate = math.inf  # nothing has moved yet, and that is not a term of the series
+        if saved is not None:
+            meta = saved.meta
+            layers, boundaries, best = restore(saved, self.layers, member.nodes, quantization(config), self.like)
+            self.worker = self._worker(layers, boundaries)
+            self.worker.epochs, self._first_epoch = meta.worker_epochs, meta.epoch + 1
+            highest, loss = (-math.inf if value is None else value for value in meta.best_score)
+            self.best = Best((highest, loss), meta.best_epoch, best)
+            self._scale, self._rate = meta.scale, math.inf if meta.rate is None else meta.rate
+            return
+        self.worker = self._fresh_worker(weights)
+        #: At the best validation epoch so far; without validation or patience, the last sound one.
+        self.best = Best((-math.inf, -math.inf), 0, self.worker.weights())
+        objective = self._synchronized([self._measured([])])[0]["objective"]
+        self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
         # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
-        stage._scale = max(abs(objective), member.rows.number * math.log(max(member.classes, 2)))
+        self._scale = max(abs(objective), member.rows.number * math.log(max(member.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
-        stage._select(0, stage._evaluated())
-        highest, loss = stage._best.score
-        stage._best = stage._best._replace(score=(highest + margin, loss))
-        return stage
-
-    @classmethod
-    def resumed(cls, member: Member, number: int, plan: Plan, saved: Checkpoint) -> Stage:
-        """A stage that goes on exactly where the checkpoint was written, whatever the number of workers was."""
-        stage, meta = cls(member, number, plan), saved.meta
-        rows = range(member.first, member.first + member.nodes)
-        layers, boundaries, best = restore(saved, stage.layers, rows, quantization(member.config), member.like)
-        stage.worker = stage._worker(layers, boundaries)
-        stage.worker.epochs = meta.worker_epochs
-        highest, loss = (-math.inf if value is None else value for value in meta.best_score)
-        stage._best = Best((highest, loss), meta.best_epoch, best)
-        stage._scale, stage._rate = meta.scale, math.inf if meta.rate is None else meta.rate
-        stage._first_epoch = meta.epoch + 1
-        return stage
+        self._select(0, self._evaluated())
+        highest, loss = self.best.score
+        self.best = self.best._replace(score=(highest + margin, loss))
 
     def run(self, history: list[Record], on_epoch: OnEpoch | None) -> Status:
         """Train until a rule ends the stage. Appends one record per epoch to ``history``."""
@@ -134,10 +122,6 @@ class Stage:
             if link is not None:
                 link.finish()
 
-    def best_weights(self) -> list[Weights]:
-        """This worker's layers at the best validation epoch; without validation or patience, after the last sound."""
-        return self._best.weights
-
     # Setting up
 
     def _fresh_worker(self, weights: list[Weights]) -> Worker:
@@ -149,7 +133,7 @@ class Stage:
         p = None if member.training is None else member.training.X
         if self.layers[0] > 0:
             # u is kept: z is elsewhere
-            before = quantized.boundary(self._receive_activations(member.nodes), rows=member.rows)
+            before = quantized.boundary(self._receive_activations(len(member.nodes)), rows=member.rows)
             p = before.p
         assert p is not None
         layers, after = forward_state(weights, p, f, quantized, last=self.is_last, rows=member.rows)
@@ -173,7 +157,7 @@ class Stage:
             out, into, groups = (p, q, (self.team.leftward, None)) if step < 0 else (q, p, (None, self.team.leftward))
             links.append(Link(chain.global_rank(chain.rank + step), out, into, groups))
         X = None if member.training is None else member.training.X
-        ends = Ends(member.rows, X, member.targets[0] if self.is_last else None)
+        ends = Ends(member.rows, X, member.targets if self.is_last else None)
         return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
 
     def _receive_activations(self, rows: int) -> Tensor:
@@ -265,27 +249,22 @@ class Stage:
         Activations pass down the chain; the last worker tells everyone the result.
         """
         member, config, logits = self.member, self.config, []
+        targets = [y for y in (member.scored_targets, member.validation_targets) if y is not None]
         self.worker.settle()  # they go the way of q, of which only the size is waited for
         sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
         if self.layers:
-            if member.training is not None:
-                parts = [(member.scored or member.training).X]
-                parts += [] if member.validation is None else [member.validation.X]
+            if member.scored is not None:
+                parts = [rows.X for rows in (member.scored, member.validation) if rows is not None]
             else:
-                sizes = [member.nodes if member.scored_nodes is None else member.scored_nodes]
-                sizes += [member.validation_nodes] * member.validates
-                parts = [self._receive_activations(size) for size in sizes]
+                parts = [self._receive_activations(len(y.t)) for y in targets]
             logits = [self.worker.forward(x) for x in parts]
             if not self.is_last:
                 for x in logits:
                     self.chain.send(x, self.chain.rank + 1)
                 logits = []
-        for place, (own, y) in enumerate(zip(logits, (member.targets[2], member.targets[1]), strict=False)):
-            assert y is not None
-            number, share = (
-                y.rows().number,
-                {"classification": y.accuracy, "multilabel": y.subset_accuracy}.get(config.target),
-            )
+        for place, (own, y) in enumerate(zip(logits, targets, strict=False)):
+            number = y.rows().number
+            share = {"classification": y.accuracy, "multilabel": y.subset_accuracy}.get(config.target)
             hits = math.nan if share is None else share(own) * number  # numbers are not right or wrong
             sums[place] = sums.new_tensor([float(self.algorithm.risk(own, y)), hits, number])
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
@@ -302,8 +281,8 @@ class Stage:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
         if logits is not None:
-            assert self.member.targets[1] is not None
-            line, t, target = self.team.rows, self.member.targets[1].t, self.config.target
+            assert self.member.validation_targets is not None
+            line, t, target = self.team.rows, self.member.validation_targets.t, self.config.target
             counts = counts_of(line, len(t))
             # Numbers are in standard deviations of the training rows, so that all columns count alike.
             predicted = outputs(line.concat(logits, counts).double(), target).cpu()
@@ -337,7 +316,7 @@ class Stage:
                 self._select(epoch, record)
                 if converged(record, self.config.tolerance):
                     status = Status.CONVERGED
-                elif patience is not None and member.validates and epoch - self._best.epoch >= patience:
+                elif patience is not None and member.validates and epoch - self.best.epoch >= patience:
                     status = Status.EARLY_STOPPED
             if on_epoch is not None and on_epoch(history[-1]) is True:
                 asked = Stop.CALLBACK
@@ -356,9 +335,9 @@ class Stage:
         Without validation, or without patience, the newest are the best.
         """
         if not self._selects:
-            self._best = Best((0.0, 0.0), epoch, self.worker.weights())
-        elif (own := judged(record)) is not None and own > self._best.score:
-            self._best = Best(own, epoch, self.worker.weights())
+            self.best = Best((0.0, 0.0), epoch, self.worker.weights())
+        elif (own := judged(record)) is not None and own > self.best.score:
+            self.best = Best(own, epoch, self.worker.weights())
 
     def _blame(self, status: Status, shares: list[float]) -> str:
         """The layer with the largest share of an objective that exploded; the layer and variable that broke.
@@ -390,14 +369,14 @@ class Stage:
         # One at a time: where u is not kept, the tensors of a layer hold a new one.
         layers = (
             (index, layer_tensors(self.worker, place, best))
-            for place, (index, best) in enumerate(zip(self.layers, self._best.weights, strict=True))
+            for place, (index, best) in enumerate(zip(self.layers, self.best.weights, strict=True))
         )
-        state = StageState(
-            stage=self.number, epoch=epoch, depth=self.plan.depth, round=0 if round is None else round.number,
-            chosen={name: getattr(self.config, name) for name in CHOSEN}, worker_epochs=self.worker.epochs,
-            best_score=self._best.score, best_epoch=self._best.epoch, scale=self._scale, rate=self._rate,
-            shards=self.team.rows.size,
-        )  # fmt: skip
+        state = {
+            "stage": self.number, "epoch": epoch, "depth": self.plan.depth, "shards": self.team.rows.size,
+            "round": 0 if round is None else round.number,
+            "chosen": {name: getattr(self.config, name) for name in CHOSEN}, "worker_epochs": self.worker.epochs,
+            "best_score": self.best.score, "best_epoch": self.best.epoch, "scale": self._scale, "rate": self._rate,
+        }  # fmt: skip
         checkpointing.write(self.team, layers, state, history, None if round is None else round.tensors)
 
 

@@ -25,11 +25,11 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Team
 from ..model import GAMLP
 from ..status import Status
-from .checkpoint import CHOSEN, Checkpointing
+from .checkpoint import CHOSEN, Checkpointing, clear
 from .growth import anchor, initial_layer, redeal
 from .member import Member, dealt
 from .records import OnEpoch, Record
-from .rounds import DealtRows, Rounds, SpreadRows, Step, is_over, margin, schedule
+from .rounds import DealtRows, SpreadRows, Step, in_round, is_over, margin, schedule
 from .stage import Stage
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
@@ -100,16 +100,16 @@ def train(
         if not config.unlabelled and start is None:
             labelled, validation, basis = in_row_space(labelled, validation)
         training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
-    member = Member.of(team, config, training, validation, num_classes, checkpointing)
-    rounds = None
+    member = Member(team, config, training, validation, num_classes, checkpointing)
+    rows: DealtRows | SpreadRows | None = None
     if config.unlabelled and spread:
         assert not isinstance(copies, NodeCopies)
-        rounds = Rounds(member, SpreadRows(team, config, copies, seed))
+        rows = SpreadRows(team, config, copies, seed)
     elif config.unlabelled:
         assert copies is None or isinstance(copies, NodeCopies)
-        rounds = Rounds(member, DealtRows(team, config, copies, None if labelled is None else labelled.targets, seed))
+        rows = DealtRows(team, config, copies, None if labelled is None else labelled.targets, seed)
     history = checkpointing.history if checkpointing else []
-    weights, plan, status, message = _grow(member, rounds, seed, basis, history, on_epoch, start)
+    weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start)
     weights = redeal(team.chain, weights, plan, _alone(plan.depth, team), member.widths(plan.depth), like=member.like)
     if (team.chain if spread else team).rank != 0:
         return None
@@ -138,7 +138,7 @@ def _alone(depth: int, team: Team) -> Plan:
 
 def _grow(
     member: Member,
-    rounds: Rounds | None,
+    rows: DealtRows | SpreadRows | None,
     seed: int,
     basis: Tensor | None,
     history: list[Record],
@@ -151,7 +151,9 @@ def _grow(
     """
     config, like, team, chain = member.config, member.like, member.team, member.team.chain
     steps = schedule(config)
-    saved = member.checkpointing.begin(first=team.rank == 0) if member.checkpointing else None
+    saved = member.checkpointing.resume if member.checkpointing else None
+    if member.checkpointing and saved is None and team.rank == 0:
+        clear(member.checkpointing.folder)
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
@@ -182,16 +184,14 @@ def _grow(
                     team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
             plan = new
             with tensor_cores(config.precision):
-                if before is None and saved is not None:
-                    own = member if rounds is None else rounds.resumed(step, saved)
-                    stage = Stage.resumed(own, step.stage, new, saved)
-                else:
-                    own = member if rounds is None else rounds.member(step, new, weights)
-                    stage = Stage.fresh(own, step.stage, new, weights, margin=margin(step.stage, history, config))
+                resumed = saved if before is None else None
+                own = member if rows is None else in_round(member, rows, step, new, weights, resumed)
+                gain = 0.0 if resumed else margin(step.stage, history, config)
+                stage = Stage(own, step.stage, new, weights, resumed, margin=gain)
                 status = stage.run(history, on_epoch)
                 stage.close()
                 message = stage.message
-            weights = stage.best_weights()
+            weights = stage.best.weights
         except KeyboardInterrupt:
             if plan is None or not weights:
                 raise
