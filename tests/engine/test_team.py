@@ -53,10 +53,6 @@ def test_all_raise_what_the_first_to_fail_found() -> None:
     assert messages[0].startswith("shard-2-of-4: is missing é...")
 
 
-def test_where_nothing_is_wrong_each_goes_on_with_its_own() -> None:
-    assert on_threads(3, lambda line: agreed(line, lambda: line.rank)) == [0, 1, 2]
-
-
 def test_a_process_that_sees_another_file_is_named_by_all() -> None:
     def check(line: ThreadLine) -> str:
         same(line, "00ff", "F/description.json")

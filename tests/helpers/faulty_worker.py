@@ -1,6 +1,7 @@
-"""A worker that dies or hangs at a chosen moment, then is an ordinary one after a restart.
+"""A worker that dies, hangs or has a broken memory at a chosen moment, then is an ordinary one after a restart.
 
-FAULT = "rank:moment:epoch:signal", the moment being compute, transfer or checkpoint.
+FAULT = "rank:moment:epoch:signal", the moment being compute, transfer or checkpoint; or
+"rank:memory:epoch:layer", where one bit of W flips.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 import signal
 import sys
 from pathlib import Path
+
+import torch
 
 from pdadmm_g import cli
 from pdadmm_g.engine.link import Link
@@ -31,6 +34,9 @@ def arm() -> None:
         seen += 1
         if moment == "compute" and seen == int(epoch):
             strike()
+        if moment == "memory" and seen == int(epoch):
+            # Not the lowest bit, which the next step may round away.
+            worker.layers[int(name)].W.view(-1).view(torch.int32)[3] ^= 1 << 20
         return plain_epoch(worker)
 
     def interrupted(link: Link, x) -> None:

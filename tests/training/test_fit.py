@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from helpers.communities import communities
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
 from pdadmm_g.data.sharding import graph_source, shard_graph
-from pdadmm_g.training.fit import Job, fit
+from pdadmm_g.training.fit import Job
 from pdadmm_g.training.prepare import Problem
 from pdadmm_g.training.sharded import ShardedResult, fit_sharded
 
@@ -36,23 +34,6 @@ def test_a_job_carries_all_that_a_problem_has(tmp_path) -> None:
     for ours, theirs in ((sent.training, received.training), (sent.validation, received.validation)):
         for a, b in zip(ours, theirs, strict=True):
             assert (a is None and b is None) or torch.equal(a, b)
-
-
-@pytest.mark.timeout(120)
-def test_weights_and_probabilities_reach_the_workers() -> None:
-    one, two = (fit(problem(workers=workers), seed=0) for workers in (1, 2))
-    for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_a_worker_process_loads_neither_graphs_nor_scikit_learn() -> None:
-    """They take longer to import than torch, and a worker does not use them."""
-    code = (
-        "import sys, pdadmm_g.training.worker_process\n"
-        "print([name for name in ('torch_geometric', 'sklearn', 'scipy', 'click') if name in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
 
 
 def trained(folder: Path, data: Any, **settings: Any) -> ShardedResult:
