@@ -15,7 +15,7 @@ from pdadmm_g.admm.state import Quantization
 from pdadmm_g.admm.updates import p_gradient
 from pdadmm_g.engine.worker import Worker
 
-EPOCHS = 100
+EPOCHS = 60
 QUANTIZED = Quantization(p=True, bits=4)
 VARIANTS = [("linearized", None), ("exact", None), ("linearized", QUANTIZED)]
 variants = pytest.mark.parametrize(("solver", "quantization"), VARIANTS, ids=["linearized", "exact", "p-quantized"])

@@ -12,7 +12,7 @@ from pdadmm_g.engine import phases
 
 kernels = pytest.importorskip("pdadmm_g.engine.kernels", exc_type=ImportError)
 
-NODES, WIDTH = 150, 70  # neither a multiple of a block or tile
+NODES, WIDTH = 150, 37  # neither a multiple of a block or tile
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -20,6 +20,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "BLOCK", 256)
     monkeypatch.setattr(kernels, "STRIP", 128)
+    monkeypatch.setattr(kernels, "COLUMNS", 32)
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:

@@ -83,8 +83,8 @@ def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypa
         "from pdadmm_g.training import worker_process\nworker_process.main(Path(sys.argv[1]))\n"
     )
     monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
-    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 12.0)
-    with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 12 s"):
+    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 15.0)
+    with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 15 s"):
         train_run(config(tmp_path / "run", workers=2, timeout=3.0))
     assert descendants(tmp_path) == []
 

@@ -35,6 +35,9 @@ class ThreadLine:
         parts = torch.stack(self._all(part.clone()))
         return lambda: parts
 
+    def start_sum(self, part: Tensor) -> Callable[[], Tensor]:
+        return lambda: self.sum(part)
+
     def largest(self, part: Tensor) -> Tensor:
         return torch.stack(self._all(part.clone())).amax(0)
 
