@@ -150,10 +150,10 @@ def _weights(model) -> torch.Tensor:
 @pytest.mark.timeout(120)
 def test_rounds_over_shards_of_which_one_asks_nobody() -> None:
     """To rounding the same."""
-    one, four = (trained(patience=None, unlabelled=1, **mesh) for mesh in ({}, {"workers": 2, "shards": 2}))
+    one, two = (trained(patience=None, unlabelled=1, **mesh) for mesh in ({}, {"shards": 2}))
     expected = _weights(one.model)
-    assert float((_weights(four.model) - expected).norm() / expected.norm()) < 1e-5
-    for ours, theirs in zip(one.history, four.history, strict=True):
+    assert float((_weights(two.model) - expected).norm() / expected.norm()) < 1e-5
+    for ours, theirs in zip(one.history, two.history, strict=True):
         assert (ours["round"], ours["agreement"]) == (theirs["round"], theirs["agreement"])
         assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)
 
