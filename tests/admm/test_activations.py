@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from torch import Tensor
 
-from pdadmm_g.admm.activations import ACTIVATIONS, Smooth, Tanh
+from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.model import _MODULES
 
 value = st.floats(-6, 6) | st.floats(-60, 60)
@@ -100,71 +99,3 @@ def test_training_and_the_trained_module_use_the_same_function(name: str) -> Non
 def test_nan_passes_through_the_safeguards(name: str) -> None:
     nan, one = torch.tensor([float("nan")]), torch.ones(1)
     assert ACTIVATIONS[name].argmin_z(nan, one, one).isnan().all()
-
-
-class Flat(Smooth):
-    """f(z) = 0, for which a step of Newton's method goes straight to c; counts the steps."""
-
-    lipschitz, reach = 0.0, 1.0
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.zeros_like(z)
-
-    def derivatives(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        self.steps += 1
-        return f, f
-
-
-@pytest.mark.parametrize(("z", "ulps", "steps"), [(0.0, 1.5, 1), (0.0, 3.0, 2), (100.0, 192, 1), (100.0, 256, 2)])
-def test_newton_stops_where_a_step_is_within_rounding(z: float, ulps: float, steps: int) -> None:
-    """Within 2 (1 + |z|) times the relative precision, for the farthest entry."""
-    start = torch.tensor([z, z], dtype=torch.float64)
-    c = start + torch.tensor([0.0, ulps * torch.finfo(torch.float64).eps], dtype=torch.float64)
-    flat = Flat()
-    assert torch.equal(flat._newton(start, start - 1, start + 1, c, torch.zeros_like(c)), c)
-    assert flat.steps == steps
-
-
-@pytest.mark.parametrize("end", [-1.0, 1.0])
-def test_newton_goes_to_the_end_of_the_interval_where_the_bottom_is(end: float) -> None:
-    """One step goes there, the next sees that it is the bottom."""
-    start, c = torch.zeros(1), torch.full((1,), end)
-    flat = Flat()
-    assert torch.equal(flat._newton(start, start - 1, start + 1, c, start), c)
-    assert flat.steps == 2
-
-
-class FewSteps(Tanh):
-    """May take so few steps that bisection alone would not arrive."""
-
-    max_steps = 8
-
-
-@pytest.mark.parametrize("curvature", [0.25, 0.5, 1.0, 4.0])
-def test_newton_needs_few_steps_in_a_flat_valley_too(curvature: float) -> None:
-    bottom = torch.full((1,), -0.5, dtype=torch.float64)
-    f = torch.tanh(bottom)
-    df, ddf = Tanh().derivatives(f)
-    q = f + (4 + 2 * df.square() - curvature) / (2 * ddf)
-    c = bottom - (q - f) * df / 2
-    found = FewSteps()._newton(bottom + 0.01, bottom - 0.1, bottom + 0.1, c, q)
-    torch.testing.assert_close(found, bottom, rtol=0, atol=1e-13)
-
-
-class Brackets(Tanh):
-    """Notes how wide the intervals are in which it looks for a bottom."""
-
-    def _newton(self, z: Tensor, low: Tensor, high: Tensor, c: Tensor, q: Tensor) -> Tensor:
-        widest = [(high - z).max().item(), (z - low).max().item()]
-        assert widest == pytest.approx([0.5, 0.5], rel=1e-12)
-        return super()._newton(z, low, high, c, q)
-
-
-def test_a_bottom_is_between_the_neighbours_of_the_best_point_of_the_grid() -> None:
-    generator = torch.Generator().manual_seed(0)
-    m, q = (8 * torch.rand(2000, generator=generator, dtype=torch.float64) - 4 for _ in range(2))
-    assert 2 * Tanh.reach / 0.5 == Tanh.grid_points - 1
-    assert torch.equal(Brackets().argmin_z(m, q, m), ACTIVATIONS["tanh"].argmin_z(m, q, m))

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch import Tensor
 
+from helpers.threads import ThreadLine
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.state import Boundary, Layer, Quantization
-from pdadmm_g.engine.team import Line, RowSums
+from pdadmm_g.engine.team import RowSums
 from pdadmm_g.engine.worker import Ends, Worker
 
 SETTINGS = {
@@ -64,29 +64,10 @@ def test_weights_make_a_difference(make_chain) -> None:
     assert not torch.allclose(plain.layers[-1].b, weighted.layers[-1].b)
 
 
-class ThreadLine(Line):
-    """Threads that gather."""
-
-    size = 2
-
-    def __init__(self, rank: int, gathered: dict[int, dict[int, Tensor]], news: threading.Condition) -> None:
-        super().__init__()
-        self.rank, self.gathered, self.news, self.started = rank, gathered, news, 0
-
-    def gather(self, part: Tensor) -> Tensor:
-        with self.news:
-            parts = self.gathered.setdefault(self.started, {})
-            parts[self.rank] = part.clone()
-            self.started += 1
-            self.news.notify_all()
-            assert self.news.wait_for(lambda: len(parts) == self.size, timeout=20)
-        return torch.stack([parts[rank] for rank in range(self.size)])
-
-
 def sharded(worker: Worker, cut: int) -> list[Worker]:
     """Two workers with all layers and with the rows before and from ``cut``."""
     number, weights = worker.rows.number, worker.rows.weights
-    gathered, news = {}, threading.Condition()
+    barrier, board = threading.Barrier(2), [None, None]
     workers = []
     for part, own in enumerate((slice(0, cut), slice(cut, None))):
         layers = [
@@ -101,8 +82,7 @@ def sharded(worker: Worker, cut: int) -> list[Worker]:
             )
             for boundary in worker.boundaries
         ]  # fmt: skip
-        line = ThreadLine(part, gathered, news)
-        rows = Rows(number, None if weights is None else weights[own], RowSums(line))
+        rows = Rows(number, None if weights is None else weights[own], RowSums(ThreadLine(part, 2, barrier, board)))
         t, w = worker.ends.targets
         ends = Ends(rows, worker.ends.X[own], Targets(t[own], None if w is None else w[own]))
         workers.append(Worker(layers, boundaries, worker.algorithm, ends))

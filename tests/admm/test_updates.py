@@ -293,19 +293,6 @@ def test_p_quantized_stays_in_the_levels_and_never_raises_phi(problem: Problem, 
     assert_product_is_the_change_of_r(problem, step, p=p)
 
 
-@given(problems())
-def test_p_quantized_on_fine_levels_is_a_step_along_the_gradient(problem: Problem) -> None:
-    levels = Levels(torch.linspace(-200, 200, 2**16, dtype=torch.float64))
-    problem = problem._replace(p=levels.project(problem.p), rho=1.0 + problem.rho)
-    g = problem.p_gradient()
-    least = problem.nu * problem.W.square().sum() / problem.W.shape[1] + problem.rho
-    quantized = p_quantized(problem.p, problem.W, g, levels, nu=problem.nu, rho=problem.rho, rows=problem.rows)
-    spacing = 400 / 2**16
-    length = (quantized.direction * g).sum() / g.square().sum() if g.any() else 0.0
-    assert (quantized.direction - length * g).abs().max() <= spacing
-    assert length <= 1 / least
-
-
 @given(problems(), st.sampled_from(["uniform", "arbitrary"]))
 def test_p_quantized_that_does_not_look_takes_the_same_step_or_none(problem: Problem, kind: str) -> None:
     values = {"uniform": [-2 + i / 4 for i in range(16)], "arbitrary": [-1.5, -0.2, 0, 0.1, 3]}

@@ -1,4 +1,4 @@
-"""One process of the mesh test: many problems in one process group, each on several meshes of chain and shards.
+"""One process of the tests of a group of four: problems on several meshes, poisoned variables, rows brought together.
 
 Run by ``run_workers`` with the folder of the job. Checks in every epoch that all shards have the same weights.
 """
@@ -15,9 +15,12 @@ from safetensors.torch import load_file
 
 sys.path.append(str(Path(__file__).parents[1]))  # a process of its own has not read conftest.py
 
+from helpers import poison
 from helpers.dealing import dealing_to
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
+from pdadmm_g.engine import team as team_module
+from pdadmm_g.engine.gathering import Gatherer
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import DistributedTeam
 from pdadmm_g.training import train as training
@@ -52,7 +55,7 @@ def rows_of(case: str) -> tuple[Examples, Examples]:
 
 plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
 training.deal_layers = dealing_to(lambda: active)
-teams = {shards: DistributedTeam(shards) for shards in (2, 4)}
+teams = {shards: DistributedTeam(shards) for shards in (1, 2, 4)}
 
 
 def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "") -> None:
@@ -77,6 +80,30 @@ for case, settings in json.loads((folder / "cases.json").read_text()).items():
     run(case, settings | {"epochs": 12, "stages": [2], "layers": 2}, 4, "begun")
     active = 2
     run(case, settings, 2, "resumed", resume="begun")
+# As if the tensors were on GPUs that are shared.
+plain, team_module.by_way_of_the_host = team_module.by_way_of_the_host, lambda x: True
+run(case, settings, 2, "by way of the host")
+team_module.by_way_of_the_host = plain
+
+# Three workers of which one is poisoned, and one without layers.
+active, Stage._epoch = 3, plain_epoch
+for each in poison.cases():
+    outcome = poison.run(teams[1], each)
+    if outcome is not None:
+        print(json.dumps({"poisoned": outcome}), flush=True)
+
+# Uneven parts, both ways, many times over.
+line, counts = teams[4].rows, [4, 5, 3, 2]
+for shared in (True, False):
+    gather = Gatherer(line, counts, 7, shared=shared)
+    for turn in range(20):
+        columns = 1 + turn % 7
+        everything = torch.arange(14 * columns).view(14, columns).float() + turn
+        assert torch.equal(gather(everything.split(counts)[line.rank].clone()), everything)
+    traffic = {"own": counts[line.rank], "in_memory": gather.in_memory, "sent": gather.sent, "shared": gather.shared}
+    print(json.dumps({"gathered": traffic}), flush=True)
+    gather.close()
+    del gather
 teams.clear()
 world.leave()
 os._exit(0)

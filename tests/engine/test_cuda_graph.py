@@ -50,10 +50,6 @@ def test_exact_epochs_that_invert_are_recorded_apart(make_chain, events: list[st
     assert [epoch for epoch, new in recorded.items() if new] == [first, inverting]
 
 
-def test_a_cpu_records_nothing(make_chain) -> None:
-    assert not RecordedEpoch.suits(make_chain())
-
-
 def test_a_worker_is_gone_as_soon_as_nobody_has_it(make_chain) -> None:
     """Its memory is that of the whole network: it must not wait for the garbage collector."""
     gc.disable()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
-from safetensors.torch import save_file
 
+from helpers import poison
+from helpers.blobs import weighted, wide, write_job
 from helpers.commands import FIXED, save
 from helpers.faults import torchrun
-from pdadmm_g import GAMLPClassifier
-from pdadmm_g.config import ModelConfig
+from pdadmm_g.cli.train import _dealt
+from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.examples import Examples, part_of
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.errors import InputError
@@ -30,41 +28,17 @@ CASES = {
     "exact-weighted": BASE | {"solver": "exact"},
     # More inputs than rows: all rows in one process allow for the smaller, the kernel form of the W-step.
     "exact-wide-float32": BASE | {"solver": "exact", "hidden": 60},
-    "exact-wide-weighted": BASE | {"solver": "exact", "hidden": 60},
 }
 
 
-def examples(nodes: int, seed: int) -> Examples:
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(nodes) % 4
-    return Examples(4 * torch.eye(4, 30)[y] + torch.randn(nodes, 30, generator=generator, dtype=torch.float64), y)
+JOB = Path(__file__).with_name("mesh_job.py")
 
 
-TRAINING, VALIDATION = examples(41, 0), examples(17, 1)
-WEIGHTED = Examples(TRAINING.X, (torch.eye(4).double()[TRAINING.y] + 0.1) / 1.4, torch.linspace(0.2, 3, 41).double())
-
-
-@pytest.fixture(scope="module")
-def on_meshes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict]:
-    """All cases on all meshes, in one group of four processes."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "mesh"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "notes.json").exists():
-            folder.mkdir(exist_ok=True)
-            tensors = {"X_train": TRAINING.X, "y_train": TRAINING.y, "X_val": VALIDATION.X, "y_val": VALIDATION.y}
-            save_file(tensors | {"t_train": WEIGHTED.y, "w_train": WEIGHTED.weights}, str(folder / "data.safetensors"))
-            (folder / "cases.json").write_text(json.dumps(CASES))
-            notes: list[dict] = []
-            command = [sys.executable, str(Path(__file__).with_name("mesh_job.py")), str(folder)]
-            run_workers(command, 4, threads=1, timeout=60, folder=folder, on_note=lambda _, note: notes.append(note))
-            (folder / "notes.json").write_text(json.dumps(notes))
-    notes = json.loads((folder / "notes.json").read_text())
-    return {(note["case"], note["mesh"]): note for note in notes}
+TRAINING, VALIDATION = wide(41, 0, torch.float64), wide(17, 1, torch.float64)
 
 
 def serial(case: str) -> tuple[torch.Tensor, list[dict]]:
-    rows = WEIGHTED if "weighted" in case else TRAINING
+    rows = weighted(TRAINING) if "weighted" in case else TRAINING
     kind = torch.float32 if "float32" in case else torch.float64
     rows = Examples(*(part if part is None or part.dtype == torch.int64 else part.to(kind) for part in rows))
     validation = VALIDATION._replace(X=VALIDATION.X.to(kind))
@@ -73,32 +47,42 @@ def serial(case: str) -> tuple[torch.Tensor, list[dict]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES)
-def test_weights_are_the_same_on_every_mesh(on_meshes, case: str) -> None:
+def test_a_group_of_four(tmp_path: Path) -> None:
+    """The meshes train one network; poisoned variables are named; rows are brought together both ways."""
+    write_job(tmp_path, CASES, TRAINING, VALIDATION)
+    notes: list[tuple[int, dict]] = []
+    command = [sys.executable, str(JOB), str(tmp_path)]
+    run_workers(command, 4, threads=1, timeout=60, folder=tmp_path, on_note=lambda *note: notes.append(note))
+    on_meshes = {(note["case"], note["mesh"]): note for _, note in notes if "mesh" in note}
+    for case in CASES:
+        check_meshes(case, {mesh: note for (name, mesh), note in on_meshes.items() if name == case})
+    poison.check([note["poisoned"] for _, note in notes if "poisoned" in note])
+    columns = sum(1 + turn % 7 for turn in range(20))
+    gathered = [note["gathered"] for _, note in notes if "gathered" in note]
+    assert len(gathered) == 8
+    for found in gathered:
+        sent, shared = (0, 14 - found["own"]) if found["in_memory"] else (3 * found["own"], 0)
+        assert (found["sent"], found["shared"]) == (sent * columns * 4, shared * columns * 4)
+    assert not all(found["in_memory"] for found in gathered)
+
+
+def check_meshes(case: str, on_meshes: dict[str, dict]) -> None:
     expected, history = serial(case)
     assert len(history) == 30
     tolerance = 1e-5 if "float32" in case else 1e-10
+
+    def distance(mesh: str) -> float:
+        weights = torch.tensor(on_meshes[mesh]["weights"], dtype=torch.float64)
+        return float((weights - expected).norm() / expected.norm())
+
     for mesh in ("1x2", "1x4"):
-        note = on_meshes[case, mesh]
-        weights = torch.tensor(note["weights"], dtype=torch.float64)
-        assert float((weights - expected).norm() / expected.norm()) < tolerance, mesh
-        for ours, theirs in zip(history, note["history"], strict=True):
+        assert distance(mesh) < tolerance, (case, mesh)
+        for ours, theirs in zip(history, on_meshes[mesh]["history"], strict=True):
             for key in ("objective", "risk", "val_loss", "train_accuracy", "val_accuracy", "rho"):
                 assert ours[key] is theirs[key] is None or ours[key] == pytest.approx(theirs[key], rel=100 * tolerance)
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES)
-def test_along_the_chain_they_are_the_same_bit_for_bit(on_meshes, case: str) -> None:
-    assert on_meshes[case, "2x2"]["weights"] == on_meshes[case, "1x2"]["weights"]
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES)
-def test_what_one_mesh_began_another_ends(on_meshes, case: str) -> None:
-    expected = torch.tensor(on_meshes[case, "2x2"]["weights"], dtype=torch.float64)
-    weights = torch.tensor(on_meshes[case, "resumed"]["weights"], dtype=torch.float64)
-    assert float((weights - expected).norm() / expected.norm()) < (1e-5 if "float32" in case else 1e-10)
+    for mesh in {"2x2", "by way of the host"} & on_meshes.keys():
+        assert on_meshes[mesh]["weights"] == on_meshes["1x2"]["weights"], (case, mesh)
+    assert distance("resumed") < 2 * tolerance, f"{case}: what one mesh began, another ends"
 
 
 @pytest.mark.parametrize(("number", "parts"), [(41, 3), (6, 6), (7, 1)])
@@ -108,39 +92,30 @@ def test_parts_are_all_rows_in_order_and_nearly_alike(number: int, parts: int) -
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 
-def test_more_shards_than_rows_are_refused(tiny_graph) -> None:
-    rows = int(tiny_graph.train_mask.sum())
-    classifier = GAMLPClassifier(layers=2, shards=rows + 1, unlabelled=0)
-    with pytest.raises(InputError, match=f"shards = {rows + 1}, but there are {rows} training rows"):
-        classifier.fit(tiny_graph)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shards": 2}, "3 processes cannot be dealt to 2 shards"),
+        ({"shards": 3, "plan": (1, 1, 2)}, "3 workers x 3 shards are 9 processes, but 3 were started"),
+    ],
+)
+def test_processes_of_torchrun_that_make_no_mesh_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _dealt(RunConfig(layers=4, **settings), 3)
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        # Known when the first process has the data; it alone says so, and nobody mistakes its end for a loss.
-        (["--shards", "3"], "shards = 3, but there are 2 training rows: set shards to 2 at most"),
-        (["--shards", "2"], "3 processes cannot be dealt to 2 shards: start a multiple of 2"),
-        (
-            ["--shards", "3", "--layers", "4", "--plan", "1,1,2"],
-            "3 workers x 3 shards are 9 processes, but 3 were started",
-        ),
-    ],
-)
-def test_under_torchrun_too(tiny_graph, tmp_path: Path, options: list[str], message: str) -> None:
+def test_more_shards_than_rows_are_refused(tiny_graph, tmp_path: Path) -> None:
+    """The first process alone knows the data; it alone says what is wrong, and nobody mistakes its end for a loss."""
     tiny_graph.train_mask[:] = False
     tiny_graph.train_mask[[0, 10]] = True
     graph = save(tmp_path / "graph.npz", tiny_graph)
-    command = ["-m", "pdadmm_g", "train", "--dataset", str(graph), "--out", "run", *FIXED, *options]
+    command = ["-m", "pdadmm_g", "train", "--dataset", str(graph), "--out", "run", *FIXED, "--shards", "3"]
     agent = torchrun("--standalone", "--nproc-per-node", "3", *command, cwd=tmp_path)
     output = agent.communicate(timeout=100)[0]
     assert agent.returncode != 0
-    assert f"error: {message}" in output
+    assert "error: shards = 3, but there are 2 training rows" in output
     assert "PEER_LOST" not in output
-    assert set(re.findall(r"exitcode\s*: (-?\d+)", output)) <= {
-        "2",
-        "143",
-        "-15",
-    }  # the agent ends those that have not ended
+    ended = {"2", "143", "-15"}  # the agent ends the processes that have not ended
+    assert set(re.findall(r"exitcode\s*: (-?\d+)", output)) <= ended
     assert not (tmp_path / "run").exists()

@@ -1,47 +1,24 @@
-"""NaN or infinity in any variable at any worker is caught in the same epoch and named, and the best model is kept."""
+"""NaN or infinity in any variable at any worker is caught in the same epoch and named, and the best model is kept.
+
+On three workers: test_mesh.
+"""
 
 from __future__ import annotations
-
-import runpy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from helpers import poison
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.status import Status
 from pdadmm_g.training.train import train
 
-JOB = Path(__file__).with_name("poison_job.py")
-CASES = 82
-
-
-def check(outcomes: list[dict]) -> None:
-    assert len(outcomes) == CASES
-    for outcome in outcomes:
-        assert outcome["status"] == "NON_FINITE", outcome
-        assert outcome["message"] == outcome["expected"], outcome
-        assert outcome["finite"], outcome
-        assert outcome["epochs"] == 3, outcome
-        assert outcome["history"], outcome
-
 
 def test_one_worker() -> None:
-    job = runpy.run_path(str(JOB))
-    check([job["run"](Team(), case) for case in job["cases"]()])
-
-
-@pytest.mark.timeout(120)
-def test_three_workers(tmp_path: Path) -> None:
-    outcomes: list[dict] = []
-    command = [sys.executable, str(JOB)]
-    run_workers(command, 3, threads=1, timeout=60, folder=tmp_path, on_note=lambda _, note: outcomes.append(note))
-    check(outcomes)
+    poison.check([poison.run(Team(), case) for case in poison.cases()])
 
 
 def test_divergence_names_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from pdadmm_g.engine.layout import Plan
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import ReplicasDifferError, WorkerLostError, check_replicas, fingerprint
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import checkpoint
 from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
@@ -47,35 +46,19 @@ def test_every_bit_of_W_and_b_and_their_order_count(
     assert fingerprint(Weights(own.W.T.contiguous().T, own.b, own.W0)) == expected  # however it lies in memory
 
 
-def test_one_shard_has_nothing_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdadmm_g.engine.watchdog.fingerprint", None)  # it costs nothing
-    check_replicas(Team(), Plan((1,)), [layer()], 1)
-
-
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize(("victim", "index"), [(3, 4), (0, 1)])
-def test_a_checkpoint_of_different_replicas_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, index: int
-) -> None:
-    out, whole = tmp_path / "run", tmp_path / "whole"
+def test_a_checkpoint_of_different_replicas_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
     monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
     # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
-    monkeypatch.setenv("FAULT", f"{victim}:flip:17:1")
-    settings = {"shards": 2, "plan": (3, 3), "workers": 2}
-    expected = (
-        rf"^epoch 20, W or b of layer [\d, ]*\b{index + 1}\b[\d, ]* differ: "
-        r"shard 1 against 2; memory is faulty or this is a bug"
-    )
-    with pytest.raises(WorkerLostError, match=expected):
-        train_run(config(out, **settings))
+    monkeypatch.setenv("FAULT", "3:memory:17:1")
+    with pytest.raises(
+        WorkerLostError, match=r"^epoch 20, W or b of layer [\d, ]*\b5\b[\d, ]* differ: shard 1 against 2"
+    ):
+        train_run(config(out, shards=2, plan=(3, 3), workers=2))
     assert descendants(tmp_path) == []
     assert [path.name for path in (out / "checkpoints").glob("epoch-*")] == ["epoch-00000015"]
     assert json.loads((out / "summary.json").read_text())["status"] == "PEER_LOST"
-    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 15
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, "-m", "pdadmm_g.training.fit"])
-    train_run(config(out, **settings), resume=True)
-    train_run(config(whole, **settings))
-    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(("shards", "camps"), [(2, "shard 1 against 2"), (3, "shard 3 against 1, 2")])

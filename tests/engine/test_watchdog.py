@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 
 from pdadmm_g.engine import watchdog
 from pdadmm_g.engine.launch import FolderStore
-from pdadmm_g.engine.team import PeerLostError, Stop
+from pdadmm_g.engine.team import PeerLostError
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Heartbeat, Heartbeats, WatchedTeam, WorkerLostError, raise_if_lost
 
 BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
@@ -24,13 +24,8 @@ BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
     "text",
     [
         b"\xff\xfe",
-        b"",
         b"{",
-        b"[" * 100_000,
-        b"[1, 2]",
         b'{"epoch": 3}',
-        json.dumps(BEAT | {"layers": [1]}).encode(),
-        json.dumps(BEAT | {"epoch": "13"}).encode(),
         json.dumps(BEAT | {"shard": [0, 10**30]}).encode(),
     ],
 )
@@ -40,16 +35,6 @@ def test_a_beat_that_no_worker_wrote_says_nothing(text: bytes) -> None:
     heartbeats = Heartbeats(store, 1)
     heartbeats.look()
     assert heartbeats.describe(0) == "worker 0, not yet in an epoch,"
-
-
-@pytest.mark.parametrize(
-    ("text", "stop"), [(b"2", Stop.INTERRUPT), (b"", Stop.NOBODY), (b"7", Stop.NOBODY), (b"\xff", Stop.NOBODY)]
-)
-def test_a_request_that_nobody_here_makes_is_none(text: bytes, stop: Stop) -> None:
-    store = HashStore()
-    store.set("stop", text)
-    member = SimpleNamespace(rank=0, _store=store)
-    assert WatchedTeam.stop_requested(member) is stop  # type: ignore[arg-type]
 
 
 def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,16 +103,12 @@ def test_who_caused_it_is_named_before_those_who_lost_it(
 
 
 class Gone:
-    """A store in which nothing can be written; with a heartbeat, that shows only once it has stopped."""
+    """A store in which nothing can be written."""
 
-    def __init__(self) -> None:
-        self.heartbeat: Heartbeat | None = None
-        self.writes = 0
+    writes = 0
 
     def set(self, key: str, value: str) -> None:
         self.writes += 1
-        while self.heartbeat is not None and not self.heartbeat._done:
-            time.sleep(0.01)
         raise RuntimeError(f"no {key}")
 
 
@@ -149,19 +130,6 @@ def test_a_worker_whose_store_is_gone_ends(exits: list[int]) -> None:
     code = exits[0] if exits else None
     heartbeat.stop()
     assert code == EXIT_PEER_LOST
-
-
-@pytest.mark.timeout(60)
-def test_a_worker_that_has_stopped_does_not_mind_that_its_store_goes(exits: list[int]) -> None:
-    store = Gone()
-    store.heartbeat = heartbeat = Heartbeat(HashStore(), 0, 1, 60.0, watch=False)
-    heartbeat.store = store  # type: ignore[assignment]
-    heartbeat.move(epoch=1)
-    while not store.writes:
-        time.sleep(0.01)
-    heartbeat.stop()
-    assert not heartbeat._thread.is_alive()
-    assert exits == []
 
 
 def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:

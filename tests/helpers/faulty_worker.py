@@ -1,6 +1,7 @@
-"""A worker that dies, hangs or has a bit flipped at a chosen moment, then is an ordinary one after a restart.
+"""A worker that dies, hangs or has a broken memory at a chosen moment, then is an ordinary one after a restart.
 
-FAULT = "rank:moment:epoch:signal", the moment being compute, transfer or checkpoint, or "rank:flip:epoch:layer".
+FAULT = "rank:moment:epoch:signal", the moment being compute, transfer or checkpoint; or
+"rank:memory:epoch:layer", where one bit of W flips.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def arm() -> None:
         seen += 1
         if moment == "compute" and seen == int(epoch):
             strike()
-        if moment == "flip" and seen == int(epoch):
+        if moment == "memory" and seen == int(epoch):
             # Not the lowest bit, which the next step may round away.
             worker.layers[int(name)].W.view(-1).view(torch.int32)[3] ^= 1 << 20
         return plain_epoch(worker)

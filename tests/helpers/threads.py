@@ -10,12 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pdadmm_g.engine.team import Traffic
+
 
 class ThreadLine:
     """One of several threads that stand in for a line of processes."""
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, board: list[Any]) -> None:
         self.rank, self.size, self._barrier, self._board = rank, size, barrier, board
+        self.traffic = Traffic()
 
     def _all(self, own: Any) -> list[Any]:
         self._board[self.rank] = own
@@ -26,6 +29,9 @@ class ThreadLine:
 
     def sum(self, part: Tensor) -> Tensor:
         return torch.stack(self._all(part.clone())).sum(0)
+
+    def gather(self, part: Tensor) -> Tensor:
+        return torch.stack(self._all(part.clone()))
 
     def largest(self, part: Tensor) -> Tensor:
         return torch.stack(self._all(part.clone())).amax(0)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
-from pdadmm_g.training.records import as_line
 
 
 def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None:
@@ -76,20 +74,6 @@ def test_a_folder_that_is_written_to_is_not_for_another_command(tmp_path: Path) 
     assert sorted(path.name for path in out.iterdir()) == [
         "checkpoints", "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
     ]  # fmt: skip
-
-
-def test_the_lock_of_a_killed_command_is_nobody_s(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    script = "import sys, time\nfrom pdadmm_g.runs.folder import RunFolder\n"
-    script += "with RunFolder(sys.argv[1]).held():\n    print('held', flush=True)\n    time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", script, str(out)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="another command"), RunFolder(out).held():
-            pass
-        holder.kill()
-    with RunFolder(out).held():
-        pass
 
 
 # ------------------------------------------------------------------------------------ the run that is replaced
@@ -172,15 +156,6 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         summary = train_run(config(out))
         assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
         assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))
-
-
-def test_a_line_that_an_interrupt_left_in_the_buffer_is_not_written_twice(tmp_path: Path) -> None:
-    folder, records = begun(tmp_path), [record(epoch, 1, 2) for epoch in (1, 2)]
-    folder.append(records[0])
-    assert folder._metrics is not None
-    folder._metrics.write(as_line(records[1]))
-    folder._complete(records)
-    assert [each["epoch"] for each in epochs_of(tmp_path)] == [1, 2]
 
 
 def test_scalars_for_tensorboard_begin_with_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def check(out: Path, whole: TrainingResult) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mesh", [(1, 1), (1, 2), (2, 3)], ids=lambda mesh: f"{mesh[0]} workers x {mesh[1]} shards")
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 2)], ids=lambda mesh: f"{mesh[0]} workers x {mesh[1]} shards")
 def test_every_mesh_trains_the_model_of_one_process(
     graph: Path, tmp_path: Path, whole: TrainingResult, mesh: tuple[int, int]
 ) -> None:
@@ -97,12 +97,9 @@ def test_every_mesh_trains_the_model_of_one_process(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("epoch", [9, 20], ids=["in the first round", "in a round of the second depth"])
-def test_a_run_resumed_in_a_round_goes_on_with_other_shards(
-    graph: Path, tmp_path: Path, whole: TrainingResult, epoch: int
-) -> None:
+def test_a_run_resumed_in_a_round_goes_on_with_other_shards(graph: Path, tmp_path: Path, whole: TrainingResult) -> None:
     def stop(record: dict) -> None:
-        if record["epoch"] == epoch:
+        if record["epoch"] == 20:  # in a round of the second depth
             raise RuntimeError("stop here")
 
     with pytest.raises(RuntimeError, match="stop here"):

@@ -63,8 +63,16 @@ def check(out: Path, whole: GAMLPClassifier) -> None:
         torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def run(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on one process."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    trained(graph, out)
+    return out
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mesh", ["1x1", "2x1", "2x2"])
+@pytest.mark.parametrize("mesh", ["1x1", "2x2"])
 def test_every_mesh_trains_the_model_of_one_process(
     graph: Path, tmp_path: Path, whole: GAMLPClassifier, mesh: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,9 +107,7 @@ def test_labels_of_text_are_quoted_and_not_compared_with_numbers(
 
 
 @pytest.mark.timeout(300)
-def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    trained(graph, run)
+def test_predictions_are_those_of_one_process(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classifier = GAMLPClassifier.load(run / "model.safetensors")
     expected, probabilities = classifier.predict(DATA), classifier.predict_proba(DATA).max(1)
     assert command("predict", run, "--out", tmp_path / "one.csv", "--quiet") == 0
@@ -120,26 +126,24 @@ def test_predictions_are_those_of_one_process(graph: Path, tmp_path: Path, capsy
 
 @pytest.mark.timeout(300)
 def test_interrupted_predictions_leave_no_piece(
-    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    graph: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, out = tmp_path / "run", tmp_path / "labels.csv"
-    trained(graph, run)
+    out = tmp_path / "labels.csv"
     out.write_text("earlier\n")
     monkeypatch.setattr(sharded, "all_figures", interrupt)  # all is written, and nothing is joined
     assert command("predict", run, "--out", out, "--quiet") == 130
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv"]
     assert out.read_text() == "earlier\n"
     capsys.readouterr()
     assert_refused(command("predict", run, "--out", graph, "--quiet"), *capsys.readouterr(), "it is a folder")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("shards", [1, 2])
-def test_features_go_by_their_names(tmp_path: Path, shards: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_go_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = DATA.clone()
     data.feature_names = tuple(f"word {i}" for i in range(30))
     shard_graph(graph_source(data, "mark"), 2, tmp_path / "graph")
-    trained(tmp_path / "graph", tmp_path / "run", "--shards", str(shards), "--weight-decay", "0.1")
+    trained(tmp_path / "graph", tmp_path / "run", "--weight-decay", "0.1")
     classifier = GAMLPClassifier.load(tmp_path / "run" / "model.safetensors")
     assert classifier.feature_names_in_.tolist() == list(data.feature_names)
     turned = data.clone()
@@ -148,8 +152,7 @@ def test_features_go_by_their_names(tmp_path: Path, shards: int, capsys: pytest.
     shard_graph(graph_source(turned, "other"), 2, tmp_path / "turned")
     capsys.readouterr()
     code = command("predict", tmp_path / "run", "--dataset", tmp_path / "turned", "--out", tmp_path / "p.csv")
-    order = "the features stand in another order than those of the model: make the folder anew in its order"
-    assert_refused(code, *capsys.readouterr(), order)
+    assert_refused(code, *capsys.readouterr(), "the features stand in another order than those of the model")
 
 
 class Struck(Exception):
@@ -157,13 +160,12 @@ class Struck(Exception):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("shards", [1, 2])
 def test_the_model_is_there_before_it_is_scored(
-    graph: Path, tmp_path: Path, whole: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch, shards: int
+    graph: Path, tmp_path: Path, whole: GAMLPClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What happens while it is scored leaves the model, and --resume scores it, also where the data have moved."""
     run, moved, said = tmp_path / "run", tmp_path / "moved", list[str]()
-    settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3, "shards": shards}
+    settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3, "shards": 1}
     config = sharded.RunConfig(dataset=str(graph), out=str(run), **settings).resolved()
     kept = RunFolder.keep
 
@@ -208,21 +210,6 @@ def test_a_process_lost_while_scoring_leaves_the_model(
 
 
 @pytest.mark.timeout(300)
-def test_a_run_that_was_interrupted_goes_on_with_another_mesh(graph: Path, tmp_path: Path, whole: GAMLPClassifier):
-    def stop(record: dict) -> None:
-        if record["epoch"] == 8:
-            raise KeyboardInterrupt
-
-    settings = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "hops": 3}
-    config = sharded.RunConfig(dataset=str(graph), out=str(tmp_path / "run"), checkpoint_every=5, **settings).resolved()
-    summary = train_run(config, on_epoch=stop)
-    assert summary is not None
-    assert summary["status"] == "INTERRUPTED"
-    trained(graph, tmp_path / "run", "--checkpoint-every", "5", "--resume", "--shards", "2")
-    check(tmp_path / "run", whole)
-
-
-@pytest.mark.timeout(300)
 def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "graph"
     shutil.copytree(graph, folder)
@@ -230,25 +217,22 @@ def test_a_mistake_is_one_line_and_exit_code_2(graph: Path, tmp_path: Path, caps
     def said(*options: str) -> str:
         assert command("train", "--dataset", folder, "--out", tmp_path / "run", "--quiet", *options) == 2
         assert not (tmp_path / "run").exists()
-        return capsys.readouterr().err.replace(str(folder), "F")
+        error = capsys.readouterr().err.replace(str(folder), "F")
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
+        return error
 
-    assert said("--shards", "3") == "error: F: its 4 shards cannot be dealt to 3 processes: set shards to 1, 2, 4\n"
-    assert said("--unlabelled", "40", "--drop-entries", "0.5") == (
-        "error: drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only\n"
-    )
-    assert said("--directed", "both").startswith("error: directed = both is for one file: ")
-    assert said("--refit") == "error: refit and split are for one file, not for a sharded folder\n"
-    labels = np.load(folder / "shard-2-of-4" / "y.npy")
+    assert "its 4 shards cannot be dealt to 3 processes" in said("--shards", "3")
+    assert "drop_entries must be 0" in said("--unlabelled", "40", "--drop-entries", "0.5")
+    assert "directed = both is for one file" in said("--directed", "both")
+    assert "refit and split are for one file" in said("--refit")
     mask = np.load(folder / "shard-1-of-4" / "train_mask.npy")
     np.save(folder / "shard-1-of-4" / "y.npy", np.full(35, -1))
-    first = int(np.flatnonzero(mask)[0])
-    assert said() == f"error: F/shard-1-of-4: node {first} of train_mask has no label (y = -1)\n"
+    assert f"F/shard-1-of-4: node {int(np.flatnonzero(mask)[0])} of train_mask has no label" in said()
     np.save(folder / "shard-1-of-4" / "y.npy", np.zeros(35, dtype=np.int64))
-    assert said() == "error: F: class 1 has no training node\n"
+    assert "F: class 1 has no training node" in said()
     for place in range(1, 5):
         np.save(folder / f"shard-{place}-of-4" / "train_mask.npy", np.zeros(35, dtype=bool))
-    assert said() == "error: F: train_mask is empty: mark at least one node per class\n"
-    assert len(labels) == 35
+    assert "F: train_mask is empty" in said()
     shutil.rmtree(folder / "shard-4-of-4")
-    expected = "error: F/shard-4-of-4: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'\n"
-    assert said("--shards", "2") == expected
+    assert "F/shard-4-of-4: is missing" in said("--shards", "2")

@@ -26,8 +26,7 @@ def small(**settings: Any) -> GAMLPClassifier:
     return GAMLPClassifier(**SMALL | settings)
 
 
-@pytest.mark.parametrize("answer", [True, np.bool_(True)])
-@pytest.mark.parametrize("settings", [{}, {"eval_every": 2}])
+@pytest.mark.parametrize(("answer", "settings"), [(True, {}), (np.bool_(True), {"eval_every": 2})])
 def test_true_ends_training(tiny_graph: Data, answer: object, settings: dict[str, Any]) -> None:
     clf = small(**settings).fit(tiny_graph, on_epoch=lambda record: answer if record["epoch"] == 8 else None)
     assert clf.status_ is Status.STOPPED

@@ -22,12 +22,6 @@ from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
 
 
-def test_resume_refuses_other_settings(tmp_path: Path) -> None:
-    interrupted_run(tmp_path / "run")
-    with pytest.raises(InputError, match=r"cannot resume with rho = 0.5, the run has 5.0"):
-        train_run(config(tmp_path / "run", rho=0.5), resume=True)
-
-
 def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: bytes) -> None:
     """The workers may have written a checkpoint when whoever notes the epochs is killed before noting even one."""
     out = tmp_path / "run"
@@ -77,16 +71,6 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     assert models[0] == models[1]
 
 
-def test_other_data_of_the_same_shape_are_refused(tmp_path: Path, tiny_graph) -> None:
-    path = str(tmp_path / "graph.pt")
-    torch.save(tiny_graph, path)
-    interrupted_run(tmp_path / "run", dataset=path, hidden=4)
-    tiny_graph.x[3, 1] += 1
-    torch.save(tiny_graph, path)
-    with pytest.raises(InputError, match="was written for other data than"):
-        train_run(config(tmp_path / "run", dataset=path, hidden=4), resume=True)
-
-
 def test_checkpoints_in_stages_that_are_no_multiple_of_eval_every(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,20 +104,20 @@ def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.timeout(60)
-def test_resume_with_more_workers(tmp_path: Path, undisturbed: bytes) -> None:
+def test_resume_with_more_workers(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in an attempt of torchrun's that is not the first: our own workers have a first attempt of their own."""
     interrupted_run(tmp_path / "run")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     summary = train_run(config(tmp_path / "run", workers=2), resume=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
     assert len(summary["workers"]) == 2
     assert all(worker["compute_seconds"] > 0 for worker in summary["workers"])
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path, workers: int) -> None:
+def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """The limit on the size of files stands for the disk: the second stage has a layer that no longer fits."""
     out, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
-    wide = config(out, workers=workers, layers=3, stages=(2, 3), hidden=150, epochs=8, quantize="none")
+    wide = config(out, layers=3, stages=(2, 3), hidden=150, epochs=8, quantize="none")
     resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
     try:
         with pytest.raises(InputError, match=r"layer-00\d.safetensors: cannot write: .*File too large.*--resume$"):
@@ -141,7 +125,7 @@ def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path, workers: i
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
-    assert train_run(dataclasses.replace(wide, workers=1), resume=True)["epochs"] == 16
+    assert train_run(wide, resume=True)["epochs"] == 16
 
 
 def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
@@ -164,15 +148,6 @@ def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
     assert (out / "model.safetensors").read_bytes() == undisturbed
     assert written[-1].startswith(before)
     assert [json.loads(line)["epoch"] for line in written[-1].splitlines()] == list(range(1, 21))
-
-
-def test_broken_checkpoint_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "epoch-00000005"
-    folder.mkdir()
-    assert checkpoint.latest(tmp_path) is None
-    (folder / "meta.json").write_text("{")
-    with pytest.raises(InputError, match="meta.json: cannot read the checkpoint"):
-        checkpoint.latest(tmp_path)
 
 
 @pytest.fixture
@@ -215,6 +190,8 @@ def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
     ):
         (folder / "meta.json").write_text(json.dumps(meta | change))
         refused(stopped, culprit)
+    (folder / "meta.json").write_text("{")
+    refused(stopped, "meta.json: cannot read the checkpoint")
     (folder / "meta.json").write_text(json.dumps(meta))
     history = folder.parent / "history.jsonl"
     sound_lines = history.read_text()

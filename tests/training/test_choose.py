@@ -11,7 +11,6 @@ from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.engine.worker import Worker
 from pdadmm_g.errors import InputError
 from pdadmm_g.training import choose
 from pdadmm_g.training.choose import DECAYS_PER_LABEL, KEPT, OPERATORS, SHARPNESSES, choose_mesh, choose_weight_decay
@@ -113,17 +112,12 @@ def test_runs_at_the_same_time_are_as_they_are_alone(monkeypatch) -> None:
     assert len(races[0]) == len(DECAYS_PER_LABEL) * KEPT + len(SHARPNESSES) - 1
 
 
-def test_what_is_given_stays() -> None:
+def test_what_is_given_stays_and_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
+    monkeypatch.setattr(choose.Race, "_entry", lambda *_: pytest.fail("a short run"))
     given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
     config = prepared(communities(), **given).config
     assert {name: getattr(config, name) for name in given} == given
     assert config.augment == "average"
-
-
-def test_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
-    monkeypatch.setattr(choose.Race, "_entry", lambda *_: pytest.fail("a short run"))
-    given = {"hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2, "sharpness": 4.0, "unlabelled": 10}
-    assert prepared(communities(), **given).config.unlabelled == 10
 
 
 def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypatch) -> None:
@@ -136,13 +130,13 @@ def test_where_they_do_not_help_on_validation_labelled_nodes_are_alone(monkeypat
     assert prepared(communities(), unlabelled=20).config.unlabelled == 20
 
 
-@pytest.mark.parametrize(
-    ("augment", "words"), [("none", "own features"), ("hops", "4 hop blocks"), ("power", "power 2 of the graph")]
-)
-def test_asked_for_they_teach_with_any_features(augment: str, words: str) -> None:
-    classifier = GAMLPClassifier(**SMALL, augment=augment, unlabelled=20, rounds=1, random_state=0).fit(communities())
-    assert (classifier.config_.augment, classifier.config_.unlabelled) == (augment, 20)
+@pytest.mark.parametrize(("augment", "words"), [("none", "own features"), ("hops", "4 hop blocks")])
+def test_asked_for_they_teach_with_any_features_and_more_than_there_are_means_all(augment: str, words: str) -> None:
+    settings = SMALL | {"unlabelled": 10**6, "rounds": 1, "random_state": 0}
+    classifier = GAMLPClassifier(**settings, augment=augment).fit(communities())
+    assert (classifier.config_.augment, classifier.config_.unlabelled) == (augment, 10**6)
     assert f"features: {words}, " in classifier.choices_[1]
+    assert 0 < classifier.history_[-1]["agreement"] <= 1
 
 
 def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
@@ -150,12 +144,6 @@ def test_asked_for_without_validation_they_teach_with_usual_settings() -> None:
     del data.val_mask
     config = prepared(data, unlabelled=20, validation=0).config
     assert (config.hops, config.teleport, config.sharpness) == (*OPERATORS[0], SHARPNESSES[0])
-
-
-def test_more_nodes_than_there_are_means_all_of_them() -> None:
-    classifier = GAMLPClassifier(**SMALL, unlabelled=10**6, rounds=1, random_state=0).fit(communities())
-    assert classifier.config_.unlabelled == 10**6
-    assert 0 < classifier.history_[-1]["agreement"] <= 1
 
 
 def test_a_graph_without_other_nodes_has_nobody_to_ask() -> None:
@@ -212,16 +200,6 @@ def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatc
     assert depths == {(pilot,)}
 
 
-def test_an_interrupt_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(worker: Worker) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Worker, "epoch", interrupted)
-    X, y = torch.randn(20, 3), torch.arange(20) % 2
-    with pytest.raises(KeyboardInterrupt):
-        choose_weight_decay(Examples(X, y), Examples(X, y), 2, ModelConfig(layers=2).resolved(), seed=0)
-
-
 def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, int]:
     config = ModelConfig(**{"workers": "auto", "layers": 6, "hidden": 1000, "unlabelled": 0, **settings}).resolved()
     team = None if processes is None else SimpleNamespace(size=processes)
@@ -268,20 +246,3 @@ def test_a_team_uses_all_of_its_processes(processes: int, rows: int, settings: d
 def test_processes_that_make_no_mesh_are_refused(processes: int, settings: dict) -> None:
     with pytest.raises(InputError, match=f"{processes} processes"):
         chosen(1, processes, **settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "mesh"),
-    [
-        ({}, (1, 1)),
-        ({"workers": 3}, (3, 1)),
-        ({"workers": 3, "shards": 2}, (3, 2)),
-        ({"shards": 2}, ("auto", 2)),
-        ({"workers": "auto"}, ("auto", None)),
-        ({"workers": "auto", "shards": 4}, ("auto", 4)),
-        ({"plan": (4, 6), "shards": 2}, (2, 2)),
-    ],
-)
-def test_what_is_left_open(settings: dict, mesh: tuple) -> None:
-    config = ModelConfig(**settings).resolved()
-    assert (config.workers, config.shards) == mesh

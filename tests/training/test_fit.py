@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +35,6 @@ def test_weights_and_probabilities_reach_the_workers() -> None:
     one, two = (fit(problem(workers=workers), seed=0) for workers in (1, 2))
     for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_a_worker_process_loads_neither_graphs_nor_scikit_learn() -> None:
-    """They take longer to import than torch, and a worker does not use them."""
-    code = (
-        "import sys, pdadmm_g.training.fit\n"
-        "print([name for name in ('torch_geometric', 'sklearn', 'scipy', 'click') if name in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
 
 
 def trained(folder: Path, data: Any, **settings: Any) -> ModelConfig:

@@ -29,21 +29,6 @@ def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None
     assert torch.equal(torch.as_tensor(problem.classes)[problem.test.y], tiny_graph.y[tiny_graph.test_mask])
 
 
-def test_test_nodes_are_augmented_only_where_they_are_asked_for(tiny_graph: Data) -> None:
-    with_test, without = (prepare_graph(tiny_graph, CONFIG, seed=0, test=test) for test in (True, False))
-    assert without.test is None
-    for ours, theirs in ((with_test.training, without.training), (with_test.validation, without.validation)):
-        assert ours is not None
-        assert theirs is not None
-        assert torch.equal(ours.X, theirs.X)
-
-
-def test_classes_without_training_nodes_are_refused(tiny_graph: Data) -> None:
-    tiny_graph.y[tiny_graph.test_mask.nonzero()[0]] = 2
-    with pytest.raises(InputError, match="class 2 has no training node"):
-        prepare_graph(tiny_graph, CONFIG, seed=0, test=True)
-
-
 def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is best matters in other tests: here two candidates are enough.
     monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))

@@ -9,26 +9,8 @@ from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import progress
-from pdadmm_g.training.progress import Progress, TimeLeft, duration, in_notebook
+from pdadmm_g.training.progress import Progress, duration, in_notebook
 from pdadmm_g.utils import Event
-
-
-def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    left = TimeLeft()
-    assert [left.after(done, 10) for done in (1, 2)] == ["", ""]  # found, not computed
-    clock[0] += 60
-    assert left.after(4, 10) == "; about 3 min left"  # two in a minute, six to go
-    clock[0] += 60
-    assert left.after(10, 10) == ""
-    assert [duration(seconds) for seconds in (0.4, 59, 90, 3600, 12000)] == [
-        "0 s",
-        "59 s",
-        "2 min",
-        "1 h 0 min",
-        "3 h 20 min",
-    ]
 
 
 def test_time_left_of_a_resumed_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +59,11 @@ def _bar(shown: Progress) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(shown._bar.get_renderable())
     return console.file.getvalue()
+
+
+def test_durations() -> None:
+    texts = {0.4: "0 s", 59: "59 s", 90: "2 min", 3600: "1 h 0 min", 12000: "3 h 20 min"}
+    assert {seconds: duration(seconds) for seconds in texts} == texts
 
 
 def test_it_is_a_notebook_only_in_one(monkeypatch: pytest.MonkeyPatch) -> None:

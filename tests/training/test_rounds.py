@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from helpers.commands import save
 from helpers.communities import communities
-from helpers.threads import ThreadLine, on_threads
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.admm.risks import Targets
-from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.examples import Examples
-from pdadmm_g.engine.team import Team
-from pdadmm_g.runs.run import train_run
+from pdadmm_g.config import ModelConfig
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.rounds import (
     FIRST_EPOCHS,
     GAIN,
     ROUND_EPOCHS,
-    DealtRows,
-    Drawn,
-    SpreadRows,
     Step,
     examples_of,
     is_over,
@@ -53,11 +42,6 @@ def config(**changes) -> ModelConfig:
 def trained(**changes):
     problem = prepare_graph(communities(), config(**changes), seed=0)
     return fit(problem, seed=0)
-
-
-def same_weights(first, second) -> bool:
-    pairs = zip(first.parameters(), second.parameters(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_a_stage_has_rounds_where_nodes_without_labels_teach() -> None:
@@ -108,11 +92,6 @@ def test_a_depth_that_gained_too_little_is_the_last_one() -> None:
     assert margin(1, history, grown) == 0
 
 
-@pytest.mark.parametrize("power", [200.0, 1e15])
-def test_a_power_that_leaves_nothing_of_small_numbers_still_trains(power: float) -> None:
-    assert not trained(sharpness=power).status.is_failure
-
-
 def test_records_say_which_round_they_are_of_and_how_the_copies_agree() -> None:
     history = trained().history
     assert [record["round"] for record in history][:7] == [0] * 6 + [1]
@@ -153,36 +132,6 @@ def test_a_depth_that_gains_nothing_leaves_no_layers_behind() -> None:
     assert len(result.model.linears) == 2 or margin(2, result.history, config(growth="gain")) == 0
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("changes", [{}, {"solver": "linearized", "quantize": "pq", "bits": 6}], ids=str)
-def test_weights_are_the_same_for_any_number_of_workers(changes) -> None:
-    one, three = (trained(workers=workers, **changes) for workers in (1, 3))
-    assert same_weights(one.model, three.model)
-    kept = ("round", "agreement", "changed", "objective", "val_accuracy", "train_accuracy")
-    assert [[line[key] for key in kept] for line in one.history] == [
-        [line[key] for key in kept] for line in three.history
-    ]
-
-
-@pytest.mark.parametrize("epoch", [3, 8, 26], ids=["alone", "in a round", "in a round of the second depth"])
-def test_a_run_resumed_in_a_round_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
-    file = save(tmp_path / "graph.npz", communities())
-
-    def run(out: str) -> RunConfig:
-        return RunConfig(**SETTINGS | {"dataset": str(file), "out": str(tmp_path / out), "checkpoint_every": 1})
-
-    def stop(record) -> None:
-        if record["epoch"] == epoch + 1:
-            raise RuntimeError("stop here")
-
-    train_run(run("whole"))
-    with pytest.raises(RuntimeError, match="stop here"):
-        train_run(run("cut"), on_epoch=stop)
-    train_run(run("cut"), resume=True)
-    whole, cut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
-    assert whole == cut
-
-
 def test_nodes_without_labels_teach_something() -> None:
     """With two labels in each community and noisy features, accuracy on other nodes is higher with them."""
     data = communities(300, features=30, labels=2, noise=5.0, seed=3)
@@ -199,18 +148,13 @@ def _weights(model) -> torch.Tensor:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("asked", [40, 1])
-def test_rounds_over_shards(asked: int) -> None:
-    """To rounding the same for another number of shards, to the bit for another chain; also if a shard asks nobody."""
-    one, two, four = (
-        trained(patience=None, unlabelled=asked, **mesh) for mesh in ({}, {"shards": 2}, {"workers": 2, "shards": 2})
-    )
-    assert same_weights(two.model, four.model)
+def test_rounds_over_shards_of_which_one_asks_nobody() -> None:
+    """To rounding the same."""
+    one, two = (trained(patience=None, unlabelled=1, **mesh) for mesh in ({}, {"shards": 2}))
     expected = _weights(one.model)
     assert float((_weights(two.model) - expected).norm() / expected.norm()) < 1e-5
-    for ours, theirs in zip(one.history, four.history, strict=True):
-        assert ours["round"] == theirs["round"]
-        assert ours["agreement"] == theirs["agreement"]
+    for ours, theirs in zip(one.history, two.history, strict=True):
+        assert (ours["round"], ours["agreement"]) == (theirs["round"], theirs["agreement"])
         assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)
 
 
@@ -234,90 +178,3 @@ def test_a_power_that_leaves_nothing_of_small_numbers_still_gives_targets(power:
     sharp = sharpened(torch.tensor([[0.5, 0.5], [0.6, 0.4], [1.0, 0.0]]), power)
     targets = sharp / sharp.sum(1, keepdim=True)
     assert torch.allclose(targets, torch.tensor([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]]))
-
-
-#: Eight nodes of three classes, of which 2 and 6 have labels and 0, 3, 4 and 7 are asked, in three copies.
-ASKED, MEAN = torch.tensor([0, 3, 4, 7]), torch.tensor([[0.6, 0.3, 0.1], [0.0, 0.0, 1.0], [0.1, 0.8, 0.1], [1, 0, 0]])
-SAVED = {"mean": MEAN, "known": torch.tensor([[0, 0], [3, 2], [4, 1], [7, 0]])}
-
-
-def spread(line: Any, parts: int) -> tuple[SpreadRows, Drawn]:
-    """A process that has one of the parts, and what it has drawn: rows that say which copy of which node they are."""
-    count = 8 // parts
-    first, step = count * line.rank, 2 // parts
-    training = np.array([2, 6])[step * line.rank :][:step] - first
-    copies = SimpleNamespace(
-        sharded=SimpleNamespace(part=SimpleNamespace(first=first, count=count)),
-        training=training,
-        labelled=Targets(torch.ones(len(training), dtype=torch.int64)),
-    )
-    team = Team()
-    team.rows, team.rank = line, line.rank
-    others = ASKED.split(4 // parts)[line.rank] - first
-    nodes = first + torch.cat([torch.from_numpy(training), others])
-    X = torch.stack([torch.stack([nodes, torch.full_like(nodes, copy)], 1) for copy in range(3)]).float()
-    config = ModelConfig(sharpness=2.0, trust=1.0, copies=3, device="cpu")
-    return SpreadRows(team, config, copies, 0), Drawn(None, X, others)  # type: ignore[arg-type]
-
-
-Found = tuple[Examples | None, dict[str, torch.Tensor] | None]
-
-
-def rows_of(found: list[Found]) -> list[list[float]]:
-    return [row for training, _ in found if training is not None for row in training.X.tolist()]
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_spread_rows_are_in_the_order_of_nodes_for_any_number_of_parts(parts: int) -> None:
-    def work(line: ThreadLine) -> tuple[Found, float | None]:
-        rows, drawn = spread(line, parts)
-        rows.known[drawn.others[0]] = 0  # type: ignore[index]
-        mean, changed = rows.compared(drawn, MEAN.split(4 // parts)[line.rank])
-        return rows.examples(drawn, mean), changed
-
-    found = on_threads(parts, work)
-    assert rows_of([each for each, _ in found]) == [[node, copy] for node in (0, 2, 3, 4, 6, 7) for copy in range(3)]
-    # Node 0 was of class 0 and is; on two parts node 4 was too and is of class 1.
-    assert [changed for _, changed in found] == [(parts - 1) / parts] * parts
-    assert [tensors is None for (_, tensors), _ in found] == [False, True][:parts]
-    for name, tensor in SAVED.items():
-        assert torch.equal(found[0][0][1][name], tensor)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_spread_rows_are_resumed_by_any_number_of_parts(parts: int) -> None:
-    saved: Any = SimpleNamespace(pseudo_labels=lambda like: SAVED)
-
-    def work(line: ThreadLine) -> tuple[Found, list[int]]:
-        rows, drawn = spread(line, parts)
-        return rows.examples(drawn, rows.restored(drawn, saved, torch.empty(0))), rows.known.tolist()
-
-    found = on_threads(parts, work)
-    assert rows_of([each for each, _ in found]) == [[n, copy] for n in (0, 2, 3, 4, 6, 7) for copy in range(3)]
-    assert [number for _, known in found for number in known] == [0, -1, -1, 2, 1, -1, -1, 0]
-    for name, tensor in SAVED.items():
-        assert torch.equal(found[0][0][1][name], tensor)
-
-
-def test_dealt_rows_know_the_classes_of_those_that_were_asked() -> None:
-    """Of the eight nodes 2 and 6 have labels, and the six others are a pool of which four were asked."""
-    copies: Any = SimpleNamespace(training=torch.tensor([2, 6]), others=torch.tensor([0, 1, 3, 4, 5, 7]))
-    config = ModelConfig(sharpness=2.0, trust=1.0, copies=3, device="cpu")
-    rows = DealtRows(Team(), config, copies, Targets(torch.ones(2, dtype=torch.int64)), 0)
-    places, X = torch.tensor([5, 0, 2, 3]), torch.zeros(3, 6, 2)
-    assert rows.compared(Drawn(torch.zeros(12, 2), X, places), MEAN[[3, 0, 1, 2]])[1] is None
-    assert rows.known.tolist() == [0, -1, 2, 1, -1, 0]
-    drawn = Drawn(torch.zeros(6, 2), X[:, :4], torch.tensor([2, 1]))
-    mean, changed = rows.compared(drawn, MEAN[:2])
-    assert changed == 1.0  # the third was of class 2 and is of class 0; the second was not known
-    _, tensors = rows.examples(drawn, mean)
-    assert tensors is not None
-    assert tensors["known"].tolist() == [0, 2, 0, 1, -1, 0]
-
-
-def test_a_process_without_nodes_has_no_rows() -> None:
-    rows, nothing = SpreadRows(Team(), ModelConfig(), None, 0), torch.empty(0)
-    assert rows.draw(1) == Drawn()
-    assert rows.compared(Drawn(), nothing) == (nothing, None)
-    assert rows.restored(Drawn(), SimpleNamespace(), nothing) is nothing  # type: ignore[arg-type]
-    assert rows.examples(Drawn(), nothing) == (None, None)

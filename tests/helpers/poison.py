@@ -1,11 +1,7 @@
-"""One worker of the poison test: every variable in turn gets a NaN or an infinity, many trainings in one process group.
-
-Run by ``run_workers``, and imported by the test of one worker.
-"""
+"""Every variable in turn gets a NaN or an infinity: many trainings, on one worker or in the group of the mesh job."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 
@@ -13,7 +9,6 @@ import torch
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.training.stage import Stage
@@ -92,11 +87,11 @@ def run(team: Team, case: tuple[str, str, int, int, float]) -> dict | None:
     }
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    team = join("cpu", 60.0, watch=False)
-    for case in cases():
-        outcome = run(team, case)
-        if outcome is not None:
-            print(json.dumps(outcome), flush=True)
-    team.leave()
+def check(outcomes: list[dict]) -> None:
+    assert len(outcomes) == len(list(cases()))
+    for outcome in outcomes:
+        assert outcome["status"] == "NON_FINITE", outcome
+        assert outcome["message"] == outcome["expected"], outcome
+        assert outcome["finite"], outcome
+        assert outcome["epochs"] == 3, outcome
+        assert outcome["history"], outcome
