@@ -95,7 +95,7 @@ def test_columns_of_a_table_go_by_their_names(run, tiny_graph: Data) -> None:
     assert Path("preds.csv").read_text() == Path("expected.csv").read_text()
     assert run("evaluate", "run", *other)[1] == figures
     Path("other.csv").write_text(Path("nodes.csv").read_text().replace("id,a,b", "id,age,b"))
-    message = "data: feature 'a' is missing, the model was trained with it; feature 'age' is unknown to it"
+    message = "data: feature 'a' is missing, which the model was trained with; feature 'age' is unknown to it"
     assert_refused(*run("predict", "run", *other, "--out", "preds.csv"), message)
     assert_refused(*run("evaluate", "run", *other), message)
 

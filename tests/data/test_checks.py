@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from pdadmm_g import GAMLPClassifier, InputError, as_graph
 from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.graph import Graph, as_mask
-from pdadmm_g.data.sharding import check_block
+from pdadmm_g.data.shards import check_block
 from pdadmm_g.data.targets import check_labels, encoded_labels
 
 

@@ -14,7 +14,7 @@ import torch
 from helpers.communities import communities
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.examples import Examples
-from pdadmm_g.data.sharding import graph_source, shard_graph
+from pdadmm_g.data.shards import graph_source, shard_graph
 from pdadmm_g.training.fit import Job, fit
 from pdadmm_g.training.prepare import Problem
 from pdadmm_g.training.sharded import ShardedResult, fit_sharded

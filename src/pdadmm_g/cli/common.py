@@ -218,7 +218,7 @@ def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..data.datasets import load_dataset, require_edge_table
-    from ..data.splits import with_masks
+    from ..data.examples import with_masks
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)
