@@ -90,7 +90,8 @@ def one_process(folder: str, hops: int, columns: int) -> dict[str, float]:
     H = torch.randn(part.count, columns)
     for _ in range(hops):
         H = matrix @ H
-    return {"seconds": matrix.seconds, "entries": matrix.entries, "columns": matrix.columns}
+    figures = matrix.figures
+    return {"seconds": figures["multiply_seconds"], "entries": figures["entries"], "columns": figures["columns"]}
 
 
 def per_nonzero(processes: list[dict[str, float]]) -> float:

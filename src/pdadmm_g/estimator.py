@@ -24,9 +24,9 @@ from torch import Tensor
 from .config import ModelConfig, Settings, TargetKind, described, label_name, option
 from .data.augmentation import GraphAugment
 from .data.checks import check_graph, require_edges
+from .data.examples import one_split, unseen_nodes
 from .data.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
 from .data.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
-from .data.splits import one_split, unseen_nodes
 from .data.targets import (
     asked,
     check_kind,

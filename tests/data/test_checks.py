@@ -11,7 +11,7 @@ from helpers.estimators import classifier
 from pdadmm_g import InputError, as_graph
 from pdadmm_g.data.checks import check_graph, check_training
 from pdadmm_g.data.graph import Graph, as_mask
-from pdadmm_g.data.sharding import check_block
+from pdadmm_g.data.shards import check_block
 from pdadmm_g.data.targets import check_labels, encoded_labels
 
 

@@ -142,7 +142,7 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path, monkeypatch: pyt
     write_flickr(tmp_path / "whole")
     assert missing_raw_files(BENCHMARKS["flickr"], tmp_path / "whole") == []
     (tmp_path / "whole/flickr/raw/role.json").write_text("{")
-    with pytest.raises(InputError, match="flickr: cannot read the raw files") as caught:
+    with pytest.raises(InputError, match="flickr: cannot read as raw files") as caught:
         load_dataset("flickr", tmp_path / "whole")
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="nowhere: no such folder"):
@@ -156,7 +156,7 @@ def test_raw_files_of_planetoid_execute_nothing(tmp_path: Path) -> None:
     raw.mkdir(parents=True)
     for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
         (raw / f"ind.cora.{part}").write_bytes(pickle.dumps(Bomb(trace), protocol=2))
-    with pytest.raises(InputError, match="planetoid/Cora: cannot read the raw files"):
+    with pytest.raises(InputError, match="planetoid/Cora: cannot read as raw files"):
         load_dataset("cora", tmp_path)
     assert not trace.exists()
 
@@ -261,7 +261,7 @@ def npy(shape: str, dtype: str = "<f4", body: bytes = b"") -> bytes:
     ("content", "message"),
     [
         (npy("(547608330240, 3)"), "read|memory|fit"),
-        (npy("(" * 300), "cannot be read as an array"),
+        (npy("(" * 300), "cannot read as an array"),
         (npy("(1,)", "|O", b"cos\nsystem\n(S'false'\ntR."), "Python objects are not read"),
         (npy("(1,)", "<U1", b"abcd"), "not text"),
     ],
@@ -270,7 +270,7 @@ def npy(shape: str, dtype: str = "<f4", body: bytes = b"") -> bytes:
 def test_hostile_array_headers(tmp_path: Path, content: bytes, message: str) -> None:
     with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
         archive.writestr("x.npy", content)
-    with pytest.raises(InputError, match=f"g.npz: 'x' .*{message}"):
+    with pytest.raises(InputError, match=f"g.npz: 'x'.*{message}"):
         load_dataset(tmp_path / "g.npz")
 
 
@@ -280,13 +280,13 @@ def test_a_name_twice_and_broken_deflate(tmp_path: Path) -> None:
         archive.writestr("x.npy", npy("(1, 1)", body=bytes(4)))
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("x.npy", npy("(1, 1)", body=bytes(4)))
-    with pytest.raises(InputError, match="holds 'x' twice"):
+    with pytest.raises(InputError, match="'x' is there twice"):
         load_dataset(path)
     np.savez_compressed(path, x=np.arange(300.0).reshape(100, 3))
     content = bytearray(path.read_bytes())
     content[200:260] = b"\xff" * 60
     path.write_bytes(content)
-    with pytest.raises(InputError, match="'x' cannot be read as an array"):
+    with pytest.raises(InputError, match="'x': cannot read as an array"):
         load_dataset(path)
 
 

@@ -18,8 +18,7 @@ from pdadmm_g.data import sharded_augmentation
 from pdadmm_g.data.augmentation import GraphAugment
 from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_augmentation import ShardedAugment, ShardedCopies, uniform
-from pdadmm_g.data.sharding import graph_source, shard_graph
-from pdadmm_g.data.shards import ShardFolder
+from pdadmm_g.data.shards import ShardFolder, graph_source, shard_graph
 from pdadmm_g.errors import InputError
 
 DATA = communities(nodes=120, features=40)

@@ -16,12 +16,11 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.communities import communities
-from pdadmm_g.data import sharding
+from pdadmm_g.data import shards as sharding
 from pdadmm_g.data.datasets import load_dataset
 from pdadmm_g.data.graph import MASKS
 from pdadmm_g.data.propagation import renormalized_adjacency
-from pdadmm_g.data.sharding import graph_source, open_source, shard_graph
-from pdadmm_g.data.shards import ShardFolder, is_sharded
+from pdadmm_g.data.shards import ShardFolder, graph_source, is_sharded, open_source, shard_graph
 from pdadmm_g.errors import InputError
 
 
@@ -252,7 +251,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "too many": (lambda F: shutil.copytree(F / "shard-1-of-4", F / "shard-1-of-5"), "F/shard-1-of-5: "),
     "other folder": (other_folder, "F/shard-2-of-4/description.json: is of another data set"),
     "other place": (other_place, "F/shard-2-of-4/description.json: is of another data set"),
-    "edge": (columns(lambda c: np.where(c == c[3], 60, c)), "F/shard-4-of-4/columns.npy: names node 60"),
+    "edge": (columns(lambda c: np.where(c == c[3], 60, c)), "F/shard-4-of-4/columns.npy: names a node outside"),
     "shape": (columns(lambda c: c[1:]), "F/shard-4-of-4/columns.npy: has shape"),
     "type": (columns(lambda c: c.astype(np.int64)), "F/shard-4-of-4/columns.npy: holds int64"),
     "cut off": (

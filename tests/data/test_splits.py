@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.checks import check_graph
-from pdadmm_g.data.splits import MOST, with_masks
+from pdadmm_g.data.examples import MOST, with_masks
 
 
 def labelled(*counts: int, unlabelled: int = 0) -> Data:

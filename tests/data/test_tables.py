@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
-from pdadmm_g.data.sharding import open_source, shard_graph
-from pdadmm_g.data.shards import ShardFolder
+from pdadmm_g.data.shards import ShardFolder, open_source, shard_graph
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
@@ -108,7 +107,7 @@ REFUSED = [
     ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
     ("a,b\n1,2\n1,\n", "source,target\n", "NaN or infinity, first in row 1, column 'b'"),
     ("id,a,b\nx,1e16,1\n", "source,target\nx,x\n", "exceed 1e+15, first in row 0, column 'a'"),
-    ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' has 'never'; known: train, val, test"),
+    ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' must be train, val or test, got 'never'"),
     ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,0\n", WEIGHT + "positive and finite, but row 1"),
     ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", WEIGHT),
     ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,much\n", WEIGHT + "numbers, but row 1"),
@@ -282,7 +281,7 @@ def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
         ({}, {"source": ["a", "b", None, "b"]}, (f"{edges}: row 2", "source")),
         ({"id": ["a", "b", "a", "c"]}, {}, (nodes, "'id'", "'a' twice")),
         ({"label": ["x", "y", "x", "y"]}, {}, ("labels that are no whole numbers",)),
-        ({"split": ["train", "dev", None, "test"]}, {}, (nodes, "'split' has 'dev'")),
+        ({"split": ["train", "dev", None, "test"]}, {}, (nodes, "got 'dev'")),
         ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, {}, (nodes, "column 'x'")),
         ({"x": [[1.0], [np.nan], [4.0], [5.0]]}, {}, (nodes, "NaN or infinity, first in row 1")),
         ({"x": ["a", "b", "c", "d"]}, {}, (nodes, "column 'x' must be numbers", "'a'")),

@@ -13,8 +13,8 @@ from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.data.augmentation_choice import linear_score
 from pdadmm_g.data.checks import check_graph
+from pdadmm_g.data.examples import with_masks
 from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.splits import with_masks
 from pdadmm_g.data.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
 

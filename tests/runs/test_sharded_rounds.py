@@ -19,7 +19,7 @@ from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.data.augmentation import Copies, NodeCopies
 from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_augmentation import uniform
-from pdadmm_g.data.sharding import graph_source, shard_graph
+from pdadmm_g.data.shards import graph_source, shard_graph
 from pdadmm_g.model import GAMLP
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.fit import fit

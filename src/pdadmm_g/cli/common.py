@@ -222,7 +222,7 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..data.datasets import load_dataset, require_edge_table
-    from ..data.splits import with_masks
+    from ..data.examples import with_masks
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)

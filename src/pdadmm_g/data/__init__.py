@@ -7,12 +7,10 @@
 ``tables``               tables of nodes and edges, of pandas and in files
 ``datasets``             the benchmarks and the embedded digits, by name
 ``facts``                what there is to know of a graph before training: sizes, directions, homophily, structure
-``splits``               which nodes train and validate, where that is not said
 ``propagation``          the graph's matrix, and its products with features, a block of columns at a time
 ``augmentation``         multi-hop operators: what the graph adds to features; principal directions, random copies
 ``augmentation_choice``  which of them, where that is left to the data, by linear models
-``examples``             the rows that train or validate
-``shards``               a folder of shards, of which a process reads only its own
-``sharding``             how such a folder is written, of a graph that is read in blocks
+``examples``             the rows that train or validate, and which nodes they are, where that is not said
+``shards``               a folder of shards, of which a process reads only its own, and how it is written
 ``sharded_augmentation`` augmentation where every process has its own nodes
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
@@ -23,10 +23,11 @@ from .propagation import (
     Normalization,
     Operator,
     column_blocks,
+    csr,
     inverse_row_sums,
-    moved,
     neighbourhood,
     normalized,
+    put,
     quiet,
     to_unit_length,
     weighted_adjacency,
@@ -54,25 +55,18 @@ class Source:
 
     def to(self, device: str | torch.device) -> Source:
         """The same on another device."""
-        raw, basis = (part if part is None else part.to(device) for part in (self.raw, self.basis))
-        return Source(self.H.to(device), moved(self.A, device), raw, basis)
+        A = (self.A[0].to(device), self.A[1].to(device)) if isinstance(self.A, tuple) else self.A
+        parts = [part.to(device) if isinstance(part, Tensor) else part for part in (self.H, A, self.raw, self.basis)]
+        return Source(*parts)  # type: ignore[arg-type]
 
     def thinned(self, nodes: Tensor | None, drop: float, generator: torch.Generator) -> Tensor:
         """The rows of H of some nodes, or all, as if each entry of their features were left out with a probability."""
         assert self.raw is not None
-        starts, columns, values = self.raw.crow_indices(), self.raw.col_indices(), self.raw.values()
+        raw, values = self.raw, self.raw.values()
         kept = (torch.rand(len(values), generator=generator) >= drop).to(values) / (1 - drop)
-        rows = len(self.H)
-        if nodes is not None:
-            rows, lengths, first = len(nodes), starts.diff()[nodes], starts[nodes]
-            starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-            entries = (first - starts[:-1]).repeat_interleave(lengths)
-            entries += torch.arange(len(entries), device=entries.device)
-            columns, values, kept = columns[entries], values[entries], kept[entries]
+        raw = csr(raw.crow_indices(), raw.col_indices(), values * kept, raw.shape)
+        raw = raw if nodes is None else sparse_rows(raw, nodes)
         with quiet():
-            raw = torch.sparse_csr_tensor(
-                starts, columns, values * kept, (rows, self.raw.shape[1]), check_invariants=False
-            )
             return raw.to_dense() if self.basis is None else raw @ self.basis
 
 
@@ -113,9 +107,7 @@ class Copies:
             if self.drop_entries:
                 H = self.source.thinned(near, self.drop_entries, generator)
             for start, block in column_blocks(H, H.dtype):
-                for place, operated in enumerate(self.operator(A, block.mul_(factor))):
-                    first = place * width + start
-                    each[:, first : first + block.shape[1]] = operated[rows]
+                put(each, width, start, self.operator(A, block.mul_(factor)), rows)
             normalized(each, self.normalize, blocks, self.mean, self.scale)
         return out
 
@@ -169,9 +161,8 @@ class NodeCopies:
         def matrix(name: str, width: int) -> Tensor | None:
             if f"{name}_{SPARSE[0]}" not in known:
                 return None
-            with quiet():
-                starts, columns, values = (known[f"{name}_{part}"] for part in SPARSE)
-                return torch.sparse_csr_tensor(starts, columns, values, (len(H), width), check_invariants=False)
+            starts, columns, values = (known[f"{name}_{part}"] for part in SPARSE)
+            return csr(starts, columns, values, (len(H), width))
 
         source = Source(H, matrix("A", len(H)), matrix("raw", H.shape[1] if basis is None else len(basis)), basis)
         copies = Copies(source, operator, normalize, known.get("mean"), known.get("scale"), drop, drop_entries)
@@ -182,6 +173,7 @@ class NodeCopies:
 AnyGraph = TypeVar("AnyGraph", bound=Graph)
 
 
+@dataclass(eq=False, repr=False)
 class GraphAugment:
     r"""Multi-hop features: called with a graph, it gives the graph with these as ``x``, as ``torch_geometric`` has it.
 
@@ -221,38 +213,27 @@ class GraphAugment:
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
     sample = 10_000
 
-    def __init__(
-        self,
-        mode: Mode = "hops",
-        hops: int = 4,
-        *,
-        teleport: float = 0.05,
-        row_normalize: bool = True,
-        normalize: Normalization = "unit",
-        components: int | None = None,
-        directed: Directed = "symmetric",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        if mode not in get_args(Mode) or hops < 1:
-            raise InputError(
-                f"augmentation must be none, hops, apart, average or power with at least one hop, got {mode!r}, {hops}"
-            )
-        for name, given, kind in (("normalize", normalize, Normalization), ("directed", directed, Directed)):
-            if given not in get_args(kind):
-                raise InputError(f"{name} must be one of {', '.join(get_args(kind))}, got {given!r}")
-        self.mode = mode
-        self.hops = hops
-        self.teleport = teleport
-        self.row_normalize = row_normalize
-        self.normalize = normalize
-        self.components = components
-        self.directed = directed
-        self.dtype = dtype
-        #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
-        self.mean: Tensor | None = None
-        self.scale: Tensor | None = None
-        #: The principal directions (features, components), likewise; None where all features are taken.
-        self.basis: Tensor | None = None
+    mode: Mode = "hops"
+    hops: int = 4
+    _: KW_ONLY
+    teleport: float = 0.05
+    row_normalize: bool = True
+    normalize: Normalization = "unit"
+    components: int | None = None
+    directed: Directed = "symmetric"
+    dtype: torch.dtype = torch.float32
+    #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
+    mean: Tensor | None = field(default=None, init=False)
+    scale: Tensor | None = field(default=None, init=False)
+    #: The principal directions (features, components), on the CPU too; None where all features are taken.
+    basis: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("mode", Mode), ("normalize", Normalization), ("directed", Directed)):
+            if getattr(self, name) not in get_args(kind):
+                raise InputError(f"{name} must be one of {', '.join(get_args(kind))}, got {getattr(self, name)!r}")
+        if self.hops < 1:
+            raise InputError(f"hops must be at least 1, got {self.hops}")
 
     @property
     def operator(self) -> Operator:
@@ -269,10 +250,6 @@ class GraphAugment:
         if self.basis is not None:
             return self.blocks * self.basis.shape[1]
         return self.blocks * min(features, self.components or features)
-
-    def _is_fitted(self, features: int) -> bool:
-        projects = self.components is not None and self.components < features
-        return (self.mean is not None or self.normalize != "centered") and (self.basis is not None or not projects)
 
     def __call__(self, data: AnyGraph) -> AnyGraph:
         data = copy.copy(data)
@@ -305,7 +282,7 @@ class GraphAugment:
         H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
         if self.components is not None and self.components < H.shape[1] and self.basis is None:
             # Directions of features are those of the undirected graph, whichever way these go afterwards.
-            undirected = self._adjacency(data, "symmetric") if self.directed != "symmetric" else A
+            undirected = self.adjacency(data, "symmetric") if self.directed != "symmetric" else A
             assert undirected is None or isinstance(undirected, Tensor)
             self.basis = directions_in_memory(H, None if undirected is None else undirected.cpu(), self.components)
         raw, basis = (H if H.layout != torch.strided else None), self.basis
@@ -351,31 +328,29 @@ class GraphAugment:
 
     def features(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
-        if not self._is_fitted(data.x.shape[1]):
+        projects = self.components is not None and self.components < data.x.shape[1]
+        if (self.basis is None and projects) or (self.mean is None and self.normalize == "centered"):
             return self.fit_transform(data, nodes)
         return self._normalized(self.propagated(data, nodes))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
-        mean, scale = (None if learned is None else learned.to(rows.device) for learned in (self.mean, self.scale))
-        return normalized(rows, self.normalize, self.blocks, mean, scale)
+        return normalized(rows, self.normalize, self.blocks, self.mean, self.scale)
 
-    def propagated(self, data: Graph, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
-        """The rows of ``nodes`` before they are normalised."""
-        return self.propagated_by(self.operator, self.blocks, data, nodes, source=source)
-
-    def propagated_by(
+    def propagated(
         self,
-        operators: Callable[[Any, Tensor], Iterator[Tensor]],
-        blocks: int,
         data: Graph,
-        nodes: Tensor | None,
+        nodes: Tensor | None = None,
+        *,
         source: Source | None = None,
+        operators: Callable[[Any, Tensor], Iterator[Tensor]] | None = None,
+        blocks: int | None = None,
     ) -> Tensor:
-        """What the operators make of the features: so many blocks side by side, for ``nodes`` (all by default).
+        """The rows of ``nodes`` (all by default) before they are normalised, by its own or these other operators.
 
         Propagates a block of feature columns at a time, so that memory stays near input plus output.
         """
+        operators, blocks = operators or self.operator, blocks or self.blocks
         if source is None and self.basis is not None:
             source = self.source(data)
         x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
@@ -386,16 +361,11 @@ class GraphAugment:
         for start, H in column_blocks(x, self.dtype):
             if scale is not None:
                 H *= scale
-            for block, operated in enumerate(operators(A, H)):
-                first = block * width + start
-                out[:, first : first + H.shape[1]] = operated[rows]
+            put(out, width, start, operators(A, H), rows)
         return out
 
-    def adjacency(self, data: Graph) -> Adjacency | None:
+    def adjacency(self, data: Graph, directed: Directed | None = None) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""
-        return self._adjacency(data, self.directed)
-
-    def _adjacency(self, data: Graph, directed: Directed) -> Adjacency | None:
         if self.mode == "none" or data.edge_index is None:
             return None
         return weighted_adjacency(
@@ -403,7 +373,7 @@ class GraphAugment:
             data.num_nodes,
             self.dtype,
             weights=data.get("edge_weight"),
-            directed=directed,
+            directed=directed or self.directed,
             self_loops=self.mode != "apart",
         )
 
@@ -413,9 +383,7 @@ class GraphAugment:
             raise InputError("fit the transform before it makes copies: they share the statistics of clean features")
         if drop_entries and source.raw is None:
             raise InputError("drop_entries is for features that are nearly all zero, and these are not: leave it out")
-        device = source.H.device
-        mean, scale = (None if learned is None else learned.to(device) for learned in (self.mean, self.scale))
-        return Copies(source, self.operator, self.normalize, mean, scale, drop, drop_entries)
+        return Copies(source, self.operator, self.normalize, self.mean, self.scale, drop, drop_entries)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
@@ -457,9 +425,7 @@ def directions_in_memory(H: Tensor, A: Tensor | None, number: int) -> Tensor:
     nodes = torch.arange(0, len(H), -(-len(H) // SAMPLE))
     near, A = neighbourhood(A, nodes, reach=2)
     if near is not None:
-        with quiet():
-            dense = H.layout == torch.strided
-            H = H[near] if dense else H.to_sparse_coo().index_select(0, near).to_sparse_csr()
+        H = H[near] if H.layout == torch.strided else sparse_rows(H, near)
         nodes = torch.searchsorted(near, nodes)
 
     def stepped(H: Tensor) -> Tensor:
@@ -476,6 +442,12 @@ def directions_in_memory(H: Tensor, A: Tensor | None, number: int) -> Tensor:
         )
 
 
+def sparse_rows(H: Tensor, nodes: Tensor) -> Tensor:
+    """Some rows of a sparse matrix."""
+    with quiet():
+        return H.to_sparse_coo().index_select(0, nodes).to_sparse_csr()
+
+
 def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
     """All features on the CPU, rows divided by their absolute sums if asked for, sparse where most of them is zero."""
     x = x.cpu()
@@ -485,10 +457,10 @@ def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tenso
         return x if scale is None else x * scale
     with quiet():
         x = x.to_sparse_csr()
-        if scale is None:
-            return x
-        values = x.values() * scale.view(-1).repeat_interleave(x.crow_indices().diff())
-        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+    if scale is None:
+        return x
+    values = x.values() * scale.view(-1).repeat_interleave(x.crow_indices().diff())
+    return csr(x.crow_indices(), x.col_indices(), values, x.shape)
 
 
 # ------------------------------------------------------------------------------------------------------- other products
@@ -502,27 +474,23 @@ def candidate_features(
     The features alone, averages over so many powers, and four hop blocks, before they are normalised.
     """
     reach = max(3, *averages)
+    parts = {"hop": range(4), "mean": averages}
+    made = [(kind, k) for k in range(reach + 1) for kind, all_k in parts.items() if k in all_k]
 
-    def operators(A: Tensor | None, H: Tensor) -> Iterator[Tensor]:
-        assert A is not None
-        yield H
+    def operators(A: Tensor, H: Tensor) -> Iterator[Tensor]:
         power, total = H, torch.zeros_like(H)
+        yield H
         for k in range(1, reach + 1):
             power = A @ power
             total += power
-            if k <= 3:
+            if k < 4:
                 yield power
             if k in averages:
                 yield torch.add(like.teleport * H, total, alpha=(1 - like.teleport) / k)
 
-    names: list[int | str] = ["hop 0"]
-    for k in range(1, reach + 1):
-        names += ([f"hop {k}"] if k <= 3 else []) + ([k] if k in averages else [])
-    width = data.x.shape[1] if source is None else source.H.shape[1]
-    rows = like.propagated_by(operators, len(names), data, nodes, source=source)
-    blocks = dict(zip(names, rows.split(width, dim=1), strict=True))
-    candidates: list[tuple[Literal["none", "hops", "average"], int, list[int | str]]] = [("none", 1, ["hop 0"])]
-    candidates += [("average", k, [k]) for k in averages]
-    candidates += [("hops", 4, [f"hop {k}" for k in range(4)])]
-    for mode, hops, parts in candidates:
-        yield mode, hops, torch.cat([blocks[part] for part in parts], dim=1)
+    rows = like.propagated(data, nodes, source=source, operators=operators, blocks=len(made))
+    blocks = dict(zip(made, rows.chunk(len(made), dim=1), strict=True))
+    yield "none", 1, blocks["hop", 0]
+    for k in averages:
+        yield "average", k, blocks["mean", k]
+    yield "hops", 4, torch.cat([blocks["hop", k] for k in range(4)], dim=1)

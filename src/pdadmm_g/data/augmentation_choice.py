@@ -43,12 +43,12 @@ class Choice(NamedTuple):
     reasons: tuple[str, ...] = ()
 
 
-def augmentation(config: ModelConfig) -> GraphAugment:
-    """The augmentation that ``config`` describes, once it is chosen."""
+def augmentation(config: ModelConfig, basis: Tensor | None = None) -> GraphAugment:
+    """The augmentation that ``config`` describes, once it is chosen, perhaps with principal directions learned."""
     assert config.augment != "auto"
     assert config.normalize != "auto"
     assert config.hops is not None
-    return GraphAugment(
+    augment = GraphAugment(
         config.augment,
         config.hops,
         teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
@@ -57,6 +57,8 @@ def augmentation(config: ModelConfig) -> GraphAugment:
         components=config.components,
         directed="symmetric" if config.directed == "auto" else config.directed,
     )
+    augment.basis = basis
+    return augment
 
 
 def choose_augmentation(
@@ -72,8 +74,10 @@ def choose_augmentation(
         config = dataclasses.replace(config, teleport=DEFAULT_TELEPORT)
     if config.augment == "auto" and (data.edge_index is None or data.edge_index.numel() == 0):
         config = dataclasses.replace(config, augment="none", hops=1)
-    first, *further = _directions(data, config)
-    config = dataclasses.replace(config, directed=first)
+    further: list[Directed] = []
+    if config.directed == "auto":
+        config = dataclasses.replace(config, directed="symmetric")
+        further = ["both"] if not config.unlabelled and config.augment != "none" and are_directed(data) else []
     if "auto" not in (config.augment, config.normalize) and not further:
         return Choice(config)
     labels, target = data.y if has_columns(data) else hard_labels(data), target_of(data)
@@ -97,9 +101,8 @@ def choose_augmentation(
         for candidate, rows in zip(candidates, _rows(data, nodes, candidates, like, source), strict=True):
             for normalize in kinds:
                 candidate = dataclasses.replace(candidate, normalize=normalize)
-                tried = augmentation(candidate)
-                tried.basis = like.basis
-                own = linear_score(tried.fit_rows(rows), [labels[part] for part in parts], weights, scoring, target)
+                X = augmentation(candidate, like.basis).fit_rows(rows)
+                own = linear_score(X, [labels[part] for part in parts], weights, scoring, target)
                 found.append((own, candidate))
                 step()
     (best, _), choice = max(found, key=lambda entry: entry[0])
@@ -126,14 +129,6 @@ def described(config: ModelConfig) -> str:
     return f"{kind}{ways}, {normalized}"
 
 
-def _directions(data: Graph, config: ModelConfig) -> tuple[Directed, ...]:
-    """The directions to choose from, the usual one first."""
-    if config.directed != "auto":
-        return (config.directed,)
-    open_to_both = not config.unlabelled and config.augment != "none"
-    return ("symmetric", "both") if open_to_both and are_directed(data) else ("symmetric",)
-
-
 def _candidates(data: Graph, nodes: Tensor, config: ModelConfig, further: Sequence[Directed]) -> list[ModelConfig]:
     """The augmentations to choose from, before they are normalised.
 
@@ -143,7 +138,7 @@ def _candidates(data: Graph, nodes: Tensor, config: ModelConfig, further: Sequen
     directions: list[Directed] = [config.directed if config.directed != "auto" else "symmetric", *further]
     if config.augment != "auto":
         return [dataclasses.replace(config, directed=way) for way in directions]
-    averages: list[tuple[Mode, int]] = [("average", k) for k in _averages(config)]
+    averages: list[tuple[Mode, int]] = [("average", k) for k in ((config.hops,) if config.hops else HOPS)]
     tried: list[tuple[Mode, int, Directed]] = []
     if directions[0] != "both":
         tried = [(mode, hops, directions[0]) for mode, hops in [("none", 1), *averages, ("hops", 4)]]
@@ -152,10 +147,6 @@ def _candidates(data: Graph, nodes: Tensor, config: ModelConfig, further: Sequen
     if join_unlike(data, nodes) is not None:
         tried += [("apart", config.hops or 3, way) for way in directions]
     return [dataclasses.replace(config, augment=mode, hops=hops, directed=way) for mode, hops, way in tried]
-
-
-def _averages(config: ModelConfig) -> tuple[int, ...]:
-    return (config.hops,) if config.hops else HOPS
 
 
 def _rows(
@@ -169,9 +160,7 @@ def _rows(
             shared += 1
             yield rows
     for candidate in candidates[shared:]:
-        augment = augmentation(dataclasses.replace(candidate, normalize="none"))
-        augment.basis = like.basis
-        yield augment.propagated(data, nodes)
+        yield augmentation(dataclasses.replace(candidate, normalize="none"), like.basis).propagated(data, nodes)
 
 
 # -------------------------------------------------------------------------------------------------------- linear models

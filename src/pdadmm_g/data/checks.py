@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -76,35 +77,32 @@ def check_nodes(data: Graph, num_nodes: int, culprit: str) -> Graph:
     _check_label_names(data, culprit)
     for mask in MASKS:
         if mask in data:
-            data[mask] = _as_masks(data[mask], num_nodes, f"{culprit}: {mask}")
+            given, owner = data[mask], f"{culprit}: {mask}"
+            several = isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and len(given) == num_nodes
+            if several and given.shape[1]:  # a column for each of several splits
+                columns = as_tensor(given, f"{owner} must be booleans or a list of node indices").T
+                data[mask] = torch.stack([as_mask(column, num_nodes, owner) for column in columns], dim=1)
+            else:
+                data[mask] = as_mask(given, num_nodes, owner)
     return data
 
 
 def _check_label_names(data: Graph, culprit: str) -> None:
     """Put the names of labels, if there are any, where they belong: those of classes in order, and these likewise."""
-    names, y = data.get("label_names"), data.y
+    y, names = data.y, data.get("label_names")
     if names is None or y is None:
         data.label_names = None
         return
     names = name_array(names)
     names = np.array(names.tolist()) if all(isinstance(name, str) for name in names) else names
-    number = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
-    fits = len(names) == number if y.ndim == 2 else len(names) >= number
+    fits = len(names) == y.shape[1] if y.ndim == 2 else len(names) > int(y.max())
     if not fits or names.dtype.kind == "O" or len({*map(str, names.tolist())}) < len(names):
         raise InputError(f"{culprit}: label_names must be different names, one for each label: mend or delete it")
     if not has_columns(data):
-        order = names.argsort(kind="stable")
-        names, places = names[order], torch.from_numpy(order.argsort(kind="stable"))
-        data.y = y[:, torch.from_numpy(order)] if y.ndim == 2 else places[y.clamp(min=0)].where(y >= 0, -1)
+        order = torch.from_numpy(names.argsort(kind="stable"))
+        names = names[order.numpy()]
+        data.y = y[:, order] if y.ndim == 2 else order.argsort()[y.clamp(min=0)].where(y >= 0, -1)
     data.label_names = names
-
-
-def _as_masks(given: Any, num_nodes: int, culprit: str) -> Tensor:
-    """A mask over nodes, or (nodes, splits) one for each of several splits."""
-    if isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and len(given) == num_nodes and given.shape[1]:
-        columns = as_tensor(given, f"{culprit} must be booleans or a list of node indices").T
-        return torch.stack([as_mask(column, num_nodes, culprit) for column in columns], dim=1)
-    return as_mask(given, num_nodes, culprit)
 
 
 def _give_features(data: Graph, culprit: str) -> None:
@@ -112,10 +110,8 @@ def _give_features(data: Graph, culprit: str) -> None:
     from .facts import structural_features
 
     edges = check_edges(data.edge_index, sys.maxsize, culprit)
-    own = [data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else []
-    for name in ("y", "ids"):
-        column = data.get(name)
-        own += [len(column)] if isinstance(column, Tensor | np.ndarray) and column.ndim else []
+    columns = [each for each in (data.y, data.get("ids")) if isinstance(each, Tensor | np.ndarray) and each.ndim]
+    own = [*map(len, columns), *([data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else [])]
     number = max(own) if own else int(edges.max()) + 1
     if number > MOST_IMPLIED and not own:
         raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
@@ -163,20 +159,17 @@ def check_training(data: Graph, *, culprit: str = "data") -> None:
             used |= data[mask]
             require_labels(data, mask, culprit=culprit)
     if not has_columns(data):
-        _check_classes(data, used, culprit)
-    _warn_overlap(data)
-
-
-def _check_classes(data: Graph, used: Tensor, culprit: str) -> None:
-    """Raise unless there are several classes, and training nodes of each that a node of the masks is of."""
-    training = data.y[data.train_mask]
-    present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
-    absent = set(hard_labels(data)[used].unique().tolist()) - present
-    if absent:
-        raise InputError(f"{culprit}: class {class_name(data, min(absent))} has no training node")
-    if len(present) == 1:
-        only = class_name(data, min(present))
-        raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")
+        training = data.y[data.train_mask]
+        present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
+        absent = set(hard_labels(data)[used].unique().tolist()) - present
+        if absent:
+            raise InputError(f"{culprit}: class {class_name(data, min(absent))} has no training node")
+        if len(present) == 1:
+            only = class_name(data, min(present))
+            raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")
+    for first, second in combinations([mask for mask in MASKS if mask in data], 2):
+        if shared := int((data[first] & data[second]).sum()):
+            warnings.warn(f"{first} and {second} share {shared} nodes", stacklevel=3)
 
 
 def require_edges(
@@ -191,32 +184,28 @@ def check_features(x: Tensor, culprit: str, names: tuple[str, ...] | None = None
     """Raise unless features are finite numbers of a size that can be computed with; rows are counted from ``start``."""
     if x.is_complex():
         raise InputError(f"{culprit}: features 'x' must be real numbers")
-    if not x.is_floating_point():
-        x = x if x.element_size() < 8 else x.double()  # no smaller ones reach the limit
-    if not x.is_floating_point():
-        return
+    if not x.is_floating_point() and x.element_size() < 8:
+        return  # such numbers do not reach the limit
+    x = x.detach() if x.is_floating_point() else x.double()
     if x.layout == torch.strided:
         # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
         # As a Python number: in half precision the limit itself would be infinite.
-        if torch.linalg.vector_norm(x.detach(), ord=torch.inf).item() <= LARGEST:
+        if torch.linalg.vector_norm(x, ord=torch.inf).item() <= LARGEST:
             return
-        rows, values = torch.arange(len(x)), torch.linalg.vector_norm(x.detach(), ord=torch.inf, dim=1).cpu()
+        rows, values = torch.arange(len(x)), torch.linalg.vector_norm(x, ord=torch.inf, dim=1).cpu()
     else:
-        coo = x.detach().to_sparse_coo().coalesce().cpu()
+        coo = x.to_sparse_coo().coalesce().cpu()
         rows, values = coo.indices()[0], coo.values().abs()
-
-    def place(row: int) -> str:
-        if names is None:
-            return f"row {start + row}"
-        column = first_bad(~(x[row].detach().to_dense().abs() <= LARGEST))
-        return f"row {start + row}, column {names[column or 0]!r}"
-
-    bad = rows[~torch.isfinite(values)]
-    if len(bad):
-        raise InputError(f"{culprit}: features contain NaN or infinity, first in {place(int(bad.min()))}")
-    large = rows[values > LARGEST]
-    if len(large):
-        raise InputError(f"{culprit}: features exceed {LARGEST:g}, first in {place(int(large.min()))}: rescale them")
+    for bad, what, remedy in (
+        (~values.isfinite(), "contain NaN or infinity", ""),
+        (values > LARGEST, f"exceed {LARGEST:g}", ": rescale them"),
+    ):
+        if bad.any():
+            row = int(rows[bad].min())
+            place = f"row {start + row}"
+            if names is not None:
+                place += f", column {names[first_bad(~(x[row].to_dense().abs() <= LARGEST)) or 0]!r}"
+            raise InputError(f"{culprit}: features {what}, first in {place}{remedy}")
 
 
 def check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
@@ -228,17 +217,7 @@ def check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:
     if edge_index.is_floating_point() or edge_index.is_complex() or edge_index.dtype == torch.bool:
         raise InputError(f"{culprit}: edge_index must hold integers, not {edge_index.dtype}")
     edge_index = edge_index.long()
-    if edge_index.numel():
-        for value in (int(edge_index.min()), int(edge_index.max())):
-            if not 0 <= value < num_nodes:
-                raise InputError(f"{culprit}: edge_index names node {value}, but nodes are 0..{num_nodes - 1}")
+    for value in map(int, edge_index.aminmax()) if edge_index.numel() else ():
+        if not 0 <= value < num_nodes:
+            raise InputError(f"{culprit}: edge_index names node {value}, but nodes are 0..{num_nodes - 1}")
     return edge_index
-
-
-def _warn_overlap(data: Graph) -> None:
-    present = [mask for mask in MASKS if mask in data]
-    for index, first in enumerate(present):
-        for second in present[index + 1 :]:
-            shared = int((data[first] & data[second]).sum())
-            if shared:
-                warnings.warn(f"{first} and {second} share {shared} nodes", stacklevel=4)

@@ -18,14 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import GRAPH_FILES, NODE_TABLES, TargetKind
 from ..errors import InputError
 from ..utils import find_graph, write_atomically
 from .checks import check_graph
-from .graph import MASKS, Graph, as_mask, first_line
+from .facts import distinct
+from .graph import MASKS, Graph, as_mask, first_line, reading
 from .readers import as_graph, load_file
 from .shards import is_sharded
 
@@ -142,9 +142,7 @@ def _random_split(data: Graph, *, per_class: int, val: int, test: int | None, se
     training = as_mask(torch.cat([shuffle(nodes)[:per_class] for nodes in members]), data.num_nodes, "train_mask")
     rest = shuffle((~training).nonzero().view(-1))
     test = len(rest) - val if test is None else test
-    for mask, nodes in zip(MASKS, (training, rest[test : test + val], rest[:test]), strict=True):
-        data[mask] = as_mask(nodes, data.num_nodes, mask)
-    return data
+    return _with_masks(data, training, rest[test : test + val], rest[:test])
 
 
 # -------------------------------------------------------------------------------------------------------- benchmarks
@@ -186,11 +184,10 @@ def _planetoid(name: str, nodes: int, features: int, classes: int) -> Benchmark:
         col = np.concatenate([*graph.values()])
         data = Graph(
             x=torch.from_numpy(x),
-            edge_index=_simple(torch.from_numpy(np.stack([col, row])), int(number)).flip(0),
+            edge_index=distinct(torch.from_numpy(np.stack([col, row])), int(number)).flip(0),
             y=torch.from_numpy(labels.argmax(1)),
         )
-        parts = (range(len(y)), range(len(y), len(y) + 500), test)
-        return _with_masks(data, dict(zip(MASKS, parts, strict=True)))
+        return _with_masks(data, range(len(y)), range(len(y), len(y) + 500), test)
 
     return Benchmark(f"planetoid/{name}", files, load, nodes, features, classes)
 
@@ -198,22 +195,19 @@ def _planetoid(name: str, nodes: int, features: int, classes: int) -> Benchmark:
 class _Unpickler(pickle.Unpickler):
     """Reads the pickles of Planetoid: arrays, lists and dicts; whatever else is named is refused."""
 
-    class Sparse:
-        data: Any
-        indices: Any
-        indptr: Any
-        _shape: tuple[int, int]
-
     known: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
-        ("scipy.sparse.csr", "csr_matrix"): Sparse,
         ("collections", "defaultdict"): defaultdict,
         ("__builtin__", "list"): list,
     }
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("scipy.sparse.csr", "csr_matrix"):
+            import scipy.sparse
+
+            return scipy.sparse.csr_matrix
         if (module, name) not in self.known:
             raise pickle.UnpicklingError(f"it names {module}.{name}")
         return self.known[module, name]
@@ -222,18 +216,14 @@ class _Unpickler(pickle.Unpickler):
 def _arrays(path: Path) -> Any:
     with path.open("rb") as file:
         found = _Unpickler(file, encoding="latin1").load()
-    return _dense(vars(found), "_shape") if isinstance(found, _Unpickler.Sparse) else found
+    return found.toarray().astype(np.float32, copy=False) if hasattr(found, "toarray") else found
 
 
-def _dense(parts: Mapping[str, Any], shape: str = "shape", prefix: str = "") -> NDArray[Any]:
-    return _csr(parts, shape, prefix).toarray().astype(np.float32, copy=False)
-
-
-def _csr(parts: Mapping[str, Any], shape: str = "shape", prefix: str = "") -> Any:
+def _csr(parts: Mapping[str, Any], prefix: str = "") -> Any:
     import scipy.sparse
 
     arrays = tuple(parts[f"{prefix}{name}"] for name in ("data", "indices", "indptr"))
-    return scipy.sparse.csr_array(arrays, shape=tuple(parts[f"{prefix}{shape}"]))
+    return scipy.sparse.csr_array(arrays, shape=tuple(parts[f"{prefix}shape"]))
 
 
 def _edges(matrix: Any) -> Tensor:
@@ -241,19 +231,13 @@ def _edges(matrix: Any) -> Tensor:
     return torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
 
 
-def _simple(edges: Tensor, nodes: int) -> Tensor:
-    """Each edge once, in order, without those from a node to itself."""
-    keys = (edges[0] * nodes + edges[1])[edges[0] != edges[1]].unique()
-    return torch.stack([keys // nodes, keys % nodes])
-
-
 def _twenty_per_class(owner: str, name: str, file: str, nodes: int, features: int, classes: int) -> Benchmark:
     def load(raw: Raw) -> Graph:
         with np.load(raw(f"raw/{file}"), allow_pickle=False) as parts:
-            x, matrix, y = _dense(parts, prefix="attr_"), _csr(parts, prefix="adj_"), parts["labels"]
+            x = _csr(parts, "attr_").toarray().astype(np.float32)
+            edges, y = _edges(_csr(parts, "adj_")), parts["labels"]
         x[x > 0] = 1
-        edges = _edges(matrix)
-        edges = _simple(torch.cat([edges, edges.flip(0)], 1), len(x))
+        edges = distinct(torch.cat([edges, edges.flip(0)], 1), len(x))
         data = Graph(x=torch.from_numpy(x), edge_index=edges, y=torch.from_numpy(y).long())
         return _random_split(data, per_class=20, val=1000, test=1000)
 
@@ -269,8 +253,7 @@ def _load_flickr(raw: Raw) -> Graph:
     role = json.loads(raw("raw/role.json").read_text())
     y = torch.full((len(x),), -1)
     y[torch.tensor([int(node) for node in labels])] = torch.tensor([*labels.values()])
-    masks = {mask: role[part] for mask, part in zip(MASKS, ("tr", "va", "te"), strict=True)}
-    return _with_masks(Graph(x=x, edge_index=edges, y=y), masks)
+    return _with_masks(Graph(x=x, edge_index=edges, y=y), role["tr"], role["va"], role["te"])
 
 
 def _load_arxiv(raw: Raw) -> Graph:
@@ -280,13 +263,12 @@ def _load_arxiv(raw: Raw) -> Graph:
         return torch.from_numpy(pd.read_csv(raw(f"{name}.csv.gz"), header=None).to_numpy(copy=True))
 
     data = Graph(x=table("raw/node-feat").float(), edge_index=table("raw/edge").T, y=table("raw/node-label").view(-1))
-    parts = ("train", "valid", "test")
-    return _with_masks(data, {m: table(f"split/time/{part}").view(-1) for m, part in zip(MASKS, parts, strict=True)})
+    return _with_masks(data, *(table(f"split/time/{part}").view(-1) for part in ("train", "valid", "test")))
 
 
-def _with_masks(data: Graph, nodes: Mapping[str, Any]) -> Graph:
-    for mask, numbers in nodes.items():
-        data[mask] = as_mask(list(numbers), data.num_nodes, mask)
+def _with_masks(data: Graph, *parts: Any) -> Graph:
+    for mask, nodes in zip(MASKS, parts, strict=True):
+        data[mask] = as_mask(nodes, data.num_nodes, mask)
     return data
 
 
@@ -358,13 +340,8 @@ def _load_benchmark(benchmark: Benchmark, root: Path | None, cache: Path) -> Gra
             ) from error
         return downloaded
 
-    try:
+    with reading((root or cache / "downloaded") / benchmark.folder, "raw files"):  # damage is found out in many ways
         return benchmark.load(raw)
-    except InputError:
-        raise
-    except Exception as error:  # damaged files are found out in many ways
-        folder = (root or cache / "downloaded") / benchmark.folder
-        raise InputError(f"{folder}: cannot read the raw files: {first_line(error)}") from error
 
 
 def _download(benchmark: Benchmark, file: str, folder: Path) -> None:

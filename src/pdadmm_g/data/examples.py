@@ -1,13 +1,20 @@
-"""Rows that train or validate: augmented features, targets, weights."""
+"""The rows that train or validate: which nodes they are, where that is not said, and what is known of them."""
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..admm.risks import Targets
+from ..config import ModelConfig, label_name
+from ..errors import InputError
+from .graph import MASKS, Graph
+from .targets import class_name, hard_labels, has_columns, labelled, strata, target_of
 
 
 class Examples(NamedTuple):
@@ -27,7 +34,11 @@ class Examples(NamedTuple):
 
     def to(self, device: str) -> Examples:
         """The same on another device."""
-        return Examples(*(None if rows is None else rows.to(device) for rows in self))  # type: ignore[arg-type]
+        return self.each(lambda rows: rows.to(device))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Examples:
+        """The same with each tensor changed."""
+        return Examples(*(None if rows is None else change(rows) for rows in self))  # type: ignore[arg-type]
 
 
 def aligned(examples: Examples | None) -> Examples | None:
@@ -54,9 +65,115 @@ def at_most(number: int, rows: Tensor) -> Tensor:
 
 def some_examples(number: int, examples: Examples) -> Examples:
     """So many of the examples at the most, evenly spaced."""
-    return Examples(*(None if rows is None else at_most(number, rows) for rows in examples))  # type: ignore[arg-type]
+    return examples.each(lambda rows: at_most(number, rows))
 
 
 def part_of(number: int, place: int, parts: int) -> range:
     """The rows of one of so many parts, all of nearly the same size."""
     return range(number * place // parts, number * (place + 1) // parts)
+
+
+# --------------------------------------------------------------------------------------------------------- splits
+
+#: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
+MOST = 500
+WITHOUT = (
+    "there are no validation nodes: nothing is chosen by the data, and the last epoch is kept; this costs accuracy"
+)
+
+
+def with_masks(
+    data: Graph, config: ModelConfig, *, seed: int, counted: Tensor | None = None
+) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
+
+    Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
+    nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience). Nodes
+    of a class that weighs nothing do not count.
+    """
+    data, reasons = one_split(data, config.split)
+    if data.y is None:
+        return data, reasons
+    labels = strata(data) if has_columns(data) else hard_labels(data)
+    if "train_mask" not in data:
+        data.train_mask = labels >= 0
+        for mask in MASKS[1:]:
+            if mask in data:
+                data.train_mask = data.train_mask & ~data[mask]
+        reasons += (f"there is no train_mask: all {int(data.train_mask.sum())} nodes with a label are for training",)
+    if "val_mask" in data or config.patience is None or not config.validation:
+        if config.patience is not None and not ("val_mask" in data and bool(data.val_mask.any())):
+            reasons += (WITHOUT,)
+        return data, reasons
+    nodes = data.train_mask & (labels >= 0) & ~torch.isin(labels, weightless(data, config))
+    nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
+    aside = _set_aside(nodes, labels[nodes], config.validation, seed)
+    if not len(aside):
+        few = f"{WITHOUT}; there are too few labels to set some aside"
+        warnings.warn(few, stacklevel=2)
+        return data, (*reasons, few)
+    data.val_mask = torch.zeros_like(data.train_mask)
+    data.val_mask[aside] = True
+    data.train_mask = data.train_mask & ~data.val_mask
+    each = "" if target_of(data) == "regression" else f", some of each {'label' if has_columns(data) else 'class'},"
+    what = f"{len(aside)} of the {len(nodes)} nodes with a label for training{each} validate instead"
+    remedy = "" if config.refit else "; refit trains on them too in the end"
+    return data, (*reasons, f"there is no val_mask: {what}{remedy}")
+
+
+def weightless(data: Graph, config: ModelConfig) -> Tensor:
+    """The labels of classes that weigh nothing in training."""
+    weights = config.class_weight if isinstance(config.class_weight, Mapping) else {}
+    none = {name for name, weight in weights.items() if weight == 0}
+    labels = [label for label in hard_labels(data).unique().tolist() if label >= 0] if none else []
+    return torch.tensor([label for label in labels if label_name(class_name(data, label)) in none], dtype=torch.int64)
+
+
+def unseen_nodes(data: Graph, *, labels_given: bool) -> Tensor:
+    """The nodes to score a model on, a mask: test nodes, or else labelled ones outside training and validation.
+
+    Where labels were given to score by, only nodes that have one; and all of these, where nothing says who trains.
+    """
+    known = labelled(data)
+    if "test_mask" in data:
+        return data.test_mask & known if labels_given else data.test_mask
+    unseen = known if labels_given else torch.zeros_like(known)
+    if "train_mask" in data:
+        unseen = known & ~data.train_mask
+        unseen = unseen & ~data.val_mask if "val_mask" in data else unseen
+    if not bool(unseen.any()):
+        remedy = "score(data, mask), or give labels: score(nodes, y, edge_index=edges)"
+        raise InputError(f"data: 'test_mask' is missing (in a table: 'split'); name the nodes to score, {remedy}")
+    return unseen
+
+
+def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
+    """The same graph with one column of each mask, where these have several; its entry ``split`` says which."""
+    data = copy.copy(data)
+    counts = {mask: data[mask].shape[1] for mask in MASKS if mask in data and data[mask].ndim == 2}
+    if not counts:
+        if split is not None and data.get("split") != split:
+            raise InputError(f"split = {split}, but the masks are of one split: leave it out")
+        return data, ()
+    count = min(counts.values())
+    if count < max(counts.values()):
+        said = ", ".join(f"{mask} {columns}" for mask, columns in counts.items())
+        raise InputError(f"the masks are of different numbers of splits: {said}; give all of them the same columns")
+    if split is not None and split >= count:
+        raise InputError(f"split = {split}, but the masks are of {count} splits: 0 to {count - 1}")
+    for mask in counts:
+        data[mask] = data[mask][:, split or 0]
+    data.split = split or 0
+    return data, (f"the masks are of {count} splits: the first is taken, split names another",) if split is None else ()
+
+
+def _set_aside(nodes: Tensor, labels: Tensor, share: float, seed: int) -> Tensor:
+    """So large a share of the nodes of each class, at least one, at the most all but one, and not too many in all."""
+    share = min(share, MOST / max(1, len(nodes)))
+    generator = torch.Generator().manual_seed(seed)
+    chosen = [nodes[:0]]
+    for label in labels.unique():
+        own = nodes[labels == label]
+        number = min(max(1, round(share * len(own))), len(own) - 1)
+        chosen.append(own[torch.randperm(len(own), generator=generator)[:number]])
+    return torch.cat(chosen).sort().values

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .graph import MASKS, Graph
+from .propagation import summed
 from .targets import hard_labels, has_columns, labelled
 
 #: Which degrees are told: least, quartiles, most.
@@ -22,20 +23,22 @@ def graph_facts(data: Graph) -> dict[str, Any]:
     of different nodes that are joined, each counted once, as training sees them.
     """
     known = labelled(data).nonzero().view(-1) if data.y is not None else torch.empty(0, dtype=torch.int64)
+    # How many classes the known nodes have, or how many labels or numbers each of them.
+    classes = len(hard_labels(data)[known].unique()) if len(known) and not has_columns(data) else 0
     facts: dict[str, Any] = {
         "nodes": data.num_nodes,
         "features": data.x.shape[1],
-        **_outputs(data, known),
+        **({"outputs": data.y.shape[1]} if has_columns(data) else {"classes": classes}),
         "labelled": len(known),
         **{mask.removesuffix("_mask"): int(data[mask].sum()) if mask in data else 0 for mask in MASKS},
     }
     if data.edge_index is None:
         return facts | {"edges": 0}
-    first, second = _pairs(data)
-    degrees = torch.bincount(torch.cat([first, second]), minlength=data.num_nodes)
+    pairs = distinct(data.edge_index.cpu().sort(0).values, data.num_nodes)
+    degrees = torch.bincount(pairs.flatten(), minlength=data.num_nodes)
     found = homophily(data, known) if not has_columns(data) else Homophily(0, 0.0, 0.0)
     return facts | {
-        "edges": len(first),
+        "edges": pairs.shape[1],
         "degrees": [int(each) for each in degrees.sort().values[[round(q * (len(degrees) - 1)) for q in QUANTILES]]],
         "mean_degree": float(degrees.double().mean()),
         "isolated": int((degrees == 0).sum()),
@@ -44,18 +47,10 @@ def graph_facts(data: Graph) -> dict[str, Any]:
     }
 
 
-def _outputs(data: Graph, known: Tensor) -> dict[str, int]:
-    """How many classes the known nodes have, or how many labels or numbers each of them."""
-    if has_columns(data):
-        return {"outputs": data.y.shape[1]}
-    return {"classes": len(hard_labels(data)[known].unique()) if len(known) else 0}
-
-
-def _pairs(data: Graph) -> tuple[Tensor, Tensor]:
-    """The two ends of each pair of different nodes that are joined."""
-    low, high = data.edge_index.cpu().sort(0).values
-    codes = (low * data.num_nodes + high)[low != high].unique()
-    return codes // data.num_nodes, codes % data.num_nodes
+def distinct(edges: Tensor, nodes: int) -> Tensor:
+    """Each edge once, in order, without those from a node to itself."""
+    codes = (edges[0] * nodes + edges[1])[edges[0] != edges[1]].unique()
+    return torch.stack([codes // nodes, codes % nodes])
 
 
 class Homophily(NamedTuple):
@@ -91,14 +86,11 @@ def are_directed(data: Graph) -> bool:
     """
     if data.edge_index is None or data.edge_index.numel() == 0:
         return False
-    row, col = data.edge_index.cpu().numpy()
+    row, col = data.edge_index
     if bool((row <= col).all()) or bool((row >= col).all()):
         return False
-    import scipy.sparse
-
     weights = data.get("edge_weight")
-    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
-    W = scipy.sparse.coo_array((values, (row, col)), shape=(data.num_nodes, data.num_nodes)).tocsr()
+    W = summed(data.edge_index, data.num_nodes, weights)
     if weights is None:
         W.data[:] = 1
     gap = abs(W - W.T)

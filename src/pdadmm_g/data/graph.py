@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +130,13 @@ def order(own: Sequence[str] | None, names: Iterable[str] | None, owner: str = "
     """
     if own is None or names is None or list(own) == (names := list(names)):
         return None
-    places = {name: place for place, name in enumerate(own)}
-    missing = [name for name in names if name not in places]
-    unknown = sorted(places.keys() - set(names), key=places.__getitem__)
-    if missing:
-        many = len(missing) > 1
-        rest = f"; {_listed(unknown)} unknown to it" if unknown else ""
-        these = f"{owner} was trained with {'them' if many else 'it'}"
-        raise InputError(f"data: {_listed(missing)} missing, {these}{rest}")
+    places, known = {name: place for place, name in enumerate(own)}, {*names}
+    unknown = _listed([name for name in own if name not in known])
+    if missing := _listed([name for name in names if name not in places]):
+        rest = f"; {unknown} unknown to it" if unknown else ""
+        raise InputError(f"data: {missing} missing, which {owner} was trained with{rest}")
     if unknown:
-        raise InputError(f"data: {_listed(unknown)} unknown to {owner}: leave {'them' if unknown[1:] else 'it'} out")
+        raise InputError(f"data: {unknown} unknown to {owner}: leave out what it was not trained with")
     return [places[name] for name in names]
 
 
@@ -158,7 +156,7 @@ def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model")
 def _listed(names: list[str]) -> str:
     """Features by their names, the first few, and the verb that goes with so many."""
     first = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
-    return f"features {first} are" if len(names) > 1 else f"feature {first} is"
+    return f"features {first} are" if len(names) > 1 else f"feature {first} is" if names else ""
 
 
 # ------------------------------------------------------------------------------------------- values as people have them
@@ -166,36 +164,30 @@ def _listed(names: list[str]) -> str:
 
 def as_mask(mask: Any, num_nodes: int, culprit: str) -> Tensor:
     """A boolean mask over nodes from a boolean mask or a list of node indices."""
-    mask = as_tensor(mask, f"{culprit} must be booleans or a list of node indices").cpu()
-    if mask.dtype == torch.bool:
-        if mask.shape != (num_nodes,):
-            raise InputError(f"{culprit} has shape {tuple(mask.shape)}, expected ({num_nodes},)")
-        return mask
-    if mask.is_floating_point() or mask.is_complex() or mask.ndim != 1:
-        raise InputError(f"{culprit} must be booleans or a list of node indices")
-    index = mask.long()
-    if len(index) and (int(index.min()) < 0 or int(index.max()) >= num_nodes):
-        raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
-    if len(index.unique()) < len(index):
+    index = node_numbers(mask, num_nodes, culprit)
+    found = torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
+    if int(found.sum()) < len(index):
         # Not a list of nodes, then: zeros and ones for every node are a mask, anything else is a mistake.
         if len(index) == num_nodes and int(index.max()) <= 1:
             return index.bool()
         raise InputError(f"{culprit} names a node twice: give booleans, or a list of different nodes")
-    return torch.zeros(num_nodes, dtype=torch.bool).scatter_(0, index, True)
+    return found
 
 
-def node_numbers(nodes: Any, num_nodes: int) -> Tensor:
+def node_numbers(nodes: Any, num_nodes: int, culprit: str = "nodes") -> Tensor:
     """Node numbers in the order given, from numbers or a boolean mask."""
-    rule = "nodes must be booleans or a list of node indices"
+    rule = f"{culprit} must be booleans or a list of node indices"
     given = as_tensor(nodes, rule).cpu()
     if given.dtype == torch.bool:
-        return as_mask(given, num_nodes, "nodes").nonzero().view(-1)
+        if given.shape != (num_nodes,):
+            raise InputError(f"{culprit} has shape {tuple(given.shape)}, expected ({num_nodes},)")
+        return given.nonzero().view(-1)
     if given.numel() == 0:
         return torch.empty(0, dtype=torch.int64)
     if given.ndim != 1 or given.is_floating_point() or given.is_complex():
         raise InputError(rule)
     if int(given.min()) < 0 or int(given.max()) >= num_nodes:
-        raise InputError(f"nodes names a node outside 0..{num_nodes - 1}")
+        raise InputError(f"{culprit} names a node outside 0..{num_nodes - 1}")
     return given.long()
 
 
@@ -259,12 +251,24 @@ def is_missing(value: Any) -> bool:
 
 def check_file(path: Path) -> None:
     """Raise unless there is such a file."""
+    with reading(path, "a graph"):
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+
+
+@contextmanager
+def reading(culprit: Path | str, kind: str, reason: str | None = None) -> Iterator[None]:
+    """Whatever a library says of a file that is damaged or hostile, in one line, or the ``reason`` instead."""
     try:
-        found = path.is_file()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from None
-    if not found:
-        raise InputError(f"{path}: no such file")
+        yield
+    except InputError:
+        raise
+    except MemoryError:
+        raise InputError(f"{culprit} does not fit in memory") from None
+    except Exception as error:  # libraries raise many kinds
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"{culprit}: cannot read: {error.strerror}") from None
+        raise InputError(f"{culprit}: cannot read as {kind}: {reason or first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:

@@ -8,10 +8,10 @@ Where edges have weights or directions, see :func:`renormalized_adjacency`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -54,8 +54,7 @@ def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtyp
     values = np.repeat(scale, degrees_plus_one)
     values *= scale[A.indices]
     starts, columns, weights = (torch.from_numpy(part).to(edge_index.device) for part in (A.indptr, A.indices, values))
-    with quiet():
-        return torch.sparse_csr_tensor(starts, columns, weights, (num_nodes, num_nodes), check_invariants=False)
+    return csr(starts, columns, weights, (num_nodes, num_nodes))
 
 
 def weighted_adjacency(
@@ -78,17 +77,22 @@ def weighted_adjacency(
     """
     if weights is None and directed == "symmetric" and self_loops:
         return renormalized_adjacency(edge_index, num_nodes, dtype)
-    import scipy.sparse
-
-    row, col = edge_index.cpu().numpy()
-    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
-    W = scipy.sparse.coo_array((values, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
+    W = summed(edge_index, num_nodes, weights)
     W.setdiag(0)
     W.eliminate_zeros()
     W.data = np.ones_like(W.data) if weights is None else W.data / (W.data.mean() if W.nnz else 1.0)
     matrices = {"symmetric": (W.maximum(W.T),), "out": (W,), "in": (W.T,), "both": (W, W.T)}[directed]
     found = [_normalised(part.tocsr(), dtype, self_loops).to(edge_index.device) for part in matrices]
     return (found[0], found[1]) if directed == "both" else found[0]
+
+
+def summed(edge_index: Tensor, num_nodes: int, weights: Tensor | None) -> scipy.sparse.csr_array:
+    """The sum of the weights of the edges, or how many there are, from each node to each other."""
+    import scipy.sparse
+
+    row, col = edge_index.cpu().numpy()
+    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
+    return scipy.sparse.coo_array((values, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
 
 
 def _normalised(W: scipy.sparse.csr_array, dtype: torch.dtype, self_loops: bool) -> Tensor:
@@ -101,16 +105,14 @@ def _normalised(W: scipy.sparse.csr_array, dtype: torch.dtype, self_loops: bool)
     out, into = (np.asarray(W.sum(axis=axis)).ravel() for axis in (1, 0))
     out, into = (np.divide(1, np.sqrt(total), out=np.zeros_like(total), where=total > 0) for total in (out, into))
     values = np.repeat(out, np.diff(W.indptr)) * W.data * into[W.indices]
-    parts = (torch.from_numpy(W.indptr), torch.from_numpy(W.indices), torch.from_numpy(values).to(dtype))
+    starts, columns, values = (torch.from_numpy(part) for part in (W.indptr, W.indices, values))
+    return csr(starts, columns, values.to(dtype), tuple(W.shape))
+
+
+def csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A sparse matrix by rows, without torch's checks and its remarks on such matrices."""
     with quiet():
-        return torch.sparse_csr_tensor(*parts, tuple(W.shape), check_invariants=False)
-
-
-def moved(A: Adjacency | None, device: str | torch.device) -> Adjacency | None:
-    """The same on another device."""
-    if isinstance(A, tuple):
-        return A[0].to(device), A[1].to(device)
-    return None if A is None else A.to(device)
+        return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 @contextmanager
@@ -187,6 +189,13 @@ class Operator:
             yield mean
 
 
+def put(out: Tensor, width: int, start: int, blocks: Iterable[Tensor], rows: Any = slice(None)) -> None:
+    """Put some rows of each block, columns from ``start`` on, where they belong in ``out``, a ``width`` a block."""
+    for place, block in enumerate(blocks):
+        first = place * width + start
+        out[:, first : first + block.shape[1]] = block[rows]
+
+
 def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor | None, Tensor | None]:
     """The nodes within so many edges of ``nodes``, in order, and their part of A; None and A where that is most nodes.
 
@@ -203,18 +212,12 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
         return None, A
     import scipy.sparse
 
-    parts = [part.cpu().numpy() for part in (A.values(), A.col_indices(), A.crow_indices())]
-    rows = scipy.sparse.csr_array((parts[0], parts[1], parts[2]), shape=tuple(A.shape))[found.cpu().numpy()]
-    # Columns get their new numbers; those of nodes that are too far away are left out.
-    number = np.full(len(A), -1, dtype=parts[1].dtype)
-    number[found.cpu().numpy()] = np.arange(len(found), dtype=parts[1].dtype)
-    columns = number[rows.indices]
-    inside = columns >= 0
-    starts = np.concatenate([[0], np.cumsum(inside)])[rows.indptr].astype(parts[2].dtype)
-    kept = (starts, columns[inside], rows.data[inside])
-    starts, columns, values = (torch.from_numpy(part).to(A.device) for part in kept)
-    with quiet():
-        return found, torch.sparse_csr_tensor(starts, columns, values, (len(found), len(found)), check_invariants=False)
+    values, columns, starts = (part.cpu().numpy() for part in (A.values(), A.col_indices(), A.crow_indices()))
+    kept = found.cpu().numpy()
+    part = scipy.sparse.csr_array((values, columns, starts), shape=tuple(A.shape))[kept][:, kept]
+    indices = (each.astype(starts.dtype, copy=False) for each in (part.indptr, part.indices))
+    own = [torch.from_numpy(each).to(A.device) for each in (*indices, part.data)]
+    return found, csr(own[0], own[1], own[2], part.shape)
 
 
 def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -224,7 +227,7 @@ def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, s
     if normalize == "centered":
         assert mean is not None
         assert scale is not None
-        rows.sub_(mean).div_(scale)
+        rows.sub_(mean.to(rows.device)).div_(scale.to(rows.device))
         to_unit_length(rows, blocks)
     return rows
 

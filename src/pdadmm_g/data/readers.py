@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..config import TargetKind
 from ..errors import InputError
-from .graph import MASKS, Graph, as_tensor, check_file, first_line, object_array, pyg_records
+from .graph import MASKS, Graph, as_tensor, check_file, object_array, pyg_records, reading
 from .propagation import quiet
 from .targets import asked, hard_labels, set_targets
 
@@ -56,10 +56,13 @@ def as_graph(
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
                 raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
-        if _is_pyg(X):
-            return _from_pyg(X, target)
         if isinstance(X, Graph):
             return _with_tensors(X, target)
+        if _is_pyg(X):
+            if not isinstance(X, pyg_records()[0]):
+                kind = f"a {type(X).__name__} has several kinds of nodes"
+                raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
+            return _with_tensors(Graph(**X.to_dict()), target)
         return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
     data, labels = Graph(), "y"
     if is_table(X):
@@ -68,7 +71,10 @@ def as_graph(
         if y is not None:
             X = X.drop(columns="label", errors="ignore")
         data, labels = graph_of_nodes(X, "auto" if y is not None else target), "nodes: labels"
-        _check_apart(data.get("feature_names") or (), y)
+        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("feature_names") or ()
+        both = next((name for name in learned if name is not None and name in features), None)
+        if both is not None:
+            raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
     elif X is not None:
         data.x = as_features(X, "X")
     if y is not None:
@@ -79,16 +85,6 @@ def as_graph(
     return asked(data, target)
 
 
-def read_tables(nodes: Path, edges: Path | None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
-    """The graph of a table of nodes in a file and one of edges; without the latter, one without 'edge_index'."""
-    from .tables import graph_of_nodes, read_table, set_edges
-
-    data = graph_of_nodes(read_table(nodes, labels), target, labels, str(nodes))
-    if edges is not None:
-        set_edges(data, read_table(edges), culprit=str(edges))
-    return asked(data, target if data.y is not None else "auto")
-
-
 def is_table(value: Any) -> bool:
     """Is it a table of pandas, or one that behaves so?"""
     return hasattr(value, "columns") and hasattr(value, "iloc")
@@ -97,14 +93,6 @@ def is_table(value: Any) -> bool:
 def is_graph(X: Any) -> bool:
     """Is it a graph by itself, with its edges?"""
     return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
-
-
-def _check_apart(features: Sequence[Any], y: Any) -> None:
-    """Raise if a column is learned and a feature as well."""
-    learned = [*y.columns] if is_table(y) else [getattr(y, "name", None)]
-    both = next((name for name in learned if name is not None and name in features), None)
-    if both is not None:
-        raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
 
 
 def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
@@ -223,12 +211,6 @@ def _is_pyg(X: Any) -> bool:
     return library is not None and isinstance(X, library.BaseData)
 
 
-def _from_pyg(X: Any, target: TargetKind) -> Graph:
-    if not isinstance(X, pyg_records()[0]):
-        raise InputError(f"data: a {type(X).__name__} has several kinds of nodes: take one with data.to_homogeneous()")
-    return _with_tensors(Graph(**X.to_dict()), target)
-
-
 def _with_tensors(data: Graph, target: TargetKind) -> Graph:
     """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
     data = copy.copy(data)
@@ -268,28 +250,25 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     nodes = pd.DataFrame.from_records([own for _, own in graph.nodes(data=True)])
     if "label" not in nodes:
         nodes = nodes.rename(columns={"y": "label"})
-    words = [name for name in nodes if name not in (*KNOWN, "x") and nodes[name].dtype.kind not in "biuf"]
-    others = nodes.columns.difference([*KNOWN, "x"]) if "x" in nodes else words
-    nodes = nodes.drop(columns=others).assign(id=pd.Series(object_array(ids)).infer_objects())
-    for name in nodes.columns.difference(KNOWN):
+    features = [name for name in nodes if name not in KNOWN and nodes[name].dtype.kind in "biuf"]
+    features = ["x"] if "x" in nodes else features
+    nodes = nodes[[name for name in nodes if name in (*KNOWN, *features)]]
+    nodes = nodes.assign(id=pd.Series(object_array(ids)).infer_objects())
+    for name in features:
         lacking = np.flatnonzero(nodes[name].isna())
         if len(lacking):
             raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
     data = graph_of_nodes(nodes, target, culprit=culprit)
     place = {node: number for number, node in enumerate(ids)}
-    ends = [(place[a], place[b], weight) for a, b, weight in graph.edges(data="weight")]
-    pairs = torch.tensor([(a, b) for a, b, _ in ends], dtype=torch.int64).view(-1, 2).T
-    both = not graph.is_directed()
+    edges, both = [*graph.edges(data="weight")], not graph.is_directed()
+    pairs = torch.tensor([[place[a], place[b]] for a, b, _ in edges], dtype=torch.int64).view(-1, 2).T
     data.edge_index = torch.cat([pairs, pairs.flip(0)], dim=1) if both else pairs
-    weights = [weight for _, _, weight in ends if weight is not None]
-    if weights and len(weights) < len(ends):
+    weights = [weight for _, _, weight in edges if weight is not None]
+    if weights and len(weights) < len(edges):
         raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
     if weights:
-
-        def called(edge: int) -> str:
-            return f"edge {tuple(ids[end] for end in ends[edge][:2])}"
-
-        given = torch.from_numpy(checked_weights(weights, f"{culprit}: 'weight'", called))
+        checked = checked_weights(weights, f"{culprit}: 'weight'", lambda edge: f"edge {edges[edge][:2]}")
+        given = torch.from_numpy(checked)
         data.edge_weight = given.repeat(2) if both else given
     return asked(data, target)
 
@@ -328,7 +307,12 @@ def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto"
     if path.suffix == ".graphml":
         return _read_graphml(path, target)
     if path.suffix not in (".npz", ".pt"):
-        return read_tables(path, edges, target, labels)
+        from .tables import graph_of_nodes, read_table, set_edges
+
+        data = graph_of_nodes(read_table(path, labels), target, labels, str(path))
+        if edges is not None:
+            set_edges(data, read_table(edges), culprit=str(edges))
+        return data
     data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
     if data.x is None and data.edge_index is None and data.get("adj_t") is None:
         raise InputError(f"{path}: features 'x' are missing")
@@ -336,43 +320,28 @@ def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto"
 
 
 def _load_npz(path: Path) -> Graph:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            unknown = sorted({*names} - {*ARRAYS})
-            if unknown:  # a name with a slip of the pen must not pass for an array that is not there
-                some = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
-                warnings.warn(
-                    f"{path}: {some} is not used; the arrays of a graph are {', '.join(ARRAYS)}", stacklevel=2
-                )
-            return Graph(**{name: _member(archive, name, str(path)) for name in ARRAYS if name in names})
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-    except Exception:  # numpy and zipfile raise many kinds on a hostile file
-        raise InputError(f"{path}: cannot read as .npz arrays: not such an archive, or a damaged one") from None
+    reason = "not such an archive, or a damaged one"
+    with reading(path, ".npz arrays", reason), np.load(path, allow_pickle=False) as archive:
+        names = archive.files
+        unknown = sorted({*names} - {*ARRAYS})
+        if unknown:  # a name with a slip of the pen must not pass for an array that is not there
+            some = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+            warnings.warn(f"{path}: {some} is not used; the arrays of a graph are {', '.join(ARRAYS)}", stacklevel=2)
+        return Graph(**{name: _member(archive, name, f"{path}: '{name}'") for name in ARRAYS if name in names})
 
 
-def _member(archive: Any, name: str, path: str) -> Tensor:
-    culprit = f"{path}: '{name}'"
+def _member(archive: Any, name: str, culprit: str) -> Tensor:
     if archive.files.count(name) > 1:
-        raise InputError(f"{path}: holds '{name}' twice")
-    try:
+        raise InputError(f"{culprit} is there twice")
+    with reading(culprit, "an array of numbers", "damaged, or of another kind: Python objects are not read"):
         array = archive[name]
-    except MemoryError:
-        raise InputError(f"{culprit} does not fit in memory") from None
-    except Exception as error:
-        remedy = ": Python objects are not read" if "allow_pickle" in str(error) else ": damaged, or of another kind"
-        raise InputError(f"{culprit} cannot be read as an array of numbers{remedy}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
-        kind = "text" if getattr(getattr(array, "dtype", None), "kind", "S") in "US" else str(array.dtype)
-        raise InputError(f"{culprit} must be an array of numbers, not {kind}")
+        raise InputError(f"{culprit} must be an array of numbers, not text or records")
     return as_tensor(array, f"{culprit} must be an array of numbers")
 
 
 def _load_pt(path: Path) -> Graph:
-    try:
+    with reading(path, "a saved torch_geometric Data", "damaged, too large for memory, or it holds more than tensors"):
         try:
             data = _loaded(path, {Graph})
         except Exception as error:
@@ -381,12 +350,6 @@ def _load_pt(path: Path) -> Graph:
             data = _loaded(path, {Graph, *pyg_records()})
         if not isinstance(data, Graph) and hasattr(data, "to_dict"):
             data = Graph(**data.to_dict())  # fails here, if ever, where the record is incomplete
-    except InputError:
-        raise
-    except Exception as error:  # the unpickler raises many kinds on a hostile file, and none may get past here
-        memory = isinstance(error, MemoryError) or "allocate" in str(error)
-        reason = "it does not fit in memory" if memory else "damaged, or it holds more than tensors"
-        raise InputError(f"{path}: cannot read as a saved torch_geometric Data: {reason}") from None
     if not isinstance(data, Graph):
         raise InputError(f"{path}: holds a {type(data).__name__}, expected a torch_geometric Data")
     return data
@@ -402,10 +365,6 @@ def _loaded(path: Path, records: set[type]) -> Any:
 def _read_graphml(path: Path, target: TargetKind) -> Graph:
     import networkx
 
-    try:
+    with reading(path, "GraphML"):
         graph = networkx.read_graphml(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror or 'damaged'}") from None
-    except Exception as error:  # the parser raises many kinds on a file of another kind
-        raise InputError(f"{path}: cannot read as GraphML: {first_line(error)}") from None
     return from_networkx(graph, str(path), target)

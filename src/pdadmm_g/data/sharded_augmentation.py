@@ -8,12 +8,12 @@ the folder of the shard, so that interrupted work goes on after the last block, 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -25,40 +25,17 @@ from ..admm.risks import Targets
 from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
 from .augmentation import SAMPLE, GraphAugment, principal_directions
-from .propagation import COLUMNS, inverse, normalized, quiet
-from .shards import Part, StackedRows
+from .propagation import COLUMNS, csr, inverse, normalized, put
+from .shards import Part, StackedRows, mapped
+
+if TYPE_CHECKING:
+    from ..engine.gathering import Gatherer
+    from ..engine.team import Line
 
 #: Bytes that a block of columns of all nodes may take, unless COLUMNS columns take more; and rows read at once.
 WHOLE_BYTES, ROW_BYTES = 1 << 30, 1 << 26
 
 
-class Across(Protocol):
-    """The processes that have the other nodes: what adds up, compares or stacks the parts of all of them."""
-
-    rank: int
-    size: int
-
-    def sum(self, part: Tensor) -> Tensor: ...
-
-    def largest(self, part: Tensor) -> Tensor: ...
-
-    def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor: ...
-
-
-class Gather(Protocol):
-    """Brings the rows of all processes together, in order, from those of this one."""
-
-    #: Bytes that this process has sent to others, and has read of theirs in shared memory.
-    sent: int
-    shared: int
-
-    def __call__(self, own: Tensor) -> Tensor: ...
-
-    def close(self) -> None: ...
-
-
-#: Makes one for so many rows of each process and so many columns at the most.
-GatherMaker = Callable[[Sequence[int], int], Gather]
 #: Told how many blocks are done, and how many there are.
 OnBlock = Callable[[int, int], None]
 
@@ -79,15 +56,11 @@ class Progress(msgspec.Struct, frozen=True):
     #: The machine, from one start to the next, in whose memory some of them may be alone; None if all are on disk.
     boot: str | None = None
 
-    def write(self, path: Path) -> None:
-        """Replace the one before."""
-        write_atomically(path, json.dumps(msgspec.structs.asdict(self)) + "\n")
-
 
 class OwnRows:
     r"""The rows of :math:`\tilde A` of the nodes of a process, of which ``@`` takes a step over the graph."""
 
-    def __init__(self, part: Part, across: Across, counts: Sequence[int], gather: Gather) -> None:
+    def __init__(self, part: Part, across: Line, counts: Sequence[int], gather: Gatherer) -> None:
         self._gather = gather
         degrees = np.concatenate([np.diff(shard.arrays["starts"]) for shard in part.shards]).astype(np.int64) + 1
         everywhere = across.concat(torch.from_numpy(degrees), counts)
@@ -100,17 +73,11 @@ class OwnRows:
             starts, columns = (torch.from_numpy(np.asarray(shard.arrays[name])) for name in ("starts", "columns"))
             values = own[place : place + shard.count].repeat_interleave(starts.diff().long())
             values *= scale[columns]
-            with quiet():
-                self._parts.append(
-                    torch.sparse_csr_tensor(
-                        starts, columns, values, (shard.count, part.whole.nodes), check_invariants=False
-                    )
-                )
+            self._parts.append(csr(starts, columns, values, (shard.count, part.whole.nodes)))
             place += shard.count
         #: Entries of the matrix that are here, the diagonal among them; columns that it was multiplied by; and seconds
         #: of that and of bringing these together.
-        self.entries, self.columns = int(degrees.sum()), 0
-        self.seconds = self.gather_seconds = 0.0
+        self.figures = {"entries": int(degrees.sum()), "columns": 0, "multiply_seconds": 0.0, "gather_seconds": 0.0}
 
     def __matmul__(self, H: Tensor, /) -> Tensor:
         begin = time.perf_counter()
@@ -118,30 +85,31 @@ class OwnRows:
         middle = time.perf_counter()
         product = torch.cat([A @ whole for A in self._parts]) if len(self._parts) > 1 else self._parts[0] @ whole
         product.addcmul_(self._own, H)
-        self.columns += H.shape[1]
-        self.gather_seconds += middle - begin
-        self.seconds += time.perf_counter() - middle
+        self.figures["columns"] += H.shape[1]
+        self.figures["gather_seconds"] += middle - begin
+        self.figures["multiply_seconds"] += time.perf_counter() - middle
         return product
 
 
 class ShardedAugment:
     """A :class:`GraphAugment` on the nodes of a part, one of those that the processes ``across`` have.
 
-    All of its methods but :meth:`rows` and :meth:`blocks` are called by all of these together.
+    All of its methods but :meth:`rows` and :meth:`blocks` are called by all of these together. ``make_gather`` makes
+    what brings their rows together, for so many rows of each and so many columns at the most.
     """
 
-    def __init__(self, part: Part, augment: GraphAugment, across: Across, make_gather: GatherMaker) -> None:
+    def __init__(
+        self, part: Part, augment: GraphAugment, across: Line, make_gather: Callable[[Sequence[int], int], Gatherer]
+    ) -> None:
         self.part, self.augment, self.across = part, augment, across
         counts, per = part.whole.counts, part.whole.shards // across.size
         self.counts = [sum(counts[place * per : (place + 1) * per]) for place in range(across.size)]
-        fitting = WHOLE_BYTES // (4 * part.whole.nodes) // COLUMNS * COLUMNS
-        self.step = max(COLUMNS, fitting)
+        self.step = max(COLUMNS, WHOLE_BYTES // (4 * part.whole.nodes) // COLUMNS * COLUMNS)
         self._make_gather = make_gather
-        self._gather: Gather | None = None
+        self._gather: Gatherer | None = None
         self._matrix: OwnRows | None = None
         self._x = StackedRows([shard.arrays["x"] for shard in part.shards])
         self._propagated = StackedRows([])
-        self._scale: Tensor | None = None
 
     def prepare(self, on_block: OnBlock | None = None) -> dict[str, float]:
         """Learn what is to be learned and propagate, as far as that is not done yet; what that took."""
@@ -151,13 +119,14 @@ class ShardedAugment:
             augment.basis = self._principal_directions(augment.components)
         self._propagate(on_block or (lambda *_: None))
         if augment.normalize == "centered" and augment.mean is None:
-            self._learn()
+            # From the same evenly spaced nodes as on one process.
+            nodes = np.arange(0, number := self.part.whole.nodes, max(1, number // augment.sample))
+            own = torch.from_numpy(self._propagated.at(self._own(nodes)))
+            augment.learn(own, len(nodes), self.across.sum)
         # The graph and the blocks are no longer needed, and take more memory than anything that follows.
         figures = {"augment_seconds": time.perf_counter() - begin, "entries": 0, "columns": 0, "sent": 0, "shared": 0}
         if self._matrix is not None and self._gather is not None:
-            figures |= {"entries": self._matrix.entries, "columns": self._matrix.columns}
-            figures |= {"multiply_seconds": self._matrix.seconds, "gather_seconds": self._matrix.gather_seconds}
-            figures |= {"sent": self._gather.sent, "shared": self._gather.shared}
+            figures |= self._matrix.figures | {"sent": self._gather.sent, "shared": self._gather.shared}
         self._release()
         return figures
 
@@ -193,9 +162,7 @@ class ShardedAugment:
         for start in range(0, width, self.step):
             H = self._features(start, min(start + self.step, width))
             for copy, factor in zip(out, factors, strict=True):
-                for block, operated in enumerate(self.augment.operator(matrix, H * factor[:, None])):
-                    first = block * width + start
-                    copy[:, first : first + H.shape[1]] = operated[index]
+                put(copy, width, start, self.augment.operator(matrix, H * factor[:, None]), index)
         self._release()
         for copy in out:
             self._normalized(copy)
@@ -249,8 +216,9 @@ class ShardedAugment:
                 # A block has some of every page: on disk after each, the whole file would be written as often.
                 for file in files:
                     file.flush()  # type: ignore[attr-defined]
+            progress = Progress(number, len(starts), boot if number < len(starts) else None)
             for path in paths:
-                Progress(number, len(starts), boot if number < len(starts) else None).write(path)
+                write_atomically(path, msgspec.json.encode(progress) + b"\n")
             on_block(number, len(starts))
 
     def _done(self, path: Path, total: int) -> int:
@@ -263,50 +231,39 @@ class ShardedAugment:
     def _file(self, path: Path, rows: int, done: int, total: int) -> NDArray[Any]:
         """The propagated features of a shard, mapped from disk."""
         shape = (rows, self.width)
-        try:
+        if done == 0:
             with writing(path, "; the folder must be writable, and have room for the augmented features"):
-                if done == 0:
-                    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-                file: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # to write, a short file would grow
-                file = np.lib.format.open_memmap(path, mode="r+") if done < total else file
-        except InputError:
-            raise
-        except Exception:  # numpy's parser raises many kinds on a damaged header
-            raise InputError(f"{path}: cannot read as an array: damaged, or cut off; remove it") from None
+                return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        file = mapped(path, remedy="; remove it")  # not to write: a short file would grow
         if file.shape != shape or file.dtype != np.float32:
             raise InputError(f"{path}: has shape {file.shape}, expected {shape}; remove it")
-        return file
+        return mapped(path, "r+") if done < total else file
 
     def _features(self, start: int, stop: int) -> Tensor:
         """Columns of what is propagated, of the own nodes."""
         if self.augment.basis is not None:
             return self._times(self.augment.basis[:, start:stop])
         H = torch.from_numpy(np.ascontiguousarray(self._x.between(0, self.part.count, slice(start, stop))))
-        return H.mul_(self._row_scale()) if self.augment.row_normalize else H
+        return H.mul_(self._row_scale) if self.augment.row_normalize else H
 
-    def _row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """The features of the own nodes as they are, a block of rows at a time, each with its place."""
+    def _row_blocks(self, *, scaled: bool) -> Iterator[tuple[slice, Tensor]]:
+        """The features of the own nodes, a block of rows at a time, each with its place, perhaps ``scaled``."""
         step = max(1, ROW_BYTES // (4 * self.part.whole.features))
         for start in range(0, self.part.count, step):
             x = torch.from_numpy(self._x.between(start, min(start + step, self.part.count)))
-            yield slice(start, start + len(x)), x
+            place = slice(start, start + len(x))
+            yield place, x.mul_(self._row_scale[place]) if scaled else x
 
-    def _normalized_blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """The same, rows divided by their absolute sums if asked for."""
-        for place, x in self._row_blocks():
-            yield place, x.mul_(self._row_scale()[place]) if self.augment.row_normalize else x
-
+    @cached_property
     def _row_scale(self) -> Tensor:
         """One over the sum of the absolute values of each row, as a column; 1 for rows of zeros."""
-        if self._scale is None:
-            sums = [x.abs().sum(1, dtype=torch.float64) for _, x in self._row_blocks()]
-            self._scale = inverse(torch.cat(sums), torch.float32)[:, None]
-        return self._scale
+        sums = [x.abs().sum(1, dtype=torch.float64) for _, x in self._row_blocks(scaled=False)]
+        return inverse(torch.cat(sums), torch.float32)[:, None]
 
     def _times(self, M: Tensor) -> Tensor:
         """H M, of the own nodes."""
         out = torch.empty(self.part.count, M.shape[1])
-        for place, x in self._normalized_blocks():
+        for place, x in self._row_blocks(scaled=self.augment.row_normalize):
             out[place] = x @ M
         return out
 
@@ -316,13 +273,6 @@ class ShardedAugment:
         """Those of some nodes of the whole that are here, counted from the first one here."""
         first, last = np.searchsorted(nodes, [self.part.first, self.part.first + self.part.count])
         return nodes[first:last] - self.part.first
-
-    def _learn(self) -> None:
-        """Column means and scales from the same evenly spaced nodes as on one process, see :class:`GraphAugment`."""
-        number = self.part.whole.nodes
-        nodes = np.arange(0, number, max(1, number // self.augment.sample))
-        own = torch.from_numpy(self._propagated.at(self._own(nodes)))
-        self.augment.learn(own, len(nodes), self.across.sum)
 
     def _principal_directions(self, number: int) -> Tensor:
         nodes, features = self.part.whole.nodes, self.part.whole.features
@@ -337,7 +287,7 @@ class ShardedAugment:
             for part in Y.split(self.step, dim=1):
                 spread = torch.zeros(self.part.count, part.shape[1]).index_copy_(0, own, part)
                 spread, total = self._stepped(spread), torch.zeros(features, part.shape[1])
-                for place, x in self._normalized_blocks():
+                for place, x in self._row_blocks(scaled=self.augment.row_normalize):
                     total += x.mT @ spread[place]
                 found.append(self.across.sum(total))
             return torch.cat(found, 1)

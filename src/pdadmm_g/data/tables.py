@@ -11,8 +11,9 @@ its place in :func:`feature_matrix`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .checks import bad_weights
-from .graph import MASKS, MOST_NAMED, Graph, as_tensor, check_file, first_bad, first_line, is_missing
+from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
-from .targets import NO, YES, asked, set_targets
+from .targets import NO, YES, asked, factorized, set_targets
 
 Array = NDArray[Any]
 #: Columns of a node table that are no features.
@@ -40,8 +41,9 @@ ENDS = ("source", "target")
 FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
-#: What a mask may say of a node of which it says nothing.
-NOTHING = ("", "nan", "none", "<na>")
+SPLITS |= dict.fromkeys(NOTHING := ("", "nan", "none", "<na>"), "")
+#: What a mask may say of a node.
+FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NOTHING), False)
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
 
@@ -55,19 +57,8 @@ def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
     if path.suffix not in NODE_TABLES:
         raise InputError(f"{path}: must end in {', '.join(NODE_TABLES)}: a table of nodes or edges")
     text = path.suffix != ".parquet"
-    with _reading(path, "a table" if text else "Parquet"):
+    with reading(path, "a table" if text else "Parquet"):
         return _as_frame(_read_text(path) if text else pq.read_table(path), labels, numbers=text)
-
-
-@contextmanager
-def _reading(path: Path, kind: str = "Parquet") -> Iterator[None]:
-    """What pyarrow says of a damaged file, in one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # of many kinds
-        raise InputError(f"{path}: cannot read as {kind}: {first_line(error)}") from None
 
 
 def _read_text(path: Path) -> pa.Table:
@@ -123,7 +114,7 @@ class ParquetRows:
         self.files = files
         self._opened: list[pq.ParquetFile] = []
         for path in files:
-            with _reading(path):
+            with reading(path, "Parquet"):
                 self._opened.append(pq.ParquetFile(path))
             if self._opened[-1].schema_arrow.names != self._opened[0].schema_arrow.names:
                 raise InputError(f"{path}: has other columns than {files[0]}: give all tables the same")
@@ -136,16 +127,16 @@ class ParquetRows:
             return pd.DataFrame(index=range(self.number))
         parts = []
         for path in self.files:
-            with _reading(path):
+            with reading(path, "Parquet"):
                 parts.append(pq.read_table(path, columns=names))
-        with _reading(self.files[0]):
+        with reading(self.files[0], "Parquet"):
             return _as_frame(pa.concat_tables(parts, promote_options="permissive"))
 
     def batches(self, names: list[str], size: int) -> Iterator[tuple[Path, int, pd.DataFrame]]:
         """Blocks of so many rows at the most, each with its file and the number of its first row in that."""
         for path, file in zip(self.files, self._opened, strict=True):
             first = 0
-            with _reading(path):
+            with reading(path, "Parquet"):
                 for block in file.iter_batches(batch_size=size, columns=names):
                     yield path, first, _as_frame(pa.Table.from_batches([block]))
                     first += len(block)
@@ -158,7 +149,7 @@ class ParquetRows:
                 size = file.metadata.row_group(number).num_rows
                 first, last = max(start, place), min(stop, place + size)
                 if first < last:
-                    with _reading(path):
+                    with reading(path, "Parquet"):
                         group = file.read_row_group(number, columns=names)
                     yield path, _as_frame(group.slice(first - place, last - first))
                 place += size
@@ -202,36 +193,27 @@ def graph_of_nodes(
 def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:
     """The columns of these names as one matrix, and what its columns are called, if they are called anything."""
     if "x" in names and nodes["x"].dtype == object and len(nodes) and np.ndim(nodes["x"].iloc[0]) == 1:
-        _check_lists_alone(names, culprit)
+        for name in names:
+            if name != "x":
+                remedy = "leave it out, or put its values into the lists"
+                raise InputError(f"{culprit}: column 'x' of lists is all features, but {name!r} is one too: {remedy}")
         return as_matrix([np.asarray(row) for row in nodes["x"]], f"{culprit}: column 'x'"), None
-    for name in names:
+    matrix = np.empty((len(nodes), len(names)), dtype=np.float32)
+    for place, name in enumerate(names):
         column = nodes[name]
         if column.dtype.kind not in "biuf":
             numbers = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
             row = int(np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())[:1].sum())
             has = f"but {row_name(row)} has {column.iloc[row]!r:.60}"
             raise InputError(f"{culprit}: column {name!r} must be numbers, {has}; {FEATURES}")
-    matrix = np.empty((len(nodes), len(names)), dtype=np.float32)
-    for place, name in enumerate(names):
-        matrix[:, place] = nodes[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        matrix[:, place] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     # Numbers of columns say no more than their places.
     return matrix, tuple(names) if all(isinstance(name, str) for name in names) else None
 
 
-def _check_lists_alone(names: Iterable[str], culprit: str) -> None:
-    """Raise if other features stand beside a column 'x' of lists, which is all features."""
-    others = [name for name in names if name != "x"]
-    if others:
-        first = ", ".join(map(repr, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
-        these, them, their = ("stands", "it", "its") if len(others) == 1 else ("stand", "them", "their")
-        beside = f"column 'x' of lists is all features, but {first} {these} beside it"
-        raise InputError(f"{culprit}: {beside}: leave {them} out, or put {their} values into the lists")
-
-
 def _label_columns(nodes: pd.DataFrame, labels: Sequence[str], culprit: str) -> list[str]:
     """The columns that are learned, all of those that were asked for or none."""
-    if not labels:
-        return ["label"] if "label" in nodes else []
+    labels = labels or ("label",)
     if not {*labels} & {*nodes.columns}:
         return []
     for name in labels:
@@ -246,44 +228,37 @@ def _label_columns(nodes: pd.DataFrame, labels: Sequence[str], culprit: str) -> 
 
 
 def _checked_ids(ids: Array, culprit: str) -> Array:
-    try:
-        places, values = pd.factorize(ids)
-    except TypeError:
-        odd = next(value for value in ids.tolist() if getattr(value, "__hash__", None) is None)
-        raise InputError(f"{culprit} must be text or numbers, got {odd!r:.60}") from None
-    if len(values) == len(ids) and not (values.dtype == object and any(map(is_missing, values.tolist()))):
-        return ids
-    missing = np.flatnonzero([place < 0 or is_missing(values[place]) for place in places.tolist()])
-    if len(missing):
-        raise InputError(f"{culprit} has none in {row_name(int(missing[0]))}")
-    raise InputError(f"{culprit} names node {values[np.bincount(places) > 1][0]!r} twice")
+    places, values = factorized(ids, f"{culprit} must be text or numbers")
+    lacking = places < 0
+    if values.dtype == object:
+        lacking = np.array([*map(is_missing, values), True])[places]
+    if lacking.any():
+        raise InputError(f"{culprit} has none in {row_name(int(lacking.argmax()))}")
+    if len(values) < len(ids):
+        raise InputError(f"{culprit} names node {values[np.bincount(places) > 1][0]!r} twice")
+    return ids
 
 
 def _masks(nodes: pd.DataFrame, culprit: str) -> dict[str, NDArray[np.bool_]]:
-    def yes(word: str, mask: str) -> bool:
-        if word not in (*YES, *NO, *NOTHING):
-            raise InputError(f"{culprit}: {mask} must be true or false, got {word!r}")
-        return word in YES
-
-    def part(word: str) -> str:
-        if word not in SPLITS and word not in NOTHING:
-            raise InputError(f"{culprit}: 'split' has {word!r}; known: train, val, test")
-        return SPLITS.get(word, "")
-
-    masks = {mask: _worded(nodes[mask], lambda word: yes(word, mask), False) for mask in MASKS if mask in nodes}  # noqa: B023
+    rule = "must be true or false"
+    masks = {mask: _meant(nodes[mask], FLAGS, f"{culprit}: {mask} {rule}") for mask in MASKS if mask in nodes}
     if "split" in nodes:
-        named = _worded(nodes["split"], part, "")
+        named = _meant(nodes["split"], SPLITS, f"{culprit}: 'split' must be train, val or test")
         masks |= {mask: named == mask for mask in MASKS if bool((named == mask).any())}
     return masks
 
 
-def _worded(column: pd.Series, meaning: Callable[[str], Any], missing: Any) -> Array:
-    """What each value of a column means, which is asked once for each different one."""
+def _meant(column: pd.Series, meanings: Mapping[str, Any], rule: str) -> Array:
+    """What each value of a column means, looked up once for each different one."""
     try:
         places, values = pd.factorize(column)
     except TypeError:  # a value that nothing can be looked up by
         places, values = pd.factorize(column.astype(str))
-    return np.array([*(meaning(str(value).strip().lower()) for value in values), missing])[places]
+    words = [str(value).strip().lower() for value in values]
+    for word in words:
+        if word not in meanings:
+            raise InputError(f"{rule}, got {word!r}")
+    return np.array([meanings[word] for word in [*words, ""]])[places]
 
 
 # -------------------------------------------------------------------------------------------------------------- edges
@@ -291,14 +266,14 @@ def _worded(column: pd.Series, meaning: Callable[[str], Any], missing: Any) -> A
 
 def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges") -> None:
     """Give the graph the edges of a table, by the ids of its nodes, or by numbers where there is no table of these."""
+    numbered = data.x is None and "num_nodes" not in data
     for name in ENDS:
         if name not in edges:
             there = ", ".join(map(str, edges.columns)) or "none"
             raise InputError(f"{culprit}: column {name!r} is missing; there are {there}")
-    if data.x is None and "num_nodes" not in data:
-        for name in ENDS:
-            if edges[name].dtype.kind not in "iu":
-                raise InputError(f"{culprit}: column {name!r} must be whole numbers where no table of nodes has ids")
+        if numbered and edges[name].dtype.kind not in "iu":
+            raise InputError(f"{culprit}: column {name!r} must be whole numbers where no table of nodes has ids")
+    if numbered:
         data.edge_index = torch.from_numpy(edges[[*ENDS]].to_numpy(dtype=np.int64).T.copy())
     else:
         data.edge_index = torch.from_numpy(EndsById(data)(edges, culprit))
@@ -312,17 +287,23 @@ class EndsById:
     """Looks up the nodes of a graph by their ids, for the rows of a table of edges."""
 
     def __init__(self, data: Graph) -> None:
-        self._own = (
-            pd.RangeIndex(data.num_nodes) if data.get("ids") is None else pd.Index(data.ids, tupleize_cols=False)
-        )
-        # Text and numbers may name the same node: a table that was read as text beside one that was not.
-        self._text: Any = None
+        ids = data.get("ids")
+        self._own = pd.RangeIndex(data.num_nodes) if ids is None else pd.Index(ids, tupleize_cols=False)
+
+    @cached_property
+    def _text(self) -> pd.Index:
+        """The ids as text: text and numbers may name the same node, in a table that was read as text beside another."""
+        text = pd.Index([*map(str, self._own.tolist())], dtype=object)
+        twice = np.flatnonzero(text.duplicated(keep=False))
+        if len(twice):
+            first, second = self._own[text == text[twice[0]]][:2]
+            both = f"nodes {first!r} and {second!r} have the same name"
+            raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
+        return text
 
     def __call__(self, edges: pd.DataFrame, culprit: str, first: int = 0) -> NDArray[np.int64]:
         """The nodes that each edge joins (2, edges); rows are counted from the ``first``."""
         numbers = all(ids.dtype.kind in "iu" for ids in (self._own, edges["source"], edges["target"]))
-        if not numbers:
-            self._text = _as_text(self._own) if self._text is None else self._text
         found = []
         for name in ENDS:
             if numbers:
@@ -338,16 +319,6 @@ class EndsById:
                 raise InputError(f"{culprit}: {row_name(first + place)} names node {value!r}, which no node is called")
             found.append(rows.astype(np.int64))
         return np.stack(found)
-
-
-def _as_text(ids: pd.Index) -> pd.Index:
-    text = pd.Index([*map(str, ids.tolist())], dtype=object)
-    if text.has_duplicates:
-        row = int(np.flatnonzero(text.duplicated())[0])
-        first = ids[int(np.flatnonzero(text == text[row])[0])]
-        both = f"nodes {first!r} and {ids[row]!r} have the same name"
-        raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
-    return text
 
 
 def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) -> Array:

@@ -179,20 +179,17 @@ def class_name(data: Graph, code: int) -> Any:
     return code if data.get("label_names") is None else data.label_names[code]
 
 
-def check_labels(y: Any, num_nodes: int, culprit: str) -> Tensor:
+def check_labels(y: Tensor, num_nodes: int, culprit: str) -> Tensor:
     """Labels as integers, or as rows of probabilities, or an :class:`InputError`."""
-    y = as_tensor(y, f"{culprit}: labels 'y' must be integers").cpu()
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if is_soft(y) and len(y) == num_nodes:
         return check_probabilities(y, f"{culprit}: labels 'y'", missing=True)
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
-    if y.is_floating_point():
-        if (row := first_bad(~torch.isfinite(y) | (y != y.round()))) is not None:
-            raise InputError(f"{culprit}: labels must be integers, but y[{row}] = {y[row].item()}; {FOR_NUMBERS}")
-        if (row := first_bad(y.abs() > LARGEST_LABEL)) is not None:
-            raise InputError(f"{culprit}: labels must be at most {LARGEST_LABEL}, but y[{row}] = {y[row].item():g}")
+    if y.is_floating_point() and (row := first_bad(~(y.abs() <= LARGEST_LABEL) | (y != y.round()))) is not None:
+        what = f"y[{row}] = {y[row].item()} (at most {LARGEST_LABEL})"
+        raise InputError(f"{culprit}: labels must be integers, but {what}; {FOR_NUMBERS}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
     y = y.long()
@@ -212,10 +209,8 @@ def probabilities_of(y: Any) -> Tensor | None:
         array = np.asarray(y)
     except (TypeError, ValueError, RuntimeError):
         return None
-    if array.ndim != 2 or array.dtype.kind != "f":
-        return None
-    given = as_tensor(array, "y must be numbers")
-    return check_probabilities(given, "y") if is_soft(given) else None
+    soft = array.dtype.kind == "f" and is_soft(given := as_tensor(array, "y must be numbers"))
+    return check_probabilities(given, "y") if soft else None
 
 
 def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Tensor:
@@ -264,17 +259,11 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         return (given.where(~given.isnan(), -1) if given.ndim == 1 else given), None
     if array.ndim != 1:
         raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
-    import pandas as pd
-
-    try:
-        places, values = pd.factorize(array.astype(object))
-    except TypeError:
-        odd = next(value for value in array.tolist() if getattr(value, "__hash__", None) is None)
-        raise InputError(f"{culprit} must be text or whole numbers, got {odd!r:.60}") from None
+    places, values = factorized(array.astype(object), f"{culprit} must be text or whole numbers")
     known = np.array([not is_missing(value) and value != -1 for value in values], dtype=bool)
     kinds = {_kind_of_label(value): value for value in values[known]}
     if None in kinds or len(kinds) > 1:
-        both = " and ".join(f"{value!r:.60}" for value in [kinds.get(None), *kinds.values()][:2] if value is not None)
+        both = " and ".join(f"{value!r:.60}" for value in [*kinds.values()][:2])
         raise InputError(f"{culprit} must be all text or all whole numbers, got {both}; {FOR_NUMBERS}")
     codes, names = np.full(len(values) + 1, -1), None
     if int in kinds:
@@ -285,6 +274,18 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     elif kinds:
         names, codes[:-1][known] = np.unique(np.array([*values[known]]), return_inverse=True)
     return torch.from_numpy(codes[places]), names
+
+
+def factorized(values: Array, rule: str) -> tuple[Array, Array]:
+    """The place of each value among the different ones, -1 for a missing one; and these."""
+    import pandas as pd
+
+    try:
+        places, different = pd.factorize(values)
+    except TypeError:
+        odd = next(value for value in values.tolist() if getattr(value, "__hash__", None) is None)
+        raise InputError(f"{rule}, got {odd!r:.60}") from None
+    return places, np.asarray(different)
 
 
 def _kind_of_label(value: Any) -> type | None:

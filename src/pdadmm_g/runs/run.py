@@ -15,10 +15,10 @@ import torch
 from ..config import RunConfig
 from ..data.checks import check_training
 from ..data.datasets import digest, load_dataset, require_edge_table
+from ..data.examples import one_split, with_masks
 from ..data.graph import MASKS, Graph
 from ..data.readers import graph_alone
 from ..data.shards import is_sharded
-from ..data.splits import one_split, with_masks
 from ..data.targets import target_of
 from ..engine.team import PeerLostError, Team, agreed
 from ..engine.watchdog import WorkerLostError

@@ -25,8 +25,8 @@ from torch import Tensor
 from ..config import ModelConfig, settings_where, still_there
 from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import augmentation
+from ..data.examples import weightless, with_masks
 from ..data.graph import Graph, are_names
-from ..data.splits import weightless, with_masks
 from ..data.targets import hard_labels, has_columns, labelled, row_weights
 from ..errors import InputError
 from ..metrics import shown

@@ -26,10 +26,9 @@ from ..config import Config, ModelConfig, TargetKind
 from ..data.augmentation import GraphAugment, NodeCopies
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import check_training, require_edges
-from ..data.examples import Examples
+from ..data.examples import Examples, with_masks
 from ..data.facts import are_directed
 from ..data.graph import MASKS, Graph, as_mask
-from ..data.splits import with_masks
 from ..data.targets import (
     Weighed,
     hard_labels,
