@@ -94,7 +94,7 @@ GROUPS = (RUN, GRAPH, NETWORK, TRAINING, UNLABELLED, QUANTIZATION, MACHINE)
 #: Settings of version 0.2 that are gone, with the value of each that is how it is now.
 GONE = {
     "method": "pdadmm-g", "learning_rate": None, "penalty": "constant", "wire": "float32", "verify": False,
-    "compile": None,
+    "compile": None, "tensorboard": False,
 }  # fmt: skip
 
 
@@ -411,9 +411,6 @@ class RunConfig(ModelConfig):
     out: Text | None = option(None, "run folder [default: runs/DATASET-SEED]", RUN, decides="nothing")
     checkpoint_every: Count | None = option(
         None, "write a checkpoint every so many epochs, from which --resume goes on", RUN, decides="nothing",
-    )
-    tensorboard: bool = option(
-        False, "also write every epoch's scalars for TensorBoard, to OUT/tensorboard", decides="nothing",
     )
     # fmt: on
 

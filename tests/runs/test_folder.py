@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -156,22 +155,3 @@ def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         summary = train_run(config(out))
         assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
         assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))
-
-
-def test_scalars_for_tensorboard_begin_with_the_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    out = tmp_path / "run"
-    interrupted_run(out)
-    train_run(config(out, tensorboard=True), resume=True)
-    events = EventAccumulator(str(out / "tensorboard")).Reload()
-    recorded = [(each["epoch"], each["objective"]) for each in epochs_of(out)]
-    assert [(each.step, each.value) for each in events.Scalars("objective")] == [
-        (epoch, pytest.approx(value, rel=1e-6)) for epoch, value in recorded
-    ]
-    assert {"val_accuracy", "worker 0/wait_seconds"} <= set(events.Tags()["scalars"])
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(InputError, match="pip install tensorboard"):
-        train_run(config(tmp_path / "other", tensorboard=True))
-    assert not (tmp_path / "other").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from ..estimator import Estimator, GAMLPClassifier, GAMLPRegressor, load_estimat
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
-from ..training.records import WORKER_FIGURES, Record, WorkerFigures, Written, as_line, is_task_line, plain
+from ..training.records import Record, WorkerFigures, Written, as_line, is_task_line
 from ..utils import Event, decoded, locked, read_lines, read_record, reading, write_atomically, writing
 
 #: The summary of a run whose model is there and has not been scored yet.
@@ -114,14 +113,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Outputs | None = None
 
 
-def require_tensorboard() -> None:
-    """Raise unless the package is there: better before training than after the first epoch."""
-    try:
-        import tensorboard  # type: ignore[import-untyped,unused-ignore]  # noqa: F401
-    except ImportError:
-        raise InputError("tensorboard is not installed: pip install tensorboard") from None
-
-
 class RunFolder:
     """A folder that is written to when the first epoch ends and is finished once ``summary.json`` says how it went.
 
@@ -132,11 +123,9 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
-        self.tensorboard = self.path / "tensorboard"
         self.previous = self.path / "previous"
         self._epochs = 0
         self._metrics: IO[str] | None = None
-        self._scalars: Any = None
         self._notes: list[Event] = []
         self._asked: RunConfig
         self._before: Sequence[Record] = ()
@@ -200,17 +189,9 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._put_aside()
-            if self.tensorboard.is_dir():
-                shutil.rmtree(self.tensorboard)
             # The metrics come first: they tell a run that was killed here from files that are somebody's own.
             metrics = (self.path / "metrics.jsonl").open("w", encoding="utf-8")
             write_atomically(self.path / "config.yaml", config.to_yaml())
-            if config.tensorboard:
-                # The package looks for TensorFlow and says so when it finds none.
-                logging.getLogger("tensorflow").setLevel(logging.ERROR)
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._scalars = SummaryWriter(str(self.tensorboard), flush_secs=5)
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror}") from None
         self._metrics, self._epochs = metrics, 0  # not before: an interrupt on the way makes us start over
@@ -318,18 +299,11 @@ class RunFolder:
             self._metrics.flush()
 
     def append(self, record: Record) -> None:
-        """One line of metrics, and its scalars for TensorBoard where that is wanted."""
+        """Write one line of metrics."""
         if self._metrics is None:
             self._start()
         self._write(as_line(record))
         self._epochs += 1
-        if self._scalars is not None:
-            for name, value in plain(record).items():
-                if isinstance(value, (int, float)):
-                    self._scalars.add_scalar(name, value, record["epoch"])
-            for rank, worker in enumerate(record["workers"]):
-                for name in WORKER_FIGURES:
-                    self._scalars.add_scalar(f"worker {rank}/{name}", worker[name], record["epoch"])
 
     def _complete(self, history: Sequence[Record]) -> None:
         """Write the records that an interrupt kept from being written."""
@@ -365,8 +339,6 @@ class RunFolder:
         """Write the summary that marks the run as finished, or as one that lost a worker."""
         if self._metrics is not None:
             self._metrics.close()
-        if self._scalars is not None:
-            self._scalars.close()
         self._write_summary("summary.json", summary)
         (self.path / UNSCORED).unlink(missing_ok=True)
         status = Status[summary["status"]]

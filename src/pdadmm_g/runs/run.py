@@ -31,7 +31,7 @@ from ..training.prepare import WarmStart, split_rows
 from ..training.records import OnEpoch, Record, Say
 from ..training.train import train
 from ..utils import compute_threads, run_tasks, task
-from .folder import DIGEST, RunFolder, require_tensorboard
+from .folder import DIGEST, RunFolder
 from .scoring import figures, summarize
 from .sharded import Shards, arranged
 
@@ -84,8 +84,6 @@ def train_run(
                 if resume and not overwrite and folder.settled(config):
                     return None
                 saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-            if config.tensorboard:
-                require_tensorboard()
             with task("reading"):
                 data.check()
                 needed = leads and (saved is not None or config.checkpoint_every is not None)
