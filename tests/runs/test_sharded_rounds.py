@@ -16,7 +16,7 @@ from torch import Tensor
 from helpers.communities import communities
 from helpers.faults import free_port, torchrun
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.augmentation import Copies, NodeCopies
+from pdadmm_g.data.augmentation import Copies
 from pdadmm_g.data.propagation import normalized
 from pdadmm_g.data.sharded_augmentation import uniform
 from pdadmm_g.data.shards import graph_source, shard_graph
@@ -35,19 +35,15 @@ SETTINGS: dict[str, Any] = {
 
 
 class SameCopies(Copies):
-    """Copies of a graph in memory that leave out the nodes that those of shards do."""
+    """Copies of a graph in memory that leave out the nodes that those of shards do, of the nodes that these ask."""
 
-    def draw(self, nodes: Tensor, number: int, seed: int) -> Tensor:
+    def rows(self, nodes: Tensor, number: int, seed: int) -> Tensor:
         found = []
         for each in np.random.SeedSequence(seed).generate_state(number, np.uint64).tolist():
             kept = torch.from_numpy(uniform(each, np.arange(140)) >= self.drop).float()[:, None]
             rows = torch.cat(list(self.operator(self.source.A, self.source.H * kept / (1 - self.drop))), 1)[nodes]
             found.append(normalized(rows, self.normalize, self.operator.blocks, self.mean, self.scale))
         return torch.stack(found)
-
-
-class SameNodes(NodeCopies):
-    """That ask the nodes that shards ask."""
 
     def sample(self, most: int, generator: torch.Generator) -> Tensor:
         lots = uniform(generator.initial_seed(), self.others.numpy())
@@ -59,9 +55,7 @@ def whole() -> TrainingResult:
     """What one process with the whole graph trains on the same copies."""
     problem = prepare_graph(DATA.clone(), ModelConfig(**SETTINGS).resolved(), seed=0)
     assert problem.copies is not None
-    copies = SameCopies(**vars(problem.copies.copies))
-    nodes = SameNodes(copies, problem.copies.training, problem.copies.others)
-    return fit(dataclasses.replace(problem, copies=nodes), seed=0)
+    return fit(dataclasses.replace(problem, copies=SameCopies(**vars(problem.copies))), seed=0)
 
 
 @pytest.fixture(scope="module")

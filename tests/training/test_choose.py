@@ -204,7 +204,7 @@ def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, in
     config = ModelConfig(**{"workers": "auto", "layers": 6, "hidden": 1000, "unlabelled": 0, **settings}).resolved()
     team = None if processes is None else SimpleNamespace(size=processes)
     result, (sentence,) = choose_mesh(config, (rows, 500), 10, team)
-    assert (sentence == "one process: more should take no less time") is (result.workers * result.shards == 1)
+    assert ("one process" in sentence) is (result.workers * result.shards == 1)
     assert choose_mesh(result, (rows, 500), 10, team) == (result, ())
     return result.workers, result.shards
 

@@ -89,9 +89,22 @@ class Copies:
     scale: Tensor | None
     #: The probability delta, and that of single entries.
     drop: float
-    drop_entries: float = 0.0
+    drop_entries: float
+    #: The numbers of the nodes that train, in the order of their rows, and of all others, whose labels nobody asks for.
+    training: Tensor
+    others: Tensor
 
-    def draw(self, nodes: Tensor, number: int, seed: int) -> Tensor:
+    def sample(self, most: int, generator: torch.Generator) -> Tensor:
+        """The places of so many others at the most, chosen at random."""
+        return torch.randperm(len(self.others), generator=generator)[:most].to(self.others.device)
+
+    def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
+        """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
+        chosen = self.others[self.sample(most, generator)]
+        seed = int(torch.randint(2**62, (), generator=generator))
+        return self.rows(torch.cat([self.training, chosen]), number, seed)
+
+    def rows(self, nodes: Tensor, number: int, seed: int) -> Tensor:
         """So many copies of the rows of ``nodes`` (copies, nodes, features), the same for a seed on every device."""
         assert not isinstance(self.source.A, tuple)
         near, A = neighbourhood(self.source.A, nodes, self.operator.reach)
@@ -111,38 +124,10 @@ class Copies:
             normalized(each, self.normalize, blocks, self.mean, self.scale)
         return out
 
-
-@dataclass(frozen=True)
-class NodeCopies:
-    """Copies of the nodes that train and of some others, whose labels nobody asks for."""
-
-    copies: Copies
-    #: The numbers of the nodes that train, in the order of their rows, and of all others.
-    training: Tensor
-    others: Tensor
-
-    @staticmethod
-    def of(copies: Copies, training: Tensor) -> NodeCopies:
-        """With all nodes of the graph but these as others."""
-        H = copies.source.H
-        other = torch.ones(len(H), dtype=torch.bool, device=training.device)
-        other[training] = False
-        return NodeCopies(copies, training.to(H.device), other.nonzero().view(-1).to(H.device))
-
-    def sample(self, most: int, generator: torch.Generator) -> Tensor:
-        """The places of so many others at the most, chosen at random."""
-        return torch.randperm(len(self.others), generator=generator)[:most].to(self.others.device)
-
-    def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
-        """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
-        chosen = self.others[self.sample(most, generator)]
-        seed = int(torch.randint(2**62, (), generator=generator))
-        return self.copies.draw(torch.cat([self.training, chosen]), number, seed)
-
     def tensors(self) -> dict[str, Tensor]:
         """All that another process needs, beside the operator and its settings, to have the same."""
-        source = self.copies.source
-        known = {"H": source.H, "mean": self.copies.mean, "scale": self.copies.scale}
+        source = self.source
+        known = {"H": source.H, "mean": self.mean, "scale": self.scale}
         known |= {"basis": source.basis, "training": self.training, "others": self.others}
         for name in ("A", "raw"):
             matrix = getattr(source, name)
@@ -154,7 +139,7 @@ class NodeCopies:
     @staticmethod
     def of_tensors(
         known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float
-    ) -> NodeCopies:
+    ) -> Copies:
         """What :meth:`tensors` gave."""
         H, basis = known["H"], known.get("basis")
 
@@ -165,8 +150,8 @@ class NodeCopies:
             return csr(starts, columns, values, (len(H), width))
 
         source = Source(H, matrix("A", len(H)), matrix("raw", H.shape[1] if basis is None else len(basis)), basis)
-        copies = Copies(source, operator, normalize, known.get("mean"), known.get("scale"), drop, drop_entries)
-        return NodeCopies(copies, known["training"], known["others"])
+        nodes = known["training"], known["others"]
+        return Copies(source, operator, normalize, known.get("mean"), known.get("scale"), drop, drop_entries, *nodes)
 
 
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
@@ -377,13 +362,15 @@ class GraphAugment:
             self_loops=self.mode != "apart",
         )
 
-    def copies(self, source: Source, *, drop: float = 0.5, drop_entries: float = 0.0) -> Copies:
+    def copies(self, source: Source, training: Tensor, drop: float, drop_entries: float | None) -> Copies:
         """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
-        if self.normalize == "centered" and self.mean is None:
-            raise InputError("fit the transform before it makes copies: they share the statistics of clean features")
         if drop_entries and source.raw is None:
             raise InputError("drop_entries is for features that are nearly all zero, and these are not: leave it out")
-        return Copies(source, self.operator, self.normalize, self.mean, self.scale, drop, drop_entries)
+        other = torch.ones(len(source.H), dtype=torch.bool, device=training.device)
+        other[training] = False
+        nodes = (each.to(source.H.device) for each in (training, other.nonzero().view(-1)))
+        learned = (self.operator, self.normalize, self.mean, self.scale)
+        return Copies(source, *learned, drop, drop_entries or 0.0, *nodes)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"

@@ -212,17 +212,20 @@ def open_part(dataset: str, team: Team) -> tuple[Description, Part | None]:
     return folder.whole, part
 
 
+#: Directions of edges, which a sharded folder does not keep.
+ONE_FILE = ("out", "in", "both")
+
+
 def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig, tuple[str, ...]]:
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
-    if config.augment == "apart" or config.directed not in ("auto", "symmetric"):
-        asked = "augment = apart" if config.augment == "apart" else f"directed = {config.directed}"
-        raise InputError(f"{asked} is for one file: in a sharded folder edges count both ways alike, with self-loops")
-    if config.refit or config.split is not None:
-        raise InputError("refit and split are for one file, not for a sharded folder")
-    if config.calibrate:
-        raise InputError("calibrate must be off on a sharded folder: probabilities are calibrated on one file only")
-    if config.unlabelled and config.drop_entries:
-        raise InputError("drop_entries must be 0 on a sharded folder, where copies leave out whole nodes only")
+    asked = {
+        "augment = apart": config.augment == "apart", f"directed = {config.directed}": config.directed in ONE_FILE,
+        "refit": config.refit, "split": config.split is not None, "calibrate": config.calibrate,
+        "drop_entries": config.unlabelled and config.drop_entries,
+    }  # fmt: skip
+    for name in asked:
+        if asked[name]:
+            raise InputError(f"{name} is for a graph in one file, not for a sharded folder: leave it out")
     # With learning from unlabelled nodes, the first of what would be tried otherwise.
     usual, own_share = OPERATORS[0] if config.unlabelled else (DEFAULT_HOPS, DEFAULT_TELEPORT)
     augment, normalize, hops = config.augment, config.normalize, config.hops

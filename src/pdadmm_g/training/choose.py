@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment, NodeCopies, Source
+from ..data.augmentation import GraphAugment
 from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
 from ..data.examples import Examples, some_examples
 from ..data.facts import join_unlike
@@ -268,7 +268,8 @@ class Race:
         epochs, unlabelled = min(config.epochs, FIRST_EPOCHS), min(NODES, config.unlabelled)
         pilot = _pilot(config, rounds=ROUNDS, epochs=epochs, unlabelled=unlabelled)
         training, validation, augment = self._rows_with(pilot)
-        copies = copies_of(self.source.to(pilot.device), augment, pilot, self.rows.training)
+        source = self.source.to(pilot.device)
+        copies = augment.copies(source, self.rows.training, pilot.drop, pilot.drop_entries)
         result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
         history = result.uninterrupted().history
@@ -312,11 +313,6 @@ def _score(entry: Entry) -> tuple[float, float]:
     return entry.score
 
 
-def copies_of(source: Source, augment: GraphAugment, config: ModelConfig, training: Tensor) -> NodeCopies:
-    """Copies of the training nodes and the others as the settings say, by what ``augment`` learned."""
-    return NodeCopies.of(augment.copies(source, drop=config.drop, drop_entries=config.drop_entries or 0.0), training)
-
-
 # Workers and shards
 
 #: Multiply-adds of a training that is worth processes of its own, which take seconds to start: a minute of one core.
@@ -355,8 +351,5 @@ def choose_mesh(
                 "say how many with --workers and --shards, or start fewer"
             )
         workers, shards = max(chains), team.size // max(chains)
-    chosen = dataclasses.replace(config, workers=workers, shards=shards)
-    if workers * shards == 1:
-        return chosen, ("one process: more should take no less time",)
-    mesh = f"{workers} worker{'s' * (workers > 1)} x {shards} shard{'s' * (shards > 1)}"
-    return chosen, (f"{mesh}, which should take less time than one process",)
+    mesh = "one process" if workers * shards == 1 else f"workers x shards: {workers} x {shards}"
+    return dataclasses.replace(config, workers=workers, shards=shards), (f"{mesh}, which should take the least time",)

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
-from ..data.augmentation import NodeCopies
+from ..data.augmentation import Copies
 from ..data.examples import Examples
 from ..data.propagation import Operator
 from ..engine.launch import join, run_workers
@@ -132,7 +132,7 @@ def fit_as_worker(
         known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
         if known:
             operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
-            copies = NodeCopies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
+            copies = Copies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
         start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
         on_epoch = tell_epoch
     with compute_threads(config.threads):

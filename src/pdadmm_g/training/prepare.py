@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import Config, ModelConfig, TargetKind
-from ..data.augmentation import GraphAugment, NodeCopies
+from ..data.augmentation import Copies, GraphAugment
 from ..data.augmentation_choice import augmentation, choose_augmentation
 from ..data.checks import check_training, require_edges
 from ..data.examples import Examples, with_masks
@@ -45,7 +45,7 @@ from ..errors import InputError
 from ..model import GAMLP
 from ..utils import compute_threads, task
 from .checkpoint import CHOSEN
-from .choose import Rows, choose_mesh, choose_unlabelled, choose_weight_decay, copies_of
+from .choose import Rows, choose_mesh, choose_unlabelled, choose_weight_decay
 
 #: Less than this share of its mean cannot be told from rounding in single precision.
 LEAST_DEVIATION = 1e-5
@@ -110,7 +110,7 @@ class Problem:
     #: Rows to score the network on, where they were asked for.
     test: Examples | None = None
     #: Where random copies come from, for learning from unlabelled nodes.
-    copies: NodeCopies | None = None
+    copies: Copies | None = None
     #: What was chosen by the data, a sentence each.
     reasons: tuple[str, ...] = ()
     #: Those of numbers that are learned; None for classes and labels.
@@ -179,7 +179,8 @@ def prepare_graph(
     )
     copies = None
     if config.unlabelled:
-        copies = copies_of((source or augment.source(data)).to(config.device), augment, config, rows.training)
+        source = (source or augment.source(data)).to(config.device)
+        copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
     reasons += (*_remarks(data, given, config), *choice.reasons)
     return Problem(training, validation, classes, config, augment, scored, copies, reasons, units)

@@ -24,7 +24,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.risks import Targets
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.augmentation import NodeCopies
+from ..data.augmentation import Copies
 from ..data.examples import Examples
 from ..engine.layout import Plan
 from ..engine.team import Line, Team
@@ -172,7 +172,7 @@ class DealtRows:
     """
 
     def __init__(
-        self, team: Team, config: ModelConfig, copies: NodeCopies | None, labelled: Targets | None, seed: int
+        self, team: Team, config: ModelConfig, copies: Copies | None, labelled: Targets | None, seed: int
     ) -> None:
         self.team, self.config, self.copies, self.labelled, self.seed = team, config, copies, labelled, seed
         #: The last known class of every node of the pool, -1 where none is known.
@@ -186,7 +186,7 @@ class DealtRows:
             labelled, pool = self.copies.training, self.copies.others
             order, noise = _seeds(self.seed, round)
             sample = self.copies.sample(self.config.unlabelled, torch.Generator().manual_seed(order))
-            X = self.copies.copies.draw(torch.cat([labelled, pool[sample]]), self.config.copies, noise)
+            X = self.copies.rows(torch.cat([labelled, pool[sample]]), self.config.copies, noise)
             nodes = Examples(X[:, len(labelled) :].transpose(0, 1).flatten(1), sample)
         nodes = dealt(self.team, nodes, self.config.device)
         if nodes is None:

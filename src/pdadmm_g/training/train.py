@@ -18,7 +18,7 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.augmentation import NodeCopies
+from ..data.augmentation import Copies
 from ..data.examples import Examples, aligned, simplified
 from ..engine.layout import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
@@ -70,7 +70,7 @@ def train(
     on_epoch: OnEpoch | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
-    copies: NodeCopies | ShardedCopies | None = None,
+    copies: Copies | ShardedCopies | None = None,
     spread: bool = False,
     start: GAMLP | None = None,
 ) -> TrainingResult | None:
@@ -103,10 +103,10 @@ def train(
     member = Member(team, config, training, validation, num_classes, checkpointing)
     rows: DealtRows | SpreadRows | None = None
     if config.unlabelled and spread:
-        assert not isinstance(copies, NodeCopies)
+        assert not isinstance(copies, Copies)
         rows = SpreadRows(team, config, copies, seed)
     elif config.unlabelled:
-        assert copies is None or isinstance(copies, NodeCopies)
+        assert copies is None or isinstance(copies, Copies)
         rows = DealtRows(team, config, copies, None if labelled is None else labelled.targets, seed)
     history = checkpointing.history if checkpointing else []
     weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start)
