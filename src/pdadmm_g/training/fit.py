@@ -36,7 +36,7 @@ from ..model import GAMLP
 from ..status import Status
 from ..utils import compute_threads, temporary_folder
 from .checkpoint import Checkpointing, write_tensors
-from .prepare import Problem
+from .prepare import Problem, rescaled
 from .records import OnEpoch, Record
 from .train import TrainingResult, train
 
@@ -62,7 +62,8 @@ def fit(
     ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
     units = problem.units
-    start = units.taken_out(start) if units is not None and start is not None else start
+    if units is not None and start is not None:
+        start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
     check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
@@ -87,7 +88,7 @@ def fit(
             )  # fmt: skip
     assert result is not None
     if units is not None:
-        result.model = units.taken_in(result.model)
+        result.model = rescaled(result.model, units.deviation, units.mean)
     return result
 
 

@@ -73,17 +73,9 @@ class Units(NamedTuple):
         """Numbers in these units."""
         return (y - self.mean) / self.deviation
 
-    def taken_in(self, model: GAMLP) -> GAMLP:
-        """A network whose outputs are numbers in these units, as one with outputs in those of the data."""
-        return _rescaled(model, self.deviation, self.mean)
-
-    def taken_out(self, model: GAMLP) -> GAMLP:
-        """The other way round."""
-        return _rescaled(model, 1 / self.deviation, -self.mean / self.deviation)
-
 
 @torch.no_grad()
-def _rescaled(model: GAMLP, scale: Tensor, shift: Tensor) -> GAMLP:
+def rescaled(model: GAMLP, scale: Tensor, shift: Tensor) -> GAMLP:
     """A copy of the network with ``scale * outputs + shift`` for outputs."""
     model = copy.deepcopy(model)
     W, b = model.linears[-1].parameters()
