@@ -36,23 +36,6 @@ linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory witho
 
 @linux
 @pytest.mark.usefixtures("nothing_left_open")
-@pytest.mark.parametrize("columns", [2, 9])
-def test_processes_of_one_machine_share_memory(columns: int) -> None:
-    everything = torch.arange(3.0 * columns).view(3, columns)
-
-    def work(line: ThreadLine) -> None:
-        gather = Gatherer(line, [1, 2], columns)  # type: ignore[arg-type]
-        assert gather.in_memory
-        for turn in range(3):
-            own = everything.split([1, 2])[line.rank] + turn
-            assert torch.equal(gather(own), everything + turn)
-        gather.close()
-
-    on_threads(2, work)
-
-
-@linux
-@pytest.mark.usefixtures("nothing_left_open")
 def test_without_memory_there_are_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> int:
         raise OSError(errno.ENOSYS, name)

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import io
-import sys
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import progress
-from pdadmm_g.training.progress import Progress, duration, in_notebook
+from pdadmm_g.training.progress import Progress, duration
 from pdadmm_g.utils import Event
 
 
@@ -64,15 +62,3 @@ def _bar(shown: Progress) -> str:
 def test_durations() -> None:
     texts = {0.4: "0 s", 59: "59 s", 90: "2 min", 3600: "1 h 0 min", 12000: "3 h 20 min"}
     assert {seconds: duration(seconds) for seconds in texts} == texts
-
-
-def test_it_is_a_notebook_only_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    class ZMQInteractiveShell:
-        pass
-
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert not in_notebook()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell))
-    assert in_notebook()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    assert not in_notebook()
