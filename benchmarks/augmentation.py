@@ -22,9 +22,9 @@ import scipy.sparse
 import torch
 
 from experiments.results import write
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.graph import Graph
-from pdadmm_g.data.propagation import renormalized_adjacency
+from pdadmm_g.graph.augmentation import GraphAugment
+from pdadmm_g.graph.graph import Graph
+from pdadmm_g.graph.propagation import renormalized_adjacency
 
 
 def edges_of(args: argparse.Namespace) -> tuple[torch.Tensor, int, int]:

@@ -30,9 +30,9 @@ from experiments.results import write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.precision import tensor_cores
 from pdadmm_g.engine.worker import Algorithm, Ends, Worker
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.growth import initial_layer, widths
 from pdadmm_g.training.train import in_row_space

@@ -79,10 +79,10 @@ def one_process(folder: str, hops: int, columns: int) -> dict[str, float]:
     """The product with the whole graph in this process, one thread, some columns: seconds for each entry and column."""
     import torch
 
-    from pdadmm_g.data.sharded_augmentation import OwnRows
-    from pdadmm_g.data.shards import ShardFolder
     from pdadmm_g.engine.gathering import Gatherer
     from pdadmm_g.engine.team import Line
+    from pdadmm_g.graph.sharded_augmentation import OwnRows
+    from pdadmm_g.graph.shards import ShardFolder
 
     torch.set_num_threads(1)
     part = ShardFolder(folder).part(0, 1)

@@ -31,7 +31,7 @@ from experiments.results import read, write
 from experiments.splits import random_split
 from pdadmm_g import GAMLPClassifier, Graph, load_dataset
 from pdadmm_g.baselines import Baseline
-from pdadmm_g.data.graph import MASKS, as_mask
+from pdadmm_g.graph.graph import MASKS, as_mask
 
 DATASETS = (
     "cora", "citeseer", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics",

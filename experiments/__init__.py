@@ -78,7 +78,7 @@ def run_experiment(name: str, request: Request, on_row: Callable[[Row, int, int]
 
     ``on_row`` is called with each row, how many there are so far and how many there will be.
     """
-    from pdadmm_g.data.datasets import check_name
+    from pdadmm_g.graph.datasets import check_name
 
     for dataset in request.datasets or ():
         check_name(dataset)

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from pdadmm_g.baselines import GRAPH_METHODS, Baseline
 from pdadmm_g.config import GRAPH, ModelConfig, settings_where
-from pdadmm_g.data.augmentation_choice import augmentation, choose_augmentation
-from pdadmm_g.data.datasets import load_dataset
-from pdadmm_g.data.examples import Examples, aligned
-from pdadmm_g.data.graph import MASKS, Graph
-from pdadmm_g.data.readers import labels_of
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
+from pdadmm_g.graph.augmentation_choice import augmentation, choose_augmentation
+from pdadmm_g.graph.datasets import load_dataset
+from pdadmm_g.graph.examples import Examples, aligned
+from pdadmm_g.graph.graph import MASKS, Graph
+from pdadmm_g.graph.readers import labels_of
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import Problem, prepare_graph
 from pdadmm_g.utils import compute_threads

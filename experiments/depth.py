@@ -12,7 +12,7 @@ import torch
 
 from pdadmm_g.baselines import Baseline
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.datasets import load_dataset
+from pdadmm_g.graph.datasets import load_dataset
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.growth import initial_layer, widths

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pdadmm_g.data.datasets import cache_folder
+from pdadmm_g.graph.datasets import cache_folder
 
 from .cells import Cell, run_cells
 from .results import Results, Row

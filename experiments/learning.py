@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import Team
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training.growth import widths
 from pdadmm_g.training.train import train
 

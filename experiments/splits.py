@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm_g.data.graph import MASKS, Graph, as_mask
-from pdadmm_g.data.targets import hard_labels
+from pdadmm_g.graph.graph import MASKS, Graph, as_mask
+from pdadmm_g.graph.targets import hard_labels
 
 from .cells import Cell, Settings
 from .paired import draw_differences, render_differences

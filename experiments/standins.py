@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pdadmm_g.data.datasets import cache_folder
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph.datasets import cache_folder
 
 from .cells import Cell, finished, run_cells
 from .results import Results, Row, arranged, markdown

@@ -31,8 +31,8 @@ from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.diagnostics import rho_bound
 from pdadmm_g.admm.risks import RISKS, Targets
 from pdadmm_g.admm.state import Quantization, Weights, forward_state
-from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.worker import Algorithm, Ends, Worker
+from pdadmm_g.graph.graph import Graph
 from pdadmm_g.runs.run import train_run
 
 # A suite that a shell runs in the background is started with interrupts ignored, and what it starts inherits that.

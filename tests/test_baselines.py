@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from helpers.communities import communities
 from pdadmm_g import GAMLP, Graph, InputError, Status, baselines
 from pdadmm_g.baselines import METHODS, Baseline, CopiesRows, averaged_powers, disagreement, forward, grown
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.propagation import renormalized_adjacency
+from pdadmm_g.graph.augmentation import GraphAugment
+from pdadmm_g.graph.propagation import renormalized_adjacency
 from pdadmm_g.training.prepare import prepare_graph
 
 #: A path of four nodes given one way, one edge of it twice, a loop, and a node alone.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
 from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
-from pdadmm_g.data.augmentation_choice import COMPONENTS, MOST_ENTRIES
+from pdadmm_g.graph.augmentation_choice import COMPONENTS, MOST_ENTRIES
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from helpers.communities import communities
 from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, Graph, InputError, NodeClassifier, as_graph
-from pdadmm_g.data.checks import check_graph
+from pdadmm_g.graph.checks import check_graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pdadmm_g.data.graph import Graph
+from pdadmm_g.graph.graph import Graph
 
 FIRST_LINE = """
 import io

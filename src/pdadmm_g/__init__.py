@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data.augmentation import GraphAugment
-    from .data.datasets import load_dataset
-    from .data.graph import Graph
-    from .data.readers import as_graph
     from .errors import InputError
     from .estimator import GAMLPClassifier, GAMLPRegressor, NodeClassifier
+    from .graph.augmentation import GraphAugment
+    from .graph.datasets import load_dataset
+    from .graph.graph import Graph
+    from .graph.readers import as_graph
     from .model import GAMLP
     from .status import Status
 

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from .config import ModelConfig
-from .data.augmentation import GraphAugment, feature_rows
-from .data.checks import check_graph, require_edges
-from .data.examples import Examples
-from .data.graph import Graph, node_numbers
-from .data.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
 from .errors import InputError
 from .estimator import GAMLPClassifier, given_data, parameters
+from .graph.augmentation import GraphAugment, feature_rows
+from .graph.checks import check_graph, require_edges
+from .graph.examples import Examples
+from .graph.graph import Graph, node_numbers
+from .graph.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
 from .model import GAMLP, finite
 from .status import Status
 from .training.prepare import Problem, split_rows

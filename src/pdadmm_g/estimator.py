@@ -22,12 +22,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from .config import ModelConfig, Settings, TargetKind, described, label_name, option
-from .data.augmentation import GraphAugment
-from .data.checks import check_graph, require_edges
-from .data.examples import one_split, unseen_nodes
-from .data.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
-from .data.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
-from .data.targets import (
+from .engine.team import Team
+from .errors import InputError
+from .graph.augmentation import GraphAugment
+from .graph.checks import check_graph, require_edges
+from .graph.examples import one_split, unseen_nodes
+from .graph.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
+from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
+from .graph.targets import (
     asked,
     check_kind,
     checked_columns,
@@ -39,8 +41,6 @@ from .data.targets import (
     require_y,
     target_of,
 )
-from .engine.team import Team
-from .errors import InputError
 from .model import GAMLP, decisions, finite, outputs
 from .status import Status
 from .training.checkpoint import Checkpointing
@@ -100,7 +100,7 @@ class Estimator(Parameters, BaseEstimator):
         """Train on the training nodes of a graph, or on all rows of a feature matrix.
 
         Args:
-            X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.data.readers.as_graph`; or
+            X: A graph with labels, or features with edges beside them, see :func:`~pdadmm_g.graph.readers.as_graph`; or
                 a feature matrix.
             y: The labels of features, or (rows, classes) their probabilities; or a column for each of several labels
                 (0 and 1) or numbers. On a graph -1, None, NaN or "" is a node without label, and a row of NaN where
@@ -503,10 +503,10 @@ class Estimator(Parameters, BaseEstimator):
 class GAMLPClassifier(ClassifierMixin, Estimator):
     """Deep graph-augmented MLP trained with pdADMM-G (or pdADMM-G-Q), without backpropagation.
 
-    ``fit(graph)`` takes what :func:`~pdadmm_g.data.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data`` with
-    ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph; ``fit(X, y, edge_index)``
-    features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
-    :func:`~pdadmm_g.data.readers.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
+    ``fit(graph)`` takes what :func:`~pdadmm_g.graph.datasets.load_dataset` gives, or a ``torch_geometric`` ``Data``
+    with ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph;
+    ``fit(X, y, edge_index)`` features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
+    :func:`~pdadmm_g.graph.readers.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
     says which validate, some of these are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
@@ -529,7 +529,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         classes_: The labels, in the order of the model's outputs; of a matrix of 0 and 1 the names of its columns.
         feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
             columns may stand in another order.
-        augmentation_: The fitted :class:`~pdadmm_g.data.augmentation.GraphAugment`; None after ``fit(X, y)``.
+        augmentation_: The fitted :class:`~pdadmm_g.graph.augmentation.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
         config_: The settings that the model was fitted with, every default filled in.
@@ -624,7 +624,7 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
-        graph: The graph; :func:`~pdadmm_g.data.readers.as_graph` makes one of tables.
+        graph: The graph; :func:`~pdadmm_g.graph.readers.as_graph` makes one of tables.
 
     Attributes:
         estimator_: The fitted estimator.

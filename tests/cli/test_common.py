@@ -19,10 +19,10 @@ from helpers.interrupts import interrupt
 from pdadmm_g.cli import cli
 from pdadmm_g.cli.common import DATASETS, torchrun_processes
 from pdadmm_g.cli.export import FORMATS
-from pdadmm_g.data.datasets import BENCHMARKS
-from pdadmm_g.data.graph import Graph
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph.datasets import BENCHMARKS
+from pdadmm_g.graph.graph import Graph
 
 # ---------------------------------------------------------------------------------------------- help and completion
 

@@ -16,8 +16,8 @@ sys.path.append(str(Path(__file__).parents[1]))  # a process of its own has not 
 
 from helpers.dealing import dealing_to
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.launch import join
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training import train as training
 from pdadmm_g.training.checkpoint import Checkpointing
 from pdadmm_g.training.stage import Stage

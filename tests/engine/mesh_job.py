@@ -18,11 +18,11 @@ sys.path.append(str(Path(__file__).parents[1]))  # a process of its own has not 
 from helpers import poison
 from helpers.dealing import dealing_to
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine import team as team_module
 from pdadmm_g.engine.gathering import Gatherer
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import DistributedTeam
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training import train as training
 from pdadmm_g.training.checkpoint import Checkpointing, latest
 from pdadmm_g.training.stage import Stage

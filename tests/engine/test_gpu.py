@@ -8,8 +8,8 @@ import torch
 from helpers.blobs import TRAINING, VALIDATION
 from pdadmm_g.admm.state import SMALL, Quantization
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.precision import tensor_cores
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training.train import train
 
 pytestmark = [

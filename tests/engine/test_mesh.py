@@ -15,9 +15,9 @@ from helpers.commands import FIXED, save
 from helpers.faults import torchrun
 from pdadmm_g.cli.train import _dealt
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.examples import Examples, part_of
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph.examples import Examples, part_of
 from pdadmm_g.training.train import train
 
 BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 15, "eval_every": 5, "weight_decay": 0.01}

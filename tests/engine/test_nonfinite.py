@@ -10,9 +10,9 @@ import torch
 
 from helpers import poison
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.status import Status
 from pdadmm_g.training.train import train
 

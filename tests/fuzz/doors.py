@@ -24,12 +24,12 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, load_dataset
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.checks import check_graph, check_training
-from pdadmm_g.data.examples import one_split
-from pdadmm_g.data.readers import as_graph
-from pdadmm_g.data.shards import ShardFolder
-from pdadmm_g.data.targets import hard_labels, has_columns, row_weights, weighed
 from pdadmm_g.errors import NotFiniteError
+from pdadmm_g.graph.checks import check_graph, check_training
+from pdadmm_g.graph.examples import one_split
+from pdadmm_g.graph.readers import as_graph
+from pdadmm_g.graph.shards import ShardFolder
+from pdadmm_g.graph.targets import hard_labels, has_columns, row_weights, weighed
 from pdadmm_g.runs.run import train_run
 
 from . import valid

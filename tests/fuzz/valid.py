@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data
 
 from pdadmm_g.config import RunConfig
-from pdadmm_g.data.shards import open_source, shard_graph
+from pdadmm_g.graph.shards import open_source, shard_graph
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.records import Record
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training.train import train
 
 

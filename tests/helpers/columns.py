@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pdadmm_g.data.graph import Graph
+from pdadmm_g.graph.graph import Graph
 
 
 def ring(kind: str, nodes: int = 120, *, outputs: int = 3, seed: int = 0, masks: bool = True) -> Graph:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm_g.data.graph import Graph
+from pdadmm_g.graph.graph import Graph
 
 #: Features and weight decay, so that nothing is searched for.
 FIXED = ["--augment", "average", "--hops", "2", "--normalize", "unit", "--weight-decay", "0.1"]

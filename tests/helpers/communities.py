@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pdadmm_g.data.graph import Graph
+from pdadmm_g.graph.graph import Graph
 
 
 def communities(

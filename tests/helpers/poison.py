@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training.stage import Stage
 from pdadmm_g.training.train import train
 

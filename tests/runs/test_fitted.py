@@ -15,7 +15,7 @@ from helpers.commands import assert_refused
 from helpers.faults import interrupted_run
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
-from pdadmm_g.data.examples import with_masks
+from pdadmm_g.graph.examples import with_masks
 from pdadmm_g.runs.scoring import judge
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "unlabelled": 0}

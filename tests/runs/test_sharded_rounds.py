@@ -16,10 +16,10 @@ from torch import Tensor
 from helpers.communities import communities
 from helpers.faults import free_port, torchrun
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.augmentation import Copies
-from pdadmm_g.data.propagation import normalized
-from pdadmm_g.data.sharded_augmentation import uniform
-from pdadmm_g.data.shards import graph_source, shard_graph
+from pdadmm_g.graph.augmentation import Copies
+from pdadmm_g.graph.propagation import normalized
+from pdadmm_g.graph.sharded_augmentation import uniform
+from pdadmm_g.graph.shards import graph_source, shard_graph
 from pdadmm_g.model import GAMLP
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training.fit import fit

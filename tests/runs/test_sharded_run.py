@@ -20,8 +20,8 @@ from helpers.communities import communities
 from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
-from pdadmm_g.data.shards import graph_source, shard_graph
 from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.graph.shards import graph_source, shard_graph
 from pdadmm_g.runs import sharded
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.run import train_run

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pdadmm_g.data.shards import open_source, shard_graph
+from pdadmm_g.graph.shards import open_source, shard_graph
 
 Settings = dict[str, Any]
 #: What is done to a run: the signal, and the exit code that it must end with.

@@ -53,8 +53,8 @@ def test_inverses_of_earlier_epochs_come_along(tmp_path: Path, monkeypatch: pyte
 def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     undecided = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": None}
     # Two of each are enough to choose from.
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     whole = train_run(config(tmp_path / "whole", **undecided))
     interrupted_run(tmp_path / "run", **undecided)
@@ -62,7 +62,7 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     def again(*_: object, **__: object) -> None:
         raise AssertionError("chosen again")
 
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.linear_score", again)
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.linear_score", again)
     monkeypatch.setattr("pdadmm_g.training.choose.train", again)
     resumed = train_run(config(tmp_path / "run", **undecided), resume=True)
     assert any(choice.startswith("features: ") for choice in whole["choices"])

@@ -10,8 +10,8 @@ import torch
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training import choose
 from pdadmm_g.training.choose import DECAYS_PER_LABEL, KEPT, OPERATORS, SHARPNESSES, choose_mesh, choose_weight_decay
 from pdadmm_g.training.prepare import prepare_graph

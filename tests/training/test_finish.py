@@ -70,7 +70,7 @@ def test_depths_that_gained_nothing_say_nothing_of_epochs_and_rounds() -> None:
 
 
 def test_what_was_chosen_stays_and_what_was_set_aside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))  # two are enough to choose from
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))  # two are enough to choose from
     monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     data = communities(60, labels=10)
     del data.val_mask, data.test_mask

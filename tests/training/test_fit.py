@@ -12,9 +12,9 @@ import torch
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig, RunConfig
-from pdadmm_g.data.examples import Examples
-from pdadmm_g.data.shards import graph_source, shard_graph
 from pdadmm_g.engine.team import Team
+from pdadmm_g.graph.examples import Examples
+from pdadmm_g.graph.shards import graph_source, shard_graph
 from pdadmm_g.runs.sharded import fit_sharded
 from pdadmm_g.training.checkpoint import Checkpointing
 from pdadmm_g.training.fit import fit

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from pdadmm_g import InputError, as_graph
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.checks import check_graph
+from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.training import prepare
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph, prepare_rows
@@ -31,8 +31,8 @@ def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None
 
 def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is best matters in other tests: here two candidates are enough.
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.data.augmentation_choice.RIDGES", (1e-2,))
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))
+    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.RIDGES", (1e-2,))
     monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
     undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
     problem = prepare_graph(tiny_graph, undecided, seed=0)

@@ -10,8 +10,8 @@ import torch
 from helpers.blobs import TRAINING, VALIDATION, fit
 from pdadmm_g import Status
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.examples import Examples
 from pdadmm_g.engine.worker import Worker
+from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit as fit_problem
 from pdadmm_g.training.prepare import Problem

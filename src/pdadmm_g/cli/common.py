@@ -196,7 +196,7 @@ def data_options(command: Command) -> Command:
 
 def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
     """The data set to use a run on, if that is a folder of shards."""
-    from ..data.shards import is_sharded
+    from ..graph.shards import is_sharded
     from ..runs.folder import RunFolder
 
     if dataset is None and (RunFolder(run).path / "config.yaml").exists():
@@ -221,8 +221,8 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
 
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
-    from ..data.datasets import load_dataset, require_edge_table
-    from ..data.examples import with_masks
+    from ..graph.datasets import load_dataset, require_edge_table
+    from ..graph.examples import with_masks
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)

@@ -12,7 +12,7 @@ from .common import Output, data_root_option, output_options
 @output_options
 def datasets(data_root: str | None, output: Output) -> None:
     """List the data sets known by name, and whether their raw files are under the data root."""
-    from ..data.datasets import BENCHMARKS, missing_raw_files
+    from ..graph.datasets import BENCHMARKS, missing_raw_files
 
     rows = [{"name": "digits", "nodes": 1797, "features": 64, "classes": 10, "files": "embedded"}]
     for name, benchmark in BENCHMARKS.items():

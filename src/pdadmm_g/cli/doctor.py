@@ -85,7 +85,7 @@ def _devices() -> Iterator[Check]:
 
 
 def _folders() -> Iterator[Check]:
-    from ..data.datasets import BENCHMARKS, cache_folder, missing_raw_files
+    from ..graph.datasets import BENCHMARKS, cache_folder, missing_raw_files
 
     root = os.environ.get("PDADMM_G_DATA")
     if root and Path(root).is_dir():
@@ -107,8 +107,8 @@ def _self_test() -> Iterator[Check]:
     """Two workers must give the weights of one, bit for bit, and the weights must have learned something."""
     import torch
 
-    from ..data.datasets import load_dataset
     from ..estimator import GAMLPClassifier
+    from ..graph.datasets import load_dataset
     from ..status import Status
 
     data = load_dataset("digits")

@@ -38,9 +38,9 @@ def evaluate(
             _show(applied["accuracies"] | ({} if everywhere is None else {"accuracy": everywhere}), {}, output)
         return
 
-    from ..data.graph import MASKS
-    from ..data.readers import labels_of
-    from ..data.targets import has_columns, labelled
+    from ..graph.graph import MASKS
+    from ..graph.readers import labels_of
+    from ..graph.targets import has_columns, labelled
     from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, edges, data_root)

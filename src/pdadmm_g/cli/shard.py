@@ -29,7 +29,7 @@ def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: b
     pdadmm-g train --dataset graph-8 --shards 8
     pdadmm-g predict runs/graph-8-0 --shards 8 --out predictions
     """
-    from ..data.shards import open_source, shard_graph
+    from ..graph.shards import open_source, shard_graph
 
     shown = {"": 0.0}
 

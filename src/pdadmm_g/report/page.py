@@ -13,8 +13,8 @@ from pathlib import Path
 from string import Template
 
 from .. import __version__
-from ..data.graph import Graph
 from ..estimator import Estimator
+from ..graph.graph import Graph
 from ..runs.run import save_run
 from ..utils import check_folder, temporary_folder, write_atomically
 from .collect import Run, read_run

@@ -1,7 +1,8 @@
 r"""A trained model as one file for other programs: safetensors, ``torch.export`` or ONNX.
 
 The two programs contain the normalisation and the network. Their input is what the graph products give, one row per
-node (:meth:`~pdadmm_g.data.augmentation.GraphAugment.propagated`), their output the logits in the order of the classes:
+node (:meth:`~pdadmm_g.graph.augmentation.GraphAugment.propagated`), their output the logits in the order of
+the classes:
 
 .. math:: \mathrm{logits} = \mathrm{GAMLP}(\mathrm{normalize}(\psi(\tilde A) H))
 
@@ -27,9 +28,9 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..config import GRAPH, settings_where
-from ..data.augmentation import GraphAugment
 from ..errors import InputError
 from ..estimator import Estimator, load_estimator
+from ..graph.augmentation import GraphAugment
 
 #: Formats with the ending of their files.
 FORMATS = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -77,7 +78,7 @@ class Program(nn.Module):
         return self.model(rows)
 
     def _unit_length(self, rows: Tensor) -> Tensor:
-        """As :func:`~pdadmm_g.data.propagation.to_unit_length`, which overwrites what it is given."""
+        """As :func:`~pdadmm_g.graph.propagation.to_unit_length`, which overwrites what it is given."""
         blocks = rows.unflatten(1, (self.blocks, -1))
         norm = torch.linalg.vector_norm(blocks, dim=2, keepdim=True)
         return (blocks / norm.where(norm > 0, 1.0)).flatten(1)

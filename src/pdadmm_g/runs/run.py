@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from ..config import RunConfig
-from ..data.checks import check_training
-from ..data.datasets import digest, load_dataset, require_edge_table
-from ..data.examples import one_split, with_masks
-from ..data.graph import MASKS, Graph
-from ..data.readers import graph_alone
-from ..data.shards import is_sharded
-from ..data.targets import target_of
 from ..engine.team import PeerLostError, Team, agreed
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
 from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
+from ..graph.checks import check_training
+from ..graph.datasets import digest, load_dataset, require_edge_table
+from ..graph.examples import one_split, with_masks
+from ..graph.graph import MASKS, Graph
+from ..graph.readers import graph_alone
+from ..graph.shards import is_sharded
+from ..graph.targets import target_of
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..config import RunConfig
-from ..data.facts import graph_facts
-from ..data.graph import MASKS, Graph
-from ..data.readers import labels_of
-from ..data.targets import class_places, has_columns, labelled
 from ..errors import NotFiniteError
 from ..estimator import Estimator
+from ..graph.facts import graph_facts
+from ..graph.graph import MASKS, Graph
+from ..graph.readers import labels_of
+from ..graph.targets import class_places, has_columns, labelled
 from ..metrics import by_output, metrics, reliability
 from ..model import outputs
 from ..training.records import WORKER_FIGURES

@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig, RunConfig
-from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
-from ..data.examples import Examples
-from ..data.graph import MASKS, order
-from ..data.sharded_augmentation import ShardedAugment, ShardedCopies
-from ..data.shards import Description, Part, ShardFolder, shard_name
-from ..data.targets import check_kind, class_factors
 from ..engine.gathering import Gatherer
 from ..engine.team import Line, Team, agreed, same
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
+from ..graph.augmentation import GraphAugment
+from ..graph.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
+from ..graph.examples import Examples
+from ..graph.graph import MASKS, order
+from ..graph.sharded_augmentation import ShardedAugment, ShardedCopies
+from ..graph.shards import Description, Part, ShardFolder, shard_name
+from ..graph.targets import check_kind, class_factors
 from ..model import GAMLP, decisions, finite, outputs
 from ..training.checkpoint import Checkpointing
 from ..training.choose import (

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
-from ..data.examples import Examples, some_examples
-from ..data.facts import join_unlike
-from ..data.graph import Graph
-from ..data.propagation import quiet
 from ..engine.layout import layer_costs
 from ..engine.team import Team
 from ..errors import InputError
+from ..graph.augmentation import GraphAugment
+from ..graph.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
+from ..graph.examples import Examples, some_examples
+from ..graph.facts import join_unlike
+from ..graph.graph import Graph
+from ..graph.propagation import quiet
 from ..metrics import scoring_name, shown
 from ..utils import compute_threads, task, usable_cores
 from .growth import widths

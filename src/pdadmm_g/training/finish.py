@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig, settings_where, still_there
-from ..data.augmentation import GraphAugment
-from ..data.augmentation_choice import augmentation
-from ..data.examples import weightless, with_masks
-from ..data.graph import Graph, are_names
-from ..data.targets import hard_labels, has_columns, labelled, row_weights
 from ..errors import InputError
+from ..graph.augmentation import GraphAugment
+from ..graph.augmentation_choice import augmentation
+from ..graph.examples import weightless, with_masks
+from ..graph.graph import Graph, are_names
+from ..graph.targets import hard_labels, has_columns, labelled, row_weights
 from ..metrics import shown
 from ..model import GAMLP
 from ..status import Status

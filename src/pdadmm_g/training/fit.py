@@ -24,14 +24,14 @@ from typing import Any, NoReturn
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
-from ..data.augmentation import Copies
-from ..data.examples import Examples
-from ..data.propagation import Operator
 from ..engine.launch import join, run_workers
 from ..engine.layout import Plan
 from ..engine.team import PeerLostError, Team
 from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
 from ..errors import InputError
+from ..graph.augmentation import Copies
+from ..graph.examples import Examples
+from ..graph.propagation import Operator
 from ..model import GAMLP
 from ..status import Status
 from ..utils import compute_threads, temporary_folder

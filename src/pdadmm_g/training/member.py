@@ -12,8 +12,8 @@ from torch import Tensor
 from ..admm.risks import Targets
 from ..admm.rows import Rows
 from ..config import ModelConfig
-from ..data.examples import Examples, part_of
 from ..engine.team import Line, ProcessLine, RowSums, Team
+from ..graph.examples import Examples, part_of
 from .checkpoint import Checkpointing
 from .growth import widths
 

@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import Config, ModelConfig, TargetKind
-from ..data.augmentation import Copies, GraphAugment
-from ..data.augmentation_choice import augmentation, choose_augmentation
-from ..data.checks import check_training, require_edges
-from ..data.examples import Examples, with_masks
-from ..data.facts import are_directed
-from ..data.graph import MASKS, Graph, as_mask
-from ..data.targets import (
+from ..engine.team import Team
+from ..errors import InputError
+from ..graph.augmentation import Copies, GraphAugment
+from ..graph.augmentation_choice import augmentation, choose_augmentation
+from ..graph.checks import check_training, require_edges
+from ..graph.examples import Examples, with_masks
+from ..graph.facts import are_directed
+from ..graph.graph import MASKS, Graph, as_mask
+from ..graph.targets import (
     Weighed,
     hard_labels,
     has_columns,
@@ -40,8 +42,6 @@ from ..data.targets import (
     target_of,
     weighed,
 )
-from ..engine.team import Team
-from ..errors import InputError
 from ..model import GAMLP
 from ..utils import compute_threads, task
 from .checkpoint import CHOSEN
@@ -127,7 +127,7 @@ def prepare_graph(
     sample_weight: Any = None,
     fitted: GraphAugment | None = None,
 ) -> Problem:
-    """The problem of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
+    """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is

@@ -24,16 +24,16 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.risks import Targets
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.augmentation import Copies
-from ..data.examples import Examples
 from ..engine.layout import Plan
 from ..engine.team import Line, Team
+from ..graph.augmentation import Copies
+from ..graph.examples import Examples
 from .checkpoint import Checkpoint
 from .member import Member, Round, counts_of, dealt, spread_evenly
 from .records import Record, judged
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..data.sharded_augmentation import ShardedCopies
+    from ..graph.sharded_augmentation import ShardedCopies
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30

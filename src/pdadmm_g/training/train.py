@@ -18,11 +18,11 @@ from ..admm.activations import ACTIVATIONS
 from ..admm.diagnostics import rho_bound
 from ..admm.state import Weights
 from ..config import ModelConfig
-from ..data.augmentation import Copies
-from ..data.examples import Examples, aligned, simplified
 from ..engine.layout import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
 from ..engine.team import Team
+from ..graph.augmentation import Copies
+from ..graph.examples import Examples, aligned, simplified
 from ..model import GAMLP
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpointing, clear
@@ -33,7 +33,7 @@ from .rounds import DealtRows, SpreadRows, Step, in_round, is_over, margin, sche
 from .stage import Stage
 
 if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..data.sharded_augmentation import ShardedCopies
+    from ..graph.sharded_augmentation import ShardedCopies
 
 
 @dataclass

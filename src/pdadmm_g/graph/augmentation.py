@@ -84,7 +84,7 @@ class Copies:
     source: Source
     operator: Operator
     normalize: str
-    #: Of the clean features, see :class:`~pdadmm_g.data.augmentation.GraphAugment`.
+    #: Of the clean features, see :class:`~pdadmm_g.graph.augmentation.GraphAugment`.
     mean: Tensor | None
     scale: Tensor | None
     #: The probability delta, and that of single entries.
@@ -191,7 +191,7 @@ class GraphAugment:
         components: H is first projected on so many principal directions, those in which its rows are longest after
             two steps over the graph that the transform first sees; centred columns are then divided by the square
             root of their standard deviation, not the fourth. None for the features as they are.
-        directed: Which way features go along edges, see :func:`~pdadmm_g.data.propagation.weighted_adjacency`. With
+        directed: Which way features go along edges, see :func:`~pdadmm_g.graph.propagation.weighted_adjacency`. With
             ``"both"`` each direction has blocks of its own, after the features themselves where these are one.
     """
 

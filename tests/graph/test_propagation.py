@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers.communities import communities
-from pdadmm_g.data.propagation import (
+from pdadmm_g.graph.propagation import (
     Operator,
     inverse_row_sums,
     neighbourhood,

@@ -6,8 +6,8 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.checks import check_graph
-from pdadmm_g.data.examples import MOST, with_masks
+from pdadmm_g.graph.checks import check_graph
+from pdadmm_g.graph.examples import MOST, with_masks
 
 
 def labelled(*counts: int, unlabelled: int = 0) -> Data:

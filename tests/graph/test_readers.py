@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from helpers.estimators import classifier
 from pdadmm_g import InputError, as_graph
-from pdadmm_g.data.checks import check_graph
+from pdadmm_g.graph.checks import check_graph
 
 NAMES = np.array(["ant", "bee"])
 IDS = [f"node {number}" for number in range(20)]

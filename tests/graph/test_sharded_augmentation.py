@@ -14,12 +14,12 @@ import torch
 from helpers.communities import communities
 from helpers.threads import ThreadLine, on_threads
 from pdadmm_g.admm.risks import Targets
-from pdadmm_g.data import sharded_augmentation
-from pdadmm_g.data.augmentation import GraphAugment
-from pdadmm_g.data.propagation import normalized
-from pdadmm_g.data.sharded_augmentation import ShardedAugment, ShardedCopies, uniform
-from pdadmm_g.data.shards import ShardFolder, graph_source, shard_graph
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph import sharded_augmentation
+from pdadmm_g.graph.augmentation import GraphAugment
+from pdadmm_g.graph.propagation import normalized
+from pdadmm_g.graph.sharded_augmentation import ShardedAugment, ShardedCopies, uniform
+from pdadmm_g.graph.shards import ShardFolder, graph_source, shard_graph
 
 DATA = communities(nodes=120, features=40)
 SETTINGS = {

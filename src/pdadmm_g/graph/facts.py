@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def graph_facts(data: Graph) -> dict[str, Any]:
-    """Sizes, homophily and degrees of a graph that went through :func:`~pdadmm_g.data.checks.check_graph`.
+    """Sizes, homophily and degrees of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     Homophily is that of classes; where nodes have several labels or numbers, ``outputs`` is how many. Edges are pairs
     of different nodes that are joined, each counted once, as training sees them.

@@ -51,7 +51,7 @@ def load_dataset(
             A file that is not in the working folder is looked for there too.
         cache: A folder for what is processed and downloaded. Default: ``PDADMM_G_CACHE``, else the user's cache.
         edges: The table of edges that goes with a table of nodes.
-        target: What is learned, see :func:`~pdadmm_g.data.readers.as_graph`.
+        target: What is learned, see :func:`~pdadmm_g.graph.readers.as_graph`.
         labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
     """

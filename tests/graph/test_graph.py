@@ -13,7 +13,7 @@ from torch_geometric.transforms import Compose
 
 from helpers.estimators import classifier
 from pdadmm_g import GAMLP, GAMLPClassifier, Graph, InputError, as_graph
-from pdadmm_g.data.augmentation import GraphAugment
+from pdadmm_g.graph.augmentation import GraphAugment
 
 
 def test_entries_copies_and_the_number_of_nodes(tiny_graph: Graph) -> None:

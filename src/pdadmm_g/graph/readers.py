@@ -1,4 +1,4 @@
-"""What people have a graph in, as one kind of object: a :class:`~pdadmm_g.data.graph.Graph`.
+"""What people have a graph in, as one kind of object: a :class:`~pdadmm_g.graph.graph.Graph`.
 
 Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``networkx`` graphs, DGL graphs, and
 ``torch_geometric``'s ``Data``, also with arrays inside; and the files in which these are kept. Three entries of the

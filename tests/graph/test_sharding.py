@@ -16,12 +16,12 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.communities import communities
-from pdadmm_g.data import shards as sharding
-from pdadmm_g.data.datasets import load_dataset
-from pdadmm_g.data.graph import MASKS
-from pdadmm_g.data.propagation import renormalized_adjacency
-from pdadmm_g.data.shards import ShardFolder, graph_source, is_sharded, open_source, shard_graph
 from pdadmm_g.errors import InputError
+from pdadmm_g.graph import shards as sharding
+from pdadmm_g.graph.datasets import load_dataset
+from pdadmm_g.graph.graph import MASKS
+from pdadmm_g.graph.propagation import renormalized_adjacency
+from pdadmm_g.graph.shards import ShardFolder, graph_source, is_sharded, open_source, shard_graph
 
 
 def graph() -> Data:

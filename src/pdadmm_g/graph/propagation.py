@@ -131,7 +131,7 @@ class Propagator(Protocol):
 
 @dataclass(frozen=True)
 class Operator:
-    """What the graph makes of features, see :class:`~pdadmm_g.data.augmentation.GraphAugment`."""
+    """What the graph makes of features, see :class:`~pdadmm_g.graph.augmentation.GraphAugment`."""
 
     mode: Mode
     hops: int

@@ -9,10 +9,10 @@ from torch_geometric.data import Data
 
 from helpers.estimators import classifier
 from pdadmm_g import InputError, as_graph
-from pdadmm_g.data.checks import check_graph, check_training
-from pdadmm_g.data.graph import Graph, as_mask
-from pdadmm_g.data.shards import check_block
-from pdadmm_g.data.targets import check_labels, encoded_labels
+from pdadmm_g.graph.checks import check_graph, check_training
+from pdadmm_g.graph.graph import Graph, as_mask
+from pdadmm_g.graph.shards import check_block
+from pdadmm_g.graph.targets import check_labels, encoded_labels
 
 
 def changed(data: Data, changes: dict[str, object]) -> Data:

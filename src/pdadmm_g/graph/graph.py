@@ -26,7 +26,7 @@ class Graph:
 
     It is used like a ``torch_geometric`` ``Data`` (``graph.x``, ``graph["x"]``, ``"x" in graph``) but does without that
     library; :meth:`to_pyg` gives one. Entries are of any
-    type until :func:`~pdadmm_g.data.checks.check_graph` has seen them. What is None is not there. Where the columns of
+    type until :func:`~pdadmm_g.graph.checks.check_graph` has seen them. What is None is not there. Where the columns of
     ``x`` have names, these are its ``feature_names``.
     """
 

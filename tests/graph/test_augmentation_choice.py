@@ -6,8 +6,8 @@ from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, as_graph
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data import augmentation_choice
-from pdadmm_g.data.augmentation_choice import choose_augmentation
+from pdadmm_g.graph import augmentation_choice
+from pdadmm_g.graph.augmentation_choice import choose_augmentation
 
 
 @pytest.fixture(autouse=True)

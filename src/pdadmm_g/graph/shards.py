@@ -301,7 +301,7 @@ def open_source(name: str, root: str | Path | None = None) -> GraphInBlocks:
 
 
 def graph_source(data: Graph, mark: str) -> GraphInBlocks:
-    """A graph that is in memory, already through :func:`~pdadmm_g.data.checks.check_graph`."""
+    """A graph that is in memory, already through :func:`~pdadmm_g.graph.checks.check_graph`."""
     if data.get("edge_weight") is not None:
         raise InputError(NO_WEIGHTS)
     x = data.x.cpu().float().numpy() if data.x.layout == torch.strided else to_csc(data.x).tocsr()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
-from pdadmm_g.data.shards import ShardFolder, open_source, shard_graph
+from pdadmm_g.graph.shards import ShardFolder, open_source, shard_graph
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 

@@ -8,9 +8,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
 from helpers.communities import communities
-from pdadmm_g.data import augmentation, propagation
-from pdadmm_g.data.augmentation import GraphAugment, candidate_features, directions_in_memory
-from pdadmm_g.data.propagation import renormalized_adjacency
+from pdadmm_g.graph import augmentation, propagation
+from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions_in_memory
+from pdadmm_g.graph.propagation import renormalized_adjacency
 
 
 def path_of_four() -> Data:

@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 
 from helpers.commands import save
 from pdadmm_g import InputError, load_dataset
-from pdadmm_g.data.datasets import BENCHMARKS, digest, missing_raw_files
-from pdadmm_g.data.graph import MASKS
+from pdadmm_g.graph.datasets import BENCHMARKS, digest, missing_raw_files
+from pdadmm_g.graph.graph import MASKS
 
 
 def test_digits() -> None:

@@ -11,11 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from helpers.columns import ring
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.data.augmentation_choice import linear_score
-from pdadmm_g.data.checks import check_graph
-from pdadmm_g.data.examples import with_masks
-from pdadmm_g.data.facts import graph_facts
-from pdadmm_g.data.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
+from pdadmm_g.graph.augmentation_choice import linear_score
+from pdadmm_g.graph.checks import check_graph
+from pdadmm_g.graph.examples import with_masks
+from pdadmm_g.graph.facts import graph_facts
+from pdadmm_g.graph.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
 
 @pytest.mark.parametrize(
