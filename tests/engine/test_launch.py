@@ -90,7 +90,7 @@ def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypa
 
 @pytest.mark.timeout(60)
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    (tmp_path / training_fit.JOB).write_text("{}")
+    (tmp_path / training_fit.JOB).write_text('{"team": ["cpu", 60.0, 1]}')
     environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
     worker = subprocess.Popen(
         [*training_fit.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,

@@ -95,7 +95,7 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
     monkeypatch.setattr(choose, "_score", lambda entry: (entry.config.drop_entries, *entry.score))
     problem = prepared(data)
     assert problem.config.drop_entries == 0.6
-    assert problem.copies.copies.drop_entries == 0.6
+    assert problem.copies.drop_entries == 0.6
     assert "single features dropped with probability 0.6" in problem.reasons[2]
     monkeypatch.setattr(choose, "_score", lambda entry: (-entry.config.drop_entries, *entry.score))
     assert prepared(data, unlabelled=20).config.drop_entries == 0.0

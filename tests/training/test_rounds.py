@@ -120,7 +120,7 @@ def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:
     pool = problem.copies.others
     order, noise = np.random.SeedSequence([0, 1]).generate_state(2, np.uint64).tolist()
     sample = torch.randperm(len(pool), generator=torch.Generator().manual_seed(order))[:40]
-    X = problem.copies.copies.draw(torch.cat([problem.copies.training, pool[sample]]), 2, noise)
+    X = problem.copies.rows(torch.cat([problem.copies.training, pool[sample]]), 2, noise)
     classes = torch.stack([alone.model(copy[9:]).argmax(1) for copy in X])
     # The network is trained in other coordinates where labelled nodes are alone for good, so bits may differ.
     assert first["agreement"] == pytest.approx(float((classes[0] == classes[1]).double().mean()), abs=0.05)
