@@ -25,13 +25,13 @@ _HOME = {
     "GAMLP": "model",
     "GAMLPClassifier": "estimator",
     "GAMLPRegressor": "estimator",
-    "Graph": "data.graph",
-    "GraphAugment": "data.augmentation",
+    "Graph": "graph.graph",
+    "GraphAugment": "graph.augmentation",
     "InputError": "errors",
     "NodeClassifier": "estimator",
     "Status": "status",
-    "as_graph": "data.readers",
-    "load_dataset": "data.datasets",
+    "as_graph": "graph.readers",
+    "load_dataset": "graph.datasets",
 }
 
 
