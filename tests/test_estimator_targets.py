@@ -79,17 +79,12 @@ def test_targets_of_every_kind_are_the_same(kind: str) -> None:
 
 
 @pytest.mark.timeout(170)
-@pytest.mark.parametrize(("kind", "mesh"), [("multilabel", {"workers": 2}), ("regression", {"shards": 2})])
-def test_several_processes_compute_the_same(kind: str, mesh: dict[str, int]) -> None:
-    """Workers to the bit, shards up to the order of their sums."""
-    data = ring(kind)
-    alone, shared = (small(kind, epochs=6, stages=(2, 3), **more).fit(data) for more in ({}, mesh))
-    exact = "workers" in mesh
-    for one, other in zip(alone.model_.parameters(), shared.model_.parameters(), strict=True):
-        assert torch.equal(one, other) or not exact
+def test_shards_compute_the_same_up_to_the_order_of_their_sums() -> None:
+    data = ring("regression")
+    alone, shared = (small("regression", epochs=6, stages=(2, 3), **more).fit(data) for more in ({}, {"shards": 2}))
     np.testing.assert_allclose(shared._logits(data), alone._logits(data), rtol=2e-3, atol=2e-3)
     scores = [[record["val_score"] for record in model.history_] for model in (alone, shared)]
-    assert scores[1] == (scores[0] if exact else pytest.approx(scores[0], abs=0.02))
+    assert scores[1] == pytest.approx(scores[0], abs=0.02)
 
 
 @both

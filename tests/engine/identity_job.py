@@ -65,7 +65,7 @@ plain_epoch, Stage._epoch = Stage._epoch, epoch_with_check
 training.deal_layers = dealing_to(lambda: active)
 
 for name, settings in json.loads((folder / "cases.json").read_text()).items():
-    for active in (2, 3, 4, 10):
+    for active in (2, 3, 10):
         first = team.rank == 0
         result = train(
             training_rows(name) if first else None,

@@ -33,7 +33,7 @@ CASES = {
     for name, (settings, _, _) in QUANTIZED.items()
     if solver == "linearized" or name not in ("p8", "pq5", "paper", "bf16 products")
 }
-WORKERS = (2, 3, 4, 10)
+WORKERS = (2, 3, 10)
 
 
 TRAINING, VALIDATION = wide(NODES, 0, torch.float32), wide(60, 1, torch.float32)

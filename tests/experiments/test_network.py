@@ -62,7 +62,7 @@ def test_network(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     except InputError as error:
         pytest.skip(str(error))
     cases = network.cases
-    some = ("pdADMM-G", QUANTIZED, ADAM, SENDS)
+    some = ("pdADMM-G", QUANTIZED, ADAM)
     monkeypatch.setattr(network, "cases", lambda *size: [case for case in cases(*size) if case["method"] in some])
     code, out, _ = reproduce("network", "--quick")
     assert code == 0

@@ -103,17 +103,6 @@ def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: py
         checkpoint.Checkpointing.joined(tmp_path, resume=True, settings={})
 
 
-@pytest.mark.timeout(60)
-def test_resume_with_more_workers(tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in an attempt of torchrun's that is not the first: our own workers have a first attempt of their own."""
-    interrupted_run(tmp_path / "run")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    summary = train_run(config(tmp_path / "run", workers=2), resume=True)
-    assert (tmp_path / "run/model.safetensors").read_bytes() == undisturbed
-    assert len(summary["workers"]) == 2
-    assert all(worker["compute_seconds"] > 0 for worker in summary["workers"])
-
-
 def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """The limit on the size of files stands for the disk: the second stage has a layer that no longer fits."""
     out, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)

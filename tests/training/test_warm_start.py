@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch_geometric.data import Data
 from helpers.blobs import TRAINING, VALIDATION, fit
 from helpers.commands import save
 from helpers.communities import communities
-from helpers.faults import torchrun
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
 from pdadmm_g.config import ModelConfig
@@ -148,7 +146,7 @@ COMMON = ["--dataset", "graph.npz", "--layers", "3", "--hidden", "8", "--epochs"
 
 @pytest.mark.timeout(120)
 def test_the_command(data: Data, trained: GAMLPClassifier, tmp_path: Path, capsys, monkeypatch) -> None:
-    """Alone, resumed, and under torchrun: the same network, whose folder says what it began with."""
+    """Alone and resumed: the same network, whose folder says what it began with."""
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "graph.npz", data)
     trained.save("old")
@@ -171,11 +169,3 @@ def test_the_command(data: Data, trained: GAMLPClassifier, tmp_path: Path, capsy
         main(["train", "--resume", "--out", "new"])
     assert not caught.value.code
     assert Path("new/model.safetensors").read_bytes() == model
-    agent = torchrun(
-        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", *COMMON, "--init", "old", "--out", "two",
-        "--shards", "1", cwd=tmp_path,
-    )  # fmt: skip
-    output = agent.communicate(timeout=100)[0]
-    assert agent.returncode == 0, output
-    assert len(json.loads(Path("two/summary.json").read_text())["workers"]) == 2
-    assert Path("two/model.safetensors").read_bytes() == model
