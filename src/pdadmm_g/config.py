@@ -159,9 +159,10 @@ class Settings:
         "suits best where unlabelled nodes are learned from]", GRAPH, by_data=True,
     )
     row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
-    normalize: Literal["auto", "none", "unit", "centered"] = option(
+    normalize: Literal["auto", "none", "unit", "centered", "standard"] = option(
         "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
-        "whichever of the last two suits a linear model best on the validation nodes", GRAPH, by_data=True,
+        "each column standardized; auto takes unit or centered, of the columns of a table also standard, whichever "
+        "suits a linear model best on the validation nodes", GRAPH, by_data=True,
     )
     components: Count | None = option(
         None, "principal directions of the features that are augmented "

@@ -154,7 +154,7 @@ def words(nodes: int):
 
 @pytest.mark.parametrize("entries", [0.0, 0.3])
 @pytest.mark.parametrize("components", [None, 6])
-@pytest.mark.parametrize("normalize", ["unit", "centered"])
+@pytest.mark.parametrize("normalize", ["unit", "centered", "standard"])
 def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize: str, entries: float) -> None:
     """Nodes, and single entries before the projection; a copy of all nodes by dense matrices."""
     data, kind = words(60) if entries else communities(60), torch.float64
@@ -168,13 +168,14 @@ def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize:
         kept = torch.rand(60, 1, generator=generator) >= 0.4
         H = data.x.double() / data.x.double().abs().sum(1, keepdim=True)  # of all entries
         if entries:
-            H[data.x != 0] *= (torch.rand(int((data.x != 0).sum()), generator=generator) >= entries) / (1 - entries)
+            H[data.x != 0] *= (torch.rand(int((data.x != 0).sum()), generator=generator) >= entries).double() / (
+                1 - entries
+            )
         H = (H if augment.basis is None else H @ augment.basis.double()) * (kept / 0.6)
         X = 0.2 * H + 0.8 * (A @ H + A @ A @ H) / 2
-        X = X / X.norm(dim=1, keepdim=True).clamp(min=1e-30)
-        if normalize == "centered":
-            X = (X - augment.mean) / augment.scale
-            X = X / X.norm(dim=1, keepdim=True)
+        X = X if normalize == "standard" else X / X.norm(dim=1, keepdim=True).clamp(min=1e-30)
+        X = X if normalize == "unit" else (X - augment.mean) / augment.scale
+        X = X / X.norm(dim=1, keepdim=True) if normalize == "centered" else X
         assert torch.allclose(copy, X[nodes], rtol=0, atol=1e-12)
     assert not torch.equal(drawn[0], drawn[1])
 

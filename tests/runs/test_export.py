@@ -38,7 +38,7 @@ def fitted(digits: Data) -> GAMLPClassifier:
 
 @pytest.fixture
 def tiny(tiny_graph: Data) -> GAMLPClassifier:
-    return GAMLPClassifier(**SETTINGS, augment="hops", hops=3, normalize="unit").fit(tiny_graph)
+    return GAMLPClassifier(**SETTINGS, augment="hops", hops=3, normalize="standard").fit(tiny_graph)
 
 
 def run_onnx(path: Path, rows: torch.Tensor) -> tuple[np.ndarray, dict[str, object]]:
@@ -119,7 +119,7 @@ def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, digits: D
 @pytest.mark.parametrize("activation", ["leaky-relu", "tanh", "sigmoid"])
 def test_every_activation_in_onnx(tmp_path: Path, tiny_graph: Data, activation: str) -> None:
     settings = SETTINGS | {"activation": activation, "epochs": 2}
-    classifier = GAMLPClassifier(**settings, augment="hops", hops=3, normalize="unit").fit(tiny_graph)
+    classifier = GAMLPClassifier(**settings, augment="hops", hops=3, normalize="standard").fit(tiny_graph)
     export(classifier, tmp_path / "model.onnx", "onnx")
     logits, _ = run_onnx(tmp_path / "model.onnx", classifier.augmentation_.propagated(tiny_graph))
     assert_equal_logits(logits, classifier, tiny_graph)

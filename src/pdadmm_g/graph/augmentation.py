@@ -17,6 +17,7 @@ from ..errors import InputError
 from .graph import Graph
 from .propagation import (
     DENSE,
+    LEARNED,
     Adjacency,
     Directed,
     Mode,
@@ -180,7 +181,8 @@ class GraphAugment:
     With ``normalize="unit"`` each block of each row of X is scaled to Euclidean length 1 (zero rows stay zero). With
     ``"centered"`` the column means are then subtracted, each column is divided by the fourth root of its standard
     deviation, and rows are scaled to length 1 again: what all nodes have in common no longer drowns what tells them
-    apart. The means come from the graph that the transform first sees (:meth:`fit`), and stay.
+    apart. With ``"standard"`` each column gets mean 0 and deviation 1 instead. Means and deviations come from the graph
+    that the transform first sees (:meth:`fit`), and stay.
 
     Args:
         mode: Which operators.
@@ -243,7 +245,7 @@ class GraphAugment:
 
     def fit(self, data: Graph) -> GraphAugment:
         """Learn directions and column means from this graph, if they are needed."""
-        if self.normalize == "centered" or self.components is not None:
+        if self.normalize in LEARNED or self.components is not None:
             self.fit_transform(data, torch.arange(0))
         return self
 
@@ -253,7 +255,7 @@ class GraphAugment:
         Several augmentations of one graph may share a :meth:`source`.
         """
         source = source if source is not None or self.components is None else self.source(data)
-        if self.normalize != "centered":
+        if self.normalize not in LEARNED:
             return self._normalized(self.propagated(data, nodes, source=source))
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
@@ -277,7 +279,7 @@ class GraphAugment:
 
     def fit_rows(self, rows: Tensor) -> Tensor:
         """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
-        if self.normalize == "centered":
+        if self.normalize in LEARNED:
             self.learn(rows)
         return self._normalized(rows.clone())
 
@@ -286,11 +288,16 @@ class GraphAugment:
     ) -> None:
         """Column means and scales by a sample of the propagated rows, ``number`` with those of other processes."""
         rows, number = rows.clone(), number or len(rows)
-        to_unit_length(rows, self.blocks)
+        if self.normalize == "centered":
+            to_unit_length(rows, self.blocks)
         mean = total(rows.sum(0)) / number
         deviation = total(torch.linalg.vector_norm(rows.sub_(mean), dim=0).square()).sqrt() / number**0.5
         self.mean = mean.cpu()
-        self.scale = (deviation.where(deviation > 1e-12, 1.0) ** (0.25 if self.basis is None else 0.5)).cpu()
+        root = 0.25 if self.basis is None else 0.5
+        least = torch.tensor(1e-12)
+        if self.normalize == "standard":  # a column that is constant but for rounding stays so
+            root, least = 1.0, 1e-12 + 1e-6 * mean.abs()
+        self.scale = (deviation.where(deviation > least, 1.0) ** root).cpu()
 
     def learned(self) -> dict[str, Tensor]:
         """What it learned from the graph that it was fitted on."""
@@ -304,7 +311,7 @@ class GraphAugment:
             # Of a graph with few nodes there are no more directions than nodes.
             if self.basis.ndim != 2 or len(self.basis) != features or self.basis.shape[1] > self.components:
                 raise ValueError("its principal directions do not fit its features")
-        if self.normalize == "centered":
+        if self.normalize in LEARNED:
             self.mean, self.scale = learned["mean"], learned["scale"]
             if not self.mean.shape == self.scale.shape == (self.width(features),):
                 raise ValueError("its column means do not fit its layers")
@@ -314,7 +321,7 @@ class GraphAugment:
     def features(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
         projects = self.components is not None and self.components < data.x.shape[1]
-        if (self.basis is None and projects) or (self.mean is None and self.normalize == "centered"):
+        if (self.basis is None and projects) or (self.mean is None and self.normalize in LEARNED):
             return self.fit_transform(data, nodes)
         return self._normalized(self.propagated(data, nodes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from .augmentation import GraphAugment, Source, candidate_features
 from .examples import at_most
 from .facts import are_directed, join_unlike
 from .graph import Graph
-from .propagation import Directed, Mode
+from .propagation import Directed, Mode, Normalization
 from .targets import hard_labels, has_columns, target_of
 
 #: Taken where there is no validation node.
@@ -26,7 +26,8 @@ DEFAULT_HOPS = 8
 DEFAULT_TELEPORT = 0.05
 #: Averages over so many powers of the graph are tried, and hop blocks, and the features alone.
 HOPS = (2, 4, 8, 16)
-NORMALIZATIONS: tuple[Literal["unit", "centered"], ...] = ("unit", "centered")
+NORMALIZATIONS: tuple[Normalization, ...] = ("unit", "centered")
+OF_COLUMNS: tuple[Normalization, ...] = (*NORMALIZATIONS, "standard")
 #: More nodes of a kind than this are not looked at.
 MOST_NODES = 1000
 #: Of features with more entries than this so many principal directions are taken, where the augmentation is left to
@@ -93,7 +94,9 @@ def choose_augmentation(
     like = augmentation(dataclasses.replace(config, augment="hops", hops=1, normalize="none"))
     parts = [at_most(MOST_NODES, training), at_most(MOST_NODES, validation)]
     weights = None if weights is None else at_most(MOST_NODES, weights)
-    nodes, kinds = torch.cat(parts), NORMALIZATIONS if config.normalize == "auto" else (config.normalize,)
+    # Rows of a bag of words have a length; of columns of a table each counts by itself.
+    usual = NORMALIZATIONS if data.get("columns") is None else OF_COLUMNS
+    nodes, kinds = torch.cat(parts), usual if config.normalize == "auto" else (config.normalize,)
     candidates = _candidates(data, nodes, config, further)
     found: list[tuple[tuple[float, float], ModelConfig]] = []
     with task("choosing features", len(candidates) * len(kinds)) as step:
@@ -116,7 +119,9 @@ def choose_augmentation(
 
 def described(config: ModelConfig) -> str:
     """The features that these settings make, in words."""
-    normalized = {"none": "as they are", "unit": "unit length", "centered": "centred"}[config.normalize]
+    normalized = {"none": "as they are", "unit": "unit length", "centered": "centred", "standard": "standardized"}[
+        config.normalize
+    ]
     if config.augment == "none":
         return f"own features, {normalized}"
     kind = {

@@ -110,12 +110,13 @@ def join_unlike(data: Graph, known: Tensor) -> float | None:
     return found.beyond_chance if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None
 
 
-#: Columns for the degree, one a power of two, and of random numbers.
-DEGREES, RANDOM = 16, 64
+#: Columns for the degree, one a power of two, and of random numbers: more tell more exactly who is near whom, as long
+#: as so many nodes have room for them.
+DEGREES, RANDOM, MOST_NODES, LEAST_RANDOM = 16, 1024, 100_000, 64
 
 
 def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""Of each node its degree and 64 random numbers.
+    r"""Of each node its degree and 1024 random numbers, 64 in a graph of more than 100,000 nodes.
 
     The degree :math:`d` is a one in one of 16 columns, :math:`\lfloor \log_2 (d+1) \rfloor`. The random numbers R tell
     nothing by themselves, but augmentation makes random projections :math:`\tilde A^k R` of them, which tell who is
@@ -126,5 +127,6 @@ def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
     column = torch.log2(neighbours + 1.0).floor().long().clamp(max=DEGREES - 1)
     degrees = torch.nn.functional.one_hot(column, DEGREES).float()
     # From numpy, row by row: the first rows are the same however many there are.
-    noise = np.random.default_rng(0).standard_normal((num_nodes, RANDOM), dtype=np.float32) / RANDOM**0.5
+    random = RANDOM if num_nodes <= MOST_NODES else LEAST_RANDOM
+    noise = np.random.default_rng(0).standard_normal((num_nodes, random), dtype=np.float32) / random**0.5
     return torch.cat([degrees, torch.from_numpy(noise)], dim=1)

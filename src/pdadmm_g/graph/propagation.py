@@ -30,7 +30,9 @@ DENSE = 0.1
 Directed = Literal["symmetric", "out", "in", "both"]
 Mode = Literal["none", "hops", "apart", "average", "power"]
 #: What is done to the rows in the end.
-Normalization = Literal["none", "unit", "centered"]
+Normalization = Literal["none", "unit", "centered", "standard"]
+#: By column means and scales that a transform learns.
+LEARNED = ("centered", "standard")
 #: A sparse matrix; two of them, out and in, where each direction is an operator of its own.
 Adjacency = Tensor | tuple[Tensor, Tensor]
 
@@ -222,12 +224,13 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
 
 def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
     """The propagated ``rows`` as the network takes them, see :class:`GraphAugment`. Overwrites ``rows``."""
-    if normalize != "none":
+    if normalize in ("unit", "centered"):
         to_unit_length(rows, blocks)
-    if normalize == "centered":
+    if normalize in LEARNED:
         assert mean is not None
         assert scale is not None
         rows.sub_(mean.to(rows.device)).div_(scale.to(rows.device))
+    if normalize == "centered":
         to_unit_length(rows, blocks)
     return rows
 

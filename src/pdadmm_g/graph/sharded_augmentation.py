@@ -25,7 +25,7 @@ from ..admm.risks import Targets
 from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
 from .augmentation import SAMPLE, GraphAugment, principal_directions
-from .propagation import COLUMNS, csr, inverse, normalized, put
+from .propagation import COLUMNS, LEARNED, csr, inverse, normalized, put
 from .shards import Part, StackedRows, mapped
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class ShardedAugment:
         if augment.components is not None and augment.components < features and augment.basis is None:
             augment.basis = self._principal_directions(augment.components)
         self._propagate(on_block or (lambda *_: None))
-        if augment.normalize == "centered" and augment.mean is None:
+        if augment.normalize in LEARNED and augment.mean is None:
             # From the same evenly spaced nodes as on one process.
             nodes = np.arange(0, number := self.part.whole.nodes, max(1, number // augment.sample))
             own = torch.from_numpy(self._propagated.at(self._own(nodes)))

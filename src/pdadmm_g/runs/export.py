@@ -69,13 +69,11 @@ class Program(nn.Module):
                 self.register_buffer(name, value)
 
     def forward(self, rows: Tensor) -> Tensor:
-        if self.normalize != "none":
+        if self.normalize in ("unit", "centered"):
             rows = self._unit_length(rows)
-        if self.normalize == "centered":
-            assert self.mean is not None
-            assert self.scale is not None
-            rows = self._unit_length((rows - self.mean) / self.scale)
-        return self.model(rows)
+        if self.mean is not None and self.scale is not None:
+            rows = (rows - self.mean) / self.scale
+        return self.model(self._unit_length(rows) if self.normalize == "centered" else rows)
 
     def _unit_length(self, rows: Tensor) -> Tensor:
         """As :func:`~pdadmm_g.graph.propagation.to_unit_length`, which overwrites what it is given."""

@@ -115,6 +115,8 @@ UNLABELLED = 1000
 #: larger spread need less of it; then whether single entries of the features are dropped, if most of these are zero,
 #: and sharpness, each from the first one on.
 OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
+#: Tried too where a graph has no features: random projections of far hops tell who is near whom.
+FAR = ((16, 0.05),)
 NORMALIZATIONS: tuple[Literal["unit"], Literal["centered"]] = ("unit", "centered")
 DECAYS_PER_LABEL = (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
@@ -239,7 +241,8 @@ class Race:
         if given.augment not in ("auto", "average"):
             operators = [{"augment": given.augment, "hops": given.hops, "teleport": given.teleport}]
         else:
-            found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in OPERATORS}
+            tried = OPERATORS + FAR if self.data.get("structural") else OPERATORS
+            found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in tried}
             operators = [{"augment": "average", "hops": k, "teleport": own} for k, own in found]
         kinds = NORMALIZATIONS if given.normalize == "auto" else (given.normalize,)
         return [operator | {"normalize": kind} for operator in operators for kind in kinds]
