@@ -580,6 +580,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
         times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
         seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
+        nodes_: Which nodes trained and which validated, by :func:`~pdadmm_g.graph.graph.node_keys`; None for a matrix.
     """
 
     _targets = ("classification", "multilabel")

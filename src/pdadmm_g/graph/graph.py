@@ -246,8 +246,11 @@ def id_order(data: Graph) -> Tensor | None:
     """The numbers of the nodes in the order of their ids; None where they stand in it, or have no ids."""
     if data.get("ids") is None:
         return None
-    names = [*map(natural, data.ids.tolist())]
-    order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
+    if data.ids.dtype.kind in "iu":
+        order = torch.from_numpy(data.ids.argsort(kind="stable"))
+    else:
+        names = [*map(natural, data.ids.tolist())]
+        order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
     return None if bool((order.diff() > 0).all()) else order
 
 
