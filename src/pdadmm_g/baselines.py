@@ -29,7 +29,7 @@ from .estimator import GAMLPClassifier, given_data, parameters
 from .graph.augmentation import GraphAugment, feature_rows
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
-from .graph.graph import Graph, node_numbers
+from .graph.graph import Graph, id_order, node_numbers, reordered
 from .graph.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
 from .model import GAMLP, finite
 from .status import Status
@@ -150,7 +150,8 @@ class Baseline(ClassifierMixin, BaseEstimator):
         seed = self.predictor_._seed()
         X, y = given_data(X, y, edge_index, edge_weight, "classification")
         if isinstance(X, Graph):
-            X, *_ = split_rows(check_graph(X), config, seed=seed)
+            X = check_graph(X)
+            X, *_ = split_rows(reordered(X, id_order(X)), config, seed=seed)
         if needs_graph:
             if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")

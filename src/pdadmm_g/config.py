@@ -227,7 +227,7 @@ class Settings:
     )
     calibrate: bool = option(
         False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
-        "same classes, better probabilities", TRAINING,
+        "same classes, better probabilities; also for what refit trains", TRAINING,
     )
     validation: Share = option(
         0.2, "share of the labelled nodes of each class, at least one node and 500 at the most in all, that is set "

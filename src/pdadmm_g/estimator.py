@@ -26,8 +26,19 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
-from .graph.examples import one_split, unseen_nodes
-from .graph.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
+from .graph.examples import Parts, one_split, unseen_nodes
+from .graph.graph import (
+    MASKS,
+    Graph,
+    arranged,
+    as_mask,
+    as_tensor,
+    id_order,
+    natural,
+    node_name,
+    node_numbers,
+    reordered,
+)
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
 from .graph.targets import (
     asked,
@@ -44,9 +55,9 @@ from .graph.targets import (
 from .model import GAMLP, decisions, finite, outputs
 from .status import Status
 from .training.checkpoint import Checkpointing
-from .training.finish import TrainedModel, calibrate, kept, load_model, refit, save_model
+from .training.finish import TrainedModel, calibrate, kept, load_model, refit, save_model, take_columns, temperature
 from .training.fit import fit
-from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows
+from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
 from .utils import Tasks, checked_device, run_tasks, task
@@ -85,6 +96,7 @@ class Estimator(Parameters, BaseEstimator):
     choices_: tuple[str, ...]
     times_: dict[str, float]
     seed_: int | None
+    nodes_: Parts | None
 
     def fit(
         self: AnyEstimator,
@@ -121,7 +133,12 @@ class Estimator(Parameters, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
+        nodes = X
         X, y = given_data(X, y, edge_index, edge_weight, self._config().asked_target)
+        if isinstance(X, Graph) and is_table(nodes) and hasattr(sample_weight, "reindex"):
+            from .graph.tables import aligned
+
+            sample_weight = aligned(nodes, sample_weight, "sample_weight").fillna(1)
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
             return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)
@@ -150,6 +167,7 @@ class Estimator(Parameters, BaseEstimator):
         if config.refit and team is not None:
             raise InputError("refit is for one process or workers of its own (--workers), not for torchrun")
         given, seed = config, self._seed()
+        given_names: tuple[str, ...] | None = None
         if checkpointing is not None:
             config = checkpointing.decided(config)
         if start is not None:
@@ -163,6 +181,13 @@ class Estimator(Parameters, BaseEstimator):
                     raise InputError(f"the graph is for {target}: take {other}")
                 if start is not None and X.y is not None:
                     start.check_target(target)
+                given_names = X.get("feature_names")
+                if start is None and given_names is not None:
+                    X = arranged(X, sorted(given_names, key=natural))
+                order = id_order(X)
+                if order is not None and sample_weight is not None:
+                    sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
+                X = reordered(X, order)
             problem = self._problem(X, y, sample_weight, config, seed, start)
             if config.calibrate and problem.validation is None:
                 remedy = "give the graph a val_mask, or for a matrix use scikit-learn's CalibratedClassifierCV"
@@ -177,21 +202,31 @@ class Estimator(Parameters, BaseEstimator):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             choices = (*reasons, kept(result, problem.config))
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
+            s = 1.0
             try:
+                if config.calibrate:
+                    s, why = temperature(result.model, problem)
+                    choices += (why,)
+                    calibrate(result.model, s)
                 if config.refit and problem.validation is not None and ended:
                     assert isinstance(X, Graph)
+                    first = result
                     with task("training on all labels"):
                         problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
                     choices += (why,)
-                elif config.calibrate:
-                    choices += (calibrate(result.model, problem),)
+                    if result is not first:
+                        calibrate(result.model, s)
             except KeyboardInterrupt:
                 result.status = Status.INTERRUPTED  # with the model that training gave
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
-        self.choices_ = choices
+        self.choices_, self.nodes_ = choices, problem.nodes
         self.model_ = result.model.cpu().eval()
+        if isinstance(X, Graph) and given_names is not None and X.feature_names != given_names:
+            assert self.augmentation_ is not None
+            take_columns(self.model_, self.augmentation_, [X.feature_names.index(name) for name in given_names])
+            self._set_features(len(given_names), given_names)
         self.history_ = result.history
         self.status_ = result.status
         self.message_ = result.message
@@ -291,7 +326,7 @@ class Estimator(Parameters, BaseEstimator):
         self.model_, self.augmentation_, self.outputs_ = found.model, found.augmentation, found.classes
         self._set_features(found.features, found.feature_names)
         self.status_, self.config_ = found.status, self._config().resolved(found.config.target)
-        self.history_, self.seed_ = [], None
+        self.history_, self.seed_, self.nodes_ = [], None, found.nodes
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
 
@@ -300,7 +335,7 @@ class Estimator(Parameters, BaseEstimator):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         known = (self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
-        return TrainedModel(self.model_, *known, self.status_)
+        return TrainedModel(self.model_, *known, self.status_, self.nodes_)
 
     @property
     def n_iter_(self) -> int:
@@ -347,7 +382,8 @@ class Estimator(Parameters, BaseEstimator):
         """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
-            problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted)
+            known = None if start is None else start.nodes
+            problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             return problem
         features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
@@ -448,7 +484,8 @@ class Estimator(Parameters, BaseEstimator):
         """Columns of predictions for every node of a graph, as for a pandas table; the first, ``node``, has their ids.
 
         Of classes ``label`` and ``probability``, with ``probabilities`` also a column ``probability_LABEL`` for each
-        class. Of several labels a node a column of 0 and 1 for each, of numbers a column for each, called as it is.
+        class. Of several labels a node a column of 0 and 1 for each, of numbers a column for each, called as it is;
+        but one that is called ``node``, or as the probabilities of another, with ``predicted_`` before it.
         """
         data = self._given(X, edge_index, edge_weight)
         logits, target = self._logits(data), self.config_.target
@@ -461,7 +498,11 @@ class Estimator(Parameters, BaseEstimator):
         else:
             found = self._decided(logits) if target == "multilabel" else each.astype(np.float64)
             names = column_names(self.outputs_, "label" if target == "multilabel" else "value")
-            columns |= dict(zip(names, found.T, strict=True))
+            reserved = {"node", *(f"probability_{name}" for name in names)}
+            for name, own in zip(names, found.T, strict=True):
+                while name in reserved or name in columns:  # the column of ids, or of another label's probability
+                    name = f"predicted_{name}"
+                columns[name] = own
         if probabilities:
             columns |= {f"probability_{name}": own for name, own in zip(self.outputs_.tolist(), each.T, strict=True)}
         return columns
@@ -475,9 +516,12 @@ class Estimator(Parameters, BaseEstimator):
             rows = as_tensor(validate_data(self, X, dtype=np.float32, reset=False), "X must be numbers")
             return finite(self._outputs(rows))
         data = self._checked(X)
-        index = None if nodes is None else node_numbers(nodes, data.num_nodes)
+        order = id_order(data)  # in which all sums are those of training, whatever the order of rows
+        index = asked = None if nodes is None else node_numbers(nodes, data.num_nodes)
+        if order is not None:
+            index = order.argsort() if asked is None else order.argsort()[asked]
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        return finite(self._outputs(fitted.features(data, index)), index)
+        return finite(self._outputs(fitted.features(reordered(data, order), index)), asked)
 
     def _outputs(self, rows: Tensor) -> Tensor:
         device = checked_device(self.device)
@@ -536,6 +580,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         choices_: What was chosen by the data and why, and what of the network was kept, a sentence each.
         times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
         seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
+        nodes_: Which nodes trained and which validated, by :func:`~pdadmm_g.graph.graph.node_keys`; None for a matrix.
     """
 
     _targets = ("classification", "multilabel")
@@ -723,7 +768,7 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
     else:
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
     known = (found.augmentation, found.classes, found.features, found.feature_names)
-    return WarmStart(found.model, found.config.resolved(), *known)
+    return WarmStart(found.model, found.config.resolved(), *known, found.nodes)
 
 
 def column_names(names: NDArray[Any], kind: str) -> list[str]:

@@ -96,7 +96,7 @@ def test_without_names_on_one_side_columns_go_by_their_place(tiny_graph: Graph) 
 
 def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph) -> None:
     nodes, edges = tables(tiny_graph)
-    clf = fitted(nodes, edges, refit=True)
+    clf = fitted(nodes, edges)
     settings = {name: value for name, value in clf.get_params().items() if name != "random_state"}
     again, other = (
         GAMLPClassifier(**settings, random_state=1).fit(table, edge_index=edges, init=clf)

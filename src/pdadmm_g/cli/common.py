@@ -39,6 +39,9 @@ PARTS = {"train": "train", "val": "validation", "test": "test"}
 #: What is said where the figure of the test nodes is a dash.
 NO_TEST = "no test nodes: mark some that neither train nor validate, in a column 'split' or test_mask"
 
+#: What is said after training on all labels, where nothing validates any more.
+BEFORE_REFIT = "validation score before training again on all labels: {:.3f}"
+
 Command = Callable[..., Any]
 
 # ------------------------------------------------------------------------------------------------------------- output
@@ -222,7 +225,7 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
 def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..graph.datasets import load_dataset, require_edge_table
-    from ..graph.examples import with_masks
+    from ..graph.examples import with_parts
     from ..runs.folder import RunFolder
 
     folder = RunFolder(run)
@@ -240,8 +243,10 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         target=estimator.config_.target,
         labels=config.labels if dataset is None or tables else None,
     )
+    if dataset is None or data.get("ids") is not None:  # numbers of another graph are of other nodes
+        data = with_parts(data, estimator.config_, estimator.nodes_)
     if dataset is None:
-        return estimator, with_masks(data, config, seed=config.seed)[0]
+        return estimator, data
     if estimator.augmentation_ is not None and estimator.augmentation_.mode != "none":
         require_edge_table(data, dataset)
     return estimator, data

@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from .common import NO_TEST, PARTS, Output, apply_run, data_options, figure, load_run, output_options, sharded_dataset
+from .common import (
+    BEFORE_REFIT,
+    NO_TEST,
+    PARTS,
+    Output,
+    apply_run,
+    data_options,
+    figure,
+    load_run,
+    output_options,
+    sharded_dataset,
+)
 
 
 @click.command(short_help="Print accuracy and other figures of a run.")
@@ -41,6 +52,7 @@ def evaluate(
     from ..graph.graph import MASKS
     from ..graph.readers import labels_of
     from ..graph.targets import has_columns, labelled
+    from ..runs.folder import RunFolder
     from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, edges, data_root)
@@ -59,6 +71,8 @@ def evaluate(
         _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
         return
     _show(found.accuracies, found.metrics, output)
+    if "val" not in found.metrics and (earlier := RunFolder(run).summary().get("val_score_before_refit")) is not None:
+        output.say(BEFORE_REFIT.format(earlier))
     if "test" not in found.metrics:
         output.say(NO_TEST)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..config import RunConfig
 from ..errors import InputError
 from .common import Output, apply_run, data_options, load_run, output_options, sharded_dataset
 
@@ -48,6 +49,7 @@ def predict(
 
     if out == "-" and output.json:
         raise InputError("--out - and --json both write to standard output: give one of the two")
+    _check_out(Path(out), run, dataset, edges, data_root)
     folder = sharded_dataset(run, dataset, shards)
     if folder is not None:
         if out == "-":
@@ -70,3 +72,16 @@ def predict(
     write_atomically(Path(out), text)
     output.say(f"{number} predictions written to {out}")
     output.result({"predictions": number, "file": out})
+
+
+def _check_out(out: Path, run: str, dataset: str | None, edges: str | None, data_root: str | None) -> None:
+    """Raise if the predictions would replace the model or the data that they are made of."""
+    from ..runs.folder import RunFolder
+    from ..utils import find_graph
+
+    folder = RunFolder(run)
+    config = folder.config() if (folder.path / "config.yaml").exists() else RunConfig()
+    read = [str(folder.model), dataset or config.dataset, edges, config.edges if dataset is None else None]
+    for path in (find_graph(Path(name), data_root or config.data_root) for name in read if name):
+        if out.is_file() and path.exists() and path.samefile(out.parent if path.is_dir() else out):
+            raise InputError(f"{out}: is what the predictions are made of: name another file with --out")

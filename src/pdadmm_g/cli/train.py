@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..status import Status
 from ..utils import Tasks
 from .common import (
+    BEFORE_REFIT,
     EXIT_FAILURE,
     EXIT_INPUT,
     EXIT_INTERRUPTED,
@@ -195,6 +196,8 @@ def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
     values = {part: metrics.get(part, {}).get(name, summary.get(f"{part}_accuracy")) for part in PARTS}
     each = ", ".join(f"{PARTS[part]} {figure(name, value)}" for part, value in values.items())
     output.say(f"{name.replace('_', ' ')}: {each}")
+    if (earlier := summary.get("val_score_before_refit")) is not None:
+        output.say(BEFORE_REFIT.format(earlier))
     if values["test"] is None:
         output.say(NO_TEST)
     output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")

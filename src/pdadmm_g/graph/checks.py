@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .graph import LARGEST, MASKS, Graph, are_names, as_mask, as_tensor, first_bad, name_array
+from .graph import LARGEST, MASKS, Graph, are_names, as_mask, as_tensor, first_bad, name_array, node_keys
 from .targets import (
     check_labels,
     checked_columns,
@@ -116,7 +116,8 @@ def _give_features(data: Graph, culprit: str) -> None:
     if number > MOST_IMPLIED and not own:
         raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
     check_edges(edges, number, culprit)
-    data.x, data.structural = structural_features(edges, number), True
+    keys = None if data.get("ids") is None or len(data.ids) != number else node_keys(data)
+    data.x, data.structural = structural_features(edges, number, keys), True
 
 
 def _check_weights(data: Graph, culprit: str) -> None:

@@ -81,8 +81,11 @@ def require_edge_table(data: Graph, name: str, remedy: str = "") -> None:
 
 
 def digest(data: Graph) -> str:
-    """Equal for equal features, edges and their weights, labels and masks."""
+    """Equal for equal features, edges and their weights, labels, masks, and names of all of these."""
     sha = hashlib.sha256()
+    for name in ("ids", "feature_names", "label_names"):
+        if data.get(name) is not None:
+            sha.update(json.dumps([name, *map(str, data[name])]).encode())
     for name in ("x", "edge_index", "edge_weight", "y", *MASKS):
         value = data.get(name)
         if value is None:

@@ -7,14 +7,35 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..admm.risks import Targets
 from ..config import ModelConfig, label_name
 from ..errors import InputError
-from .graph import MASKS, Graph
+from .graph import MASKS, Graph, node_keys
 from .targets import class_name, hard_labels, has_columns, labelled, strata, target_of
+
+
+class Parts(NamedTuple):
+    """Which nodes trained and which validated, as sorted keys, see :func:`~pdadmm_g.graph.graph.node_keys`."""
+
+    train: NDArray[np.int64]
+    val: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, data: Graph) -> Parts:
+        """Those of the masks of a graph."""
+        keys, none = node_keys(data), torch.zeros(data.num_nodes, dtype=torch.bool)
+        return cls(*(np.sort(keys[data.get(mask, none).numpy()]) for mask in MASKS[:2]))
+
+    def masks(self, data: Graph) -> tuple[Tensor, Tensor]:
+        """Where they are in a graph."""
+        keys = node_keys(data)
+        trained, validated = (torch.from_numpy(np.isin(keys, own)) for own in self)
+        return trained, validated
 
 
 class Examples(NamedTuple):
@@ -83,13 +104,14 @@ WITHOUT = (
 
 
 def with_masks(
-    data: Graph, config: ModelConfig, *, seed: int, counted: Tensor | None = None
+    data: Graph, config: ModelConfig, *, seed: int, counted: Tensor | None = None, known: Parts | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 
     Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
     nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience). Nodes
-    of a class that weighs nothing do not count.
+    of a class that weighs nothing do not count. Where it is ``known`` who trained and validated before, these do so
+    again, and some of the other nodes are set aside.
     """
     data, reasons = one_split(data, config.split)
     if data.y is None:
@@ -107,18 +129,38 @@ def with_masks(
         return data, reasons
     nodes = data.train_mask & (labels >= 0) & ~torch.isin(labels, weightless(data, config))
     nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
-    aside = _set_aside(nodes, labels[nodes], config.validation, seed)
+    number, again = len(nodes), nodes[:0]
+    if known is not None:
+        trained, validated = known.masks(data)
+        again, nodes = nodes[validated[nodes]], nodes[~(trained | validated)[nodes]]
+    aside = torch.cat([again, _set_aside(nodes, labels[nodes], config.validation, seed)])
     if not len(aside):
-        few = f"{WITHOUT}; there are too few labels to set some aside"
+        why = "there are too few labels to set some aside" if known is None else "all nodes with a label trained before"
+        few = f"{WITHOUT}; {why}"
         warnings.warn(few, stacklevel=2)
         return data, (*reasons, few)
     data.val_mask = torch.zeros_like(data.train_mask)
     data.val_mask[aside] = True
     data.train_mask = data.train_mask & ~data.val_mask
     each = "" if target_of(data) == "regression" else f", some of each {'label' if has_columns(data) else 'class'},"
-    what = f"{len(aside)} of the {len(nodes)} nodes with a label for training{each} validate instead"
+    what = f"{len(aside)} of the {number} nodes with a label for training{each} validate instead"
     remedy = "" if config.refit else "; refit trains on them too in the end"
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
+
+
+def with_parts(data: Graph, config: ModelConfig, known: Parts | None) -> Graph:
+    """The graph with one split, in which those trained and validated of whom it is ``known``.
+
+    Where it has a mask of its own, that counts; but nothing validates that trained.
+    """
+    data, _ = one_split(data, config.split)
+    if known is None or data.y is None:
+        return data
+    trained, validated = (mask & labelled(data) for mask in known.masks(data))
+    given = data.get("val_mask")
+    data.val_mask = validated if given is None else given & ~trained
+    data.train_mask = data.get("train_mask", trained) & ~data.val_mask | (trained if given is None else given & trained)
+    return data
 
 
 def weightless(data: Graph, config: ModelConfig) -> Tensor:

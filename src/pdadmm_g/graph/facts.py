@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
 from torch import Tensor
 
 from .graph import MASKS, Graph
@@ -82,7 +85,7 @@ def are_directed(data: Graph) -> bool:
     """Does it matter which way the edges go: is not each there both ways with the same weight, nor each only once?
 
     Edges that all go from a smaller number to a larger, or all the other way, are those of an undirected graph that are
-    listed once.
+    listed once. The numbers follow the ids where there are such, so that the order of rows says nothing.
     """
     if data.edge_index is None or data.edge_index.numel() == 0:
         return False
@@ -115,18 +118,23 @@ def join_unlike(data: Graph, known: Tensor) -> float | None:
 DEGREES, RANDOM, MOST_NODES, LEAST_RANDOM = 16, 1024, 100_000, 64
 
 
-def structural_features(edge_index: Tensor, num_nodes: int) -> Tensor:
+def structural_features(edge_index: Tensor, num_nodes: int, keys: NDArray[np.int64] | None = None) -> Tensor:
     r"""Of each node its degree and 1024 random numbers, 64 in a graph of more than 100,000 nodes.
 
     The degree :math:`d` is a one in one of 16 columns, :math:`\lfloor \log_2 (d+1) \rfloor`. The random numbers R tell
     nothing by themselves, but augmentation makes random projections :math:`\tilde A^k R` of them, which tell who is
-    near whom. They go by the number of a node: in another graph, nodes that are to be told apart as before keep their
-    numbers, and new ones come behind them.
+    near whom. They go by the id of a node, or by its number where there are no ids: in another graph, nodes that are to
+    be told apart as before keep these, and new ones come behind them.
     """
     neighbours = torch.bincount(edge_index.cpu().flatten(), minlength=num_nodes)
     column = torch.log2(neighbours + 1.0).floor().long().clamp(max=DEGREES - 1)
     degrees = torch.nn.functional.one_hot(column, DEGREES).float()
-    # From numpy, row by row: the first rows are the same however many there are.
     random = RANDOM if num_nodes <= MOST_NODES else LEAST_RANDOM
-    noise = np.random.default_rng(0).standard_normal((num_nodes, random), dtype=np.float32) / random**0.5
+    if keys is None:  # from numpy, row by row: the first rows are the same however many there are
+        noise = np.random.default_rng(0).standard_normal((num_nodes, random), dtype=np.float32)
+    else:
+        entries = keys[:, None].view(np.uint64) * np.uint64(random) + np.arange(random, dtype=np.uint64)
+        hashed = pd.util.hash_array(entries.ravel()).reshape(entries.shape)
+        noise = ndtri((hashed >> np.uint64(11)) * 2.0**-53 + 2.0**-54).astype(np.float32)
+    noise /= random**0.5
     return torch.cat([degrees, torch.from_numpy(noise)], dim=1)

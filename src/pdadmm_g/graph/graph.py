@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -216,6 +217,57 @@ def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def node_name(data: Graph, node: int) -> Any:
     """What the user calls a node."""
     return node if data.get("ids") is None else data.ids[node]
+
+
+def natural(name: Any) -> tuple[str, str]:
+    """By which names are sorted: n2 comes before n10, and 2 before 10."""
+    text = str(name)
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), text), text
+
+
+def node_keys(data: Graph) -> NDArray[np.int64]:
+    """A number for each node that says which one it is, wherever it stands.
+
+    Its number, or its id where that is a whole number, as a number or as text; of any other id a hash, below zero.
+    """
+    import pandas as pd
+
+    ids = data.get("ids")
+    if ids is None:
+        return np.arange(data.num_nodes)
+    text = pd.Series([*map(str, ids.tolist())], dtype=object)
+    keys = pd.util.hash_array(text.to_numpy(), categorize=False).view(np.int64) | np.int64(-(2**63))
+    whole = text.str.fullmatch(r"0|[1-9]\d{0,17}").to_numpy(dtype=bool)
+    keys[whole] = text[whole].astype(np.int64)
+    return keys
+
+
+def id_order(data: Graph) -> Tensor | None:
+    """The numbers of the nodes in the order of their ids; None where they stand in it, or have no ids."""
+    if data.get("ids") is None:
+        return None
+    if data.ids.dtype.kind in "iu":
+        order = torch.from_numpy(data.ids.argsort(kind="stable"))
+    else:
+        names = [*map(natural, data.ids.tolist())]
+        order = torch.tensor(sorted(range(len(names)), key=names.__getitem__))
+    return None if bool((order.diff() > 0).all()) else order
+
+
+def reordered(data: Graph, order: Tensor | None) -> Graph:
+    """The checked graph with its nodes in this order, if one is given."""
+    if order is None:
+        return data
+    data, places = copy.copy(data), order.argsort()
+    x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
+    data.x = x.index_select(0, order.to(x.device))
+    for name in ("y", *MASKS):
+        if data.get(name) is not None:
+            data[name] = data[name][order]
+    data.ids = data.ids[order.numpy()]
+    if data.edge_index is not None:
+        data.edge_index = places[data.edge_index]
+    return data
 
 
 def name_array(names: Any) -> NDArray[Any]:

@@ -93,7 +93,11 @@ def summed(edge_index: Tensor, num_nodes: int, weights: Tensor | None) -> scipy.
     import scipy.sparse
 
     row, col = edge_index.cpu().numpy()
-    values = np.ones(len(row)) if weights is None else weights.double().cpu().numpy()
+    values = np.ones(len(row))
+    if weights is not None:
+        values = weights.double().cpu().numpy()
+        order = values.argsort(kind="stable")  # sums of the same numbers are the same whatever the order of the edges
+        row, col, values = row[order], col[order], values[order]
     return scipy.sparse.coo_array((values, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
 
 

@@ -44,7 +44,8 @@ def as_graph(
             the ids of the nodes in a column ``id`` or the index; or None, for a graph without features, whose edges
             name nodes by their numbers.
         y: Labels of a matrix or table: whole numbers or text; -1, None, NaN or "" for a node without label. Or
-            probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`.
+            probabilities. Or a column for each of several labels or numbers, see :mod:`.targets`. What pandas has goes
+            by its index where that names nodes of the table; nodes that it leaves out have no label.
         edge_index: Numbers of nodes (2, edges), a square scipy matrix, or a pandas table with columns ``source`` and
             ``target``, by the ids of nodes, and perhaps ``weight``. Such a table may stand in the place of ``y``.
         edge_weight: A positive number an edge, where ``edge_index`` has none.
@@ -66,9 +67,10 @@ def as_graph(
         return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
     data, labels = Graph(), "y"
     if is_table(X):
-        from .tables import graph_of_nodes
+        from .tables import aligned, graph_of_nodes
 
         if y is not None:
+            y = aligned(X, y, "y")
             X = X.drop(columns="label", errors="ignore")
         data, labels = graph_of_nodes(X, "auto" if y is not None else target), "nodes: labels"
         learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("feature_names") or ()

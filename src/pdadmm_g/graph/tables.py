@@ -168,7 +168,7 @@ def graph_of_nodes(
     if not len(nodes):
         raise InputError(f"{culprit}: there is no row")
     data = Graph(num_nodes=len(nodes))
-    ids = nodes["id"].to_numpy() if "id" in nodes else nodes.index.to_numpy()
+    ids = whole(nodes.get("id", nodes.index)).to_numpy()
     if ids.dtype.kind not in "iu" or not np.array_equal(ids, np.arange(len(nodes))):
         data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
     learned = _label_columns(nodes, labels, culprit)
@@ -209,6 +209,36 @@ def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> t
         matrix[:, place] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     # Numbers of columns say no more than their places.
     return matrix, tuple(names) if all(isinstance(name, str) for name in names) else None
+
+
+def whole(column: Any) -> Any:
+    """Fractions that are all whole as whole numbers: 1.0 is the same id as 1."""
+    numbers = column.dtype.kind == "f" and bool((column % 1 == 0).all())
+    return column.astype(np.int64) if numbers and isinstance(column.dtype, np.dtype) else column
+
+
+def aligned(nodes: pd.DataFrame, given: Any, culprit: str) -> Any:
+    """What pandas knows of nodes, in their order, by its index: their ids, or the rows of their table.
+
+    An index that only counts is of neither, unless nodes are called so.
+    """
+    if not hasattr(given, "reindex") or given.index.equals(nodes.index):
+        return given
+    index, rows = (pd.Index([*map(str, whole(each).tolist())], dtype=object) for each in (given.index, nodes.index))
+    if index.has_duplicates:
+        raise InputError(f"{culprit}: its index names {index[index.duplicated()][0]!r} twice: give each node one row")
+    ids = pd.Index([*map(str, whole(nodes["id"]).tolist())], dtype=object) if "id" in nodes else rows
+    fits = [own for own in (ids, rows) if index.isin(own).all()]
+    if len(fits) > 1 and not ids.equals(rows):
+        remedy = "make these the index, nodes.set_index('id')"
+        raise InputError(f"{culprit}: its index may be of ids or of rows of the table of nodes: {remedy}")
+    if fits:
+        return given.set_axis(index).reindex(fits[0])
+    if given.index.equals(pd.RangeIndex(len(nodes))):
+        return given
+    unknown = index[~index.isin(ids)][0]
+    remedy = "give it the ids of the nodes, or leave the index out with to_numpy()"
+    raise InputError(f"{culprit}: its index names node {unknown!r}, which no node is called: {remedy}")
 
 
 def _label_columns(nodes: pd.DataFrame, labels: Sequence[str], culprit: str) -> list[str]:
@@ -267,6 +297,7 @@ def _meant(column: pd.Series, meanings: Mapping[str, Any], rule: str) -> Array:
 def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges") -> None:
     """Give the graph the edges of a table, by the ids of its nodes, or by numbers where there is no table of these."""
     numbered = data.x is None and "num_nodes" not in data
+    edges = edges.assign(**{name: whole(edges[name]) for name in ENDS if name in edges})
     for name in ENDS:
         if name not in edges:
             there = ", ".join(map(str, edges.columns)) or "none"
@@ -310,10 +341,13 @@ class EndsById:
                 rows = self._own.get_indexer(edges[name].to_numpy())
             else:
                 places, values = pd.factorize(edges[name])
-                rows = np.append(self._text.get_indexer(pd.Index([*map(str, values)], dtype=object)), -1)[places]
-            unknown = np.flatnonzero(rows < 0)
+                names = [str(int(each) if isinstance(each, float) and each.is_integer() else each) for each in values]
+                rows = np.append(self._text.get_indexer(pd.Index(names, dtype=object)), -1)[places]
+            unknown = np.flatnonzero(edges[name].isna())  # which makes fractions of all numbers
+            unknown = unknown if len(unknown) else np.flatnonzero(rows < 0)
             if len(unknown):
-                place, value = int(unknown[0]), edges[name].iloc[int(unknown[0])]
+                place = int(unknown[0])
+                value = edges[name].iloc[[place]].tolist()[0]
                 if is_missing(value):
                     raise InputError(f"{culprit}: {row_name(first + place)} has no {name}")
                 raise InputError(f"{culprit}: {row_name(first + place)} names node {value!r}, which no node is called")

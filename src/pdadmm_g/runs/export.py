@@ -15,10 +15,8 @@ import copy
 import importlib.util
 import json
 import logging
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from ..config import GRAPH, settings_where
 from ..errors import InputError
 from ..estimator import Estimator, load_estimator
 from ..graph.augmentation import GraphAugment
+from ..utils import check_folder, temporary_folder, write_atomically
 
 #: Formats with the ending of their files.
 FORMATS = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -118,8 +117,8 @@ def description(estimator: Estimator) -> dict[str, Any]:
 def export(estimator: Estimator, path: str | Path, format: str, *, int8: bool = False) -> float:
     """Write the fitted model to ``path`` in one of :data:`FORMATS`.
 
-    The file is written under another name, read back and compared with our model on random rows before it takes its
-    place. Returns the largest difference of the logits in that comparison, as a share of the largest logit.
+    The file is written elsewhere, read back and compared with our model on random rows before it takes
+    its place. Returns the largest difference of the logits in that comparison, as a share of the largest logit.
 
     Args:
         estimator: A fitted estimator.
@@ -137,7 +136,12 @@ def export(estimator: Estimator, path: str | Path, format: str, *, int8: bool = 
         raise InputError(f"{path}: torch reads programs from files that end in .pt2 only; name it so")
     check_is_fitted(estimator)
     program, about = Program(estimator, int8=int8).eval(), description(estimator)
-    with torch.no_grad(), _new_file(path, FORMATS[format]) as file:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a file; name the file to write")
+    check_folder(path)
+    # Elsewhere, so that nothing is left beside the file if this process is killed; libraries go by the ending.
+    with torch.no_grad(), temporary_folder() as folder:
+        file = folder / f"model{FORMATS[format]}"
         if format == "safetensors":
             estimator.save(file)
             exported: Callable[[Tensor], Tensor] = Program(load_estimator(file)).eval()
@@ -148,7 +152,9 @@ def export(estimator: Estimator, path: str | Path, format: str, *, int8: bool = 
         else:
             _write_onnx(program, about | {"int8": int8}, file)
             exported = _read_onnx(file)
-        return _compared(program, exported, path)
+        difference = _compared(program, exported, path)
+        write_atomically(path, file.read_bytes())
+        return difference
 
 
 def _compared(ours: Program, exported: Callable[[Tensor], Tensor], path: Path) -> float:
@@ -160,24 +166,6 @@ def _compared(ours: Program, exported: Callable[[Tensor], Tensor], path: Path) -
     if not worst <= TOLERANCE:  # NaN is no better
         raise InputError(f"{path}: not written: its logits differ from ours by {worst:.1g} of the largest")
     return worst
-
-
-@contextmanager
-def _new_file(path: Path, ending: str) -> Iterator[Path]:
-    """A name beside ``path`` whose file takes its place when all went well, and vanishes otherwise.
-
-    It has the ending of the format, by which libraries tell it, whatever the file is called in the end.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        raise InputError(f"{path}: is not a file; name the file to write")
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pdadmm-g-") as folder:
-            temporary = Path(folder) / f"model{ending}"
-            yield temporary
-            temporary.replace(target)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write: {error.strerror or error}") from None
 
 
 def _input(program: Program) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..errors import InputError, is_lack_of_memory
 from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
 from ..graph.checks import check_training
 from ..graph.datasets import digest, load_dataset, require_edge_table
-from ..graph.examples import one_split, with_masks
+from ..graph.examples import with_parts
 from ..graph.graph import MASKS, Graph
 from ..graph.readers import graph_alone
 from ..graph.shards import is_sharded
@@ -166,7 +166,9 @@ class OneGraph:
         config, data = self.config, self.graph
         if config.labels is not None and data.y is None:
             raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
-        trained, *_ = split_rows(data, config.resolved(target_of(data)), seed=config.seed, culprit=config.dataset)
+        known = None if self.start is None else self.start.nodes
+        settings = config.resolved(target_of(data))
+        trained, *_ = split_rows(data, settings, seed=config.seed, culprit=config.dataset, known=known)
         check_training(trained, culprit=config.dataset)
         if config.augment != "none":
             require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
@@ -201,7 +203,7 @@ class OneGraph:
     def _scores(self, estimator: Estimator) -> dict[str, Any]:
         try:
             with task("evaluating"):
-                return figures(estimator, with_masks(self.graph, self.config, seed=self.config.seed)[0])
+                return figures(estimator, with_parts(self.graph, self.config, estimator.nodes_))
         except (MemoryError, RuntimeError) as error:
             if not is_lack_of_memory(error):
                 raise
@@ -235,17 +237,10 @@ def save_run(estimator: Estimator, path: str | Path, data: Graph | None = None) 
 
 
 def _split(estimator: Estimator, data: Graph) -> Graph:
-    """The checked graph with the nodes that trained and validated, where it is the one of which these were drawn.
-
-    That it is one can tell by the sentences on it: they have the numbers of its labels.
-    """
-    data, config = estimator._checked(data), estimator.config_
-    drawn, reasons = with_masks(data, config, seed=estimator.seed_ or 0)
-    if {*reasons} <= {*estimator.choices_}:
-        return drawn
-    data, _ = one_split(data, config.split)
-    if data.y is not None and not any(mask in data for mask in MASKS):
-        what = "nothing says which nodes train, validate or test, and its labels are not those of training"
+    """The checked graph with the nodes that trained and validated."""
+    data = with_parts(estimator._checked(data), estimator.config_, estimator.nodes_)
+    if data.y is not None and not any(mask in data and bool(data[mask].any()) for mask in MASKS):
+        what = "nothing says which nodes train, validate or test, and it has none of those of training"
         warnings.warn(f"data: {what}: there are no accuracies; give it masks (in a table: 'split')", stacklevel=4)
     return data
 

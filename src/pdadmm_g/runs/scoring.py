@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import warnings
 from datetime import datetime, timezone
@@ -21,6 +22,7 @@ from ..graph.readers import labels_of
 from ..graph.targets import class_places, has_columns, labelled
 from ..metrics import by_output, metrics, reliability
 from ..model import outputs
+from ..training.finish import best_epoch
 from ..training.records import WORKER_FIGURES
 
 #: A confusion matrix, or a table, of more classes than this would outgrow the rest of the summary.
@@ -99,6 +101,15 @@ def figures(estimator: Estimator, data: Graph) -> dict[str, Any]:
     return rest.pop("accuracies") | rest | {"data": graph_facts(data)}
 
 
+def score_before_refit(estimator: Estimator) -> float | None:
+    """The validation score of the network that was kept, where those that validated have trained since."""
+    nodes, config = estimator.nodes_, estimator.config_
+    if not config.refit or nodes is None or len(nodes.val):
+        return None
+    best = best_epoch(estimator.history_, config, len(estimator.model_.linears))
+    return None if best is None or not math.isfinite(best[0]) else best[0]
+
+
 def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
     history, settings = estimator.history_, estimator.config_
@@ -109,6 +120,7 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
         "advice": estimator.status_.advice,
         "message": estimator.message_,
         **UNKNOWN.accuracies,
+        "val_score_before_refit": score_before_refit(estimator),
         "dataset": config.dataset,
         "seed": config.seed,
         "target": settings.target,

@@ -26,7 +26,7 @@ from ..config import ModelConfig, settings_where, still_there
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.augmentation_choice import augmentation
-from ..graph.examples import weightless, with_masks
+from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
 from ..metrics import shown
@@ -42,17 +42,39 @@ from .train import TrainingResult
 def kept(result: TrainingResult, config: ModelConfig) -> str:
     """Which network was kept, a sentence: that of the best epoch on validation up to its depth, or the last one."""
     depth = len(result.model.linears)
+    layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
+    best = best_epoch(result.history, config, depth)
+    if config.patience is None or best is None:
+        return f"{layers}, the last epoch"
+    score, epoch = best
+    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {shown(score)})"
+
+
+def best_epoch(history: list[Record], config: ModelConfig, depth: int) -> tuple[float, int] | None:
+    """The best validation score up to this depth, and its epoch; None where nothing validated."""
     assert config.stages is not None
     scored = [
-        (score, record["epoch"])
-        for record in result.history
+        (score, -record["epoch"])
+        for record in history
         if (score := judged(record)) and config.stages[record["stage"] - 1] <= depth
     ]
-    layers = f"kept: {depth} layer{'s' if depth > 1 else ''}"
-    if config.patience is None or not scored:
-        return f"{layers}, the last epoch"
-    (best, _), epoch = max(scored, key=lambda each: each[0])
-    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {shown(best)})"
+    if not scored:
+        return None
+    (best, _), epoch = max(scored)
+    return best, -epoch
+
+
+@torch.no_grad()
+def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None:
+    """Let a network and its augmentation, in place, take features of which these were the places in training."""
+    if augment.basis is not None:
+        augment.basis = augment.basis[places]
+        return
+    columns = (torch.arange(augment.blocks)[:, None] * len(places) + torch.tensor(places)).view(-1)
+    W = model.linears[0].get_parameter("weight")
+    W.copy_(W[:, columns])
+    if augment.mean is not None and augment.scale is not None:
+        augment.mean, augment.scale = augment.mean[columns], augment.scale[columns]
 
 
 # Training again on all labels
@@ -68,9 +90,9 @@ def refit(
     chosen.
     """
     before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
-    after, _ = with_masks(data, given, seed=seed)
+    assert problem.nodes is not None
     data, weights = copy.copy(before), None
-    data.train_mask = counted = (before.train_mask | after.val_mask) & labelled(data)
+    data.train_mask = counted = (before.train_mask | problem.nodes.masks(data)[1]) & labelled(data)
     data.val_mask = torch.zeros_like(data.train_mask)
     if sample_weight is not None:
         whole = len(sample_weight) == data.num_nodes
@@ -90,7 +112,8 @@ def refit(
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"
         return problem, result, why
     number = f"{config.rounds} rounds" if config.unlabelled else f"{config.epochs} epochs a stage"
-    why = f"trained again on all {rows} labels, {number}: those that validated are among them"
+    earlier = "those that validated are among them, and the validation score is the one from before"
+    why = f"trained again on all {rows} labels, {number}: {earlier}"
     again.history, again.seconds = result.history, result.seconds + again.seconds
     shown_as = dataclasses.replace(problem.config, weight_decay=config.weight_decay)
     return dataclasses.replace(problem_of_all, config=shown_as), again, why
@@ -129,19 +152,22 @@ LARGEST_TEMPERATURE = 20.0
 
 
 @torch.no_grad()
-def calibrate(model: GAMLP, problem: Problem) -> str:
-    """Divide the logits of a network by the best temperature for the validation rows of its problem; a sentence on it.
-
-    The network changes in place.
-    """
+def temperature(model: GAMLP, problem: Problem) -> tuple[float, str]:
+    """The best number to multiply the logits of a network with, by the validation rows; and a sentence on it."""
     assert problem.validation is not None
     X, y = problem.validation.X, problem.validation.targets.labels
     logits = model.to(X.device)(X).double()
     s = inverse_temperature(logits, y)
+    before, after = (float(torch.nn.functional.cross_entropy(scale * logits, y)) for scale in (1.0, s))
+    losses = f"log loss of the validation nodes {after:.3f}, {before:.3f} without"
+    return s, f"probabilities: temperature {1 / s:.3g}, {losses}"
+
+
+@torch.no_grad()
+def calibrate(model: GAMLP, s: float) -> None:
+    """Multiply the logits of a network, which changes in place."""
     for parameter in model.linears[-1].parameters():
         parameter.mul_(s)
-    before, after = (float(torch.nn.functional.cross_entropy(scale * logits, y)) for scale in (1.0, s))
-    return f"probabilities: temperature {1 / s:.3g}, log loss of the validation nodes {after:.3f}, {before:.3f} without"
 
 
 def inverse_temperature(logits: Tensor, y: Tensor) -> float:
@@ -167,6 +193,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     feature_names: list[str] | None = None
     classes: list[Any]
     status: str
+    #: The keys of the nodes that trained and validated; without them nobody knows.
+    nodes: tuple[list[int], list[int]] | None = None
 
 
 class TrainedModel(NamedTuple):
@@ -183,18 +211,25 @@ class TrainedModel(NamedTuple):
     #: Their names, where they have any.
     feature_names: NDArray[Any] | None
     status: Status = Status.MAX_EPOCHS
+    #: Which nodes trained and validated; None for a matrix.
+    nodes: Parts | None = None
+
+
+#: The header of a model file has no place for the keys of more nodes.
+MOST_NODES = 2_000_000
 
 
 def save_model(path: str | Path, trained: TrainedModel) -> None:
     """Write the file. The same weights give the same file, byte for byte: who computed it and where is not in it."""
     config, augment, names = trained.config, trained.augmentation, trained.feature_names
+    nodes = None if trained.nodes is None or sum(map(len, trained.nodes)) > MOST_NODES else trained.nodes
     settings = {name: getattr(config, name) for name in settings_where(config, decides="model")}
     if callable(config.scoring):
         del settings["scoring"]  # a function has no place in a file, and has done its work
     about = About(
         settings=settings, graph=augment is not None, n_features_in=trained.features,
         feature_names=None if names is None else names.tolist(), classes=trained.classes.tolist(),
-        status=trained.status.name,
+        status=trained.status.name, nodes=None if nodes is None else (nodes.train.tolist(), nodes.val.tolist()),
     )  # fmt: skip
     trained.model.save(path, msgspec.structs.asdict(about), augment.learned() if augment else None)
 
@@ -224,8 +259,9 @@ def load_model(path: str | Path) -> TrainedModel:
             raise ValueError("its layers do not fit its description")
         known = None if names is None else np.array(names, dtype=object)
         status = Status[about.status]
+        nodes = None if about.nodes is None else Parts(*(np.array(own, dtype=np.int64) for own in about.nodes))
     except KeyError as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
-    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, known, status)
+    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, known, status, nodes)

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.augmentation_choice import augmentation, choose_augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.examples import Examples, with_masks
+from ..graph.examples import Examples, Parts, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
 from ..graph.targets import (
@@ -107,6 +107,8 @@ class Problem:
     reasons: tuple[str, ...] = ()
     #: Those of numbers that are learned; None for classes and labels.
     units: Units | None = None
+    #: Which nodes of a graph train and validate.
+    nodes: Parts | None = None
 
     def decided(self, seed: int, team: Team | None = None) -> Problem:
         """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
@@ -126,15 +128,18 @@ def prepare_graph(
     culprit: str = "data",
     sample_weight: Any = None,
     fitted: GraphAugment | None = None,
+    known: Parts | None = None,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
-    ``fitted`` already, as ``config`` says, is taken as it is.
+    ``fitted`` already, as ``config`` says, is taken as it is. Who is ``known`` to have trained or validated does so
+    again, unless masks say otherwise.
     """
     config = config.resolved(target_of(data))
-    data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
+    data, rows_of, reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit, known=known)
+    _, y, weights, classes = rows_of
     check_training(data, culprit=culprit)
     if config.augment != "none":
         require_edges(data)
@@ -175,7 +180,7 @@ def prepare_graph(
         copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
     reasons += (*_remarks(data, given, config), *choice.reasons)
-    return Problem(training, validation, classes, config, augment, scored, copies, reasons, units)
+    return Problem(training, validation, classes, config, augment, scored, copies, reasons, units, Parts.of(data))
 
 
 def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
@@ -210,7 +215,13 @@ def _features_on(data: Graph, device: str) -> Graph:
 
 
 def split_rows(
-    data: Graph, config: ModelConfig, sample_weight: Any = None, *, seed: int, culprit: str = "data"
+    data: Graph,
+    config: ModelConfig,
+    sample_weight: Any = None,
+    *,
+    seed: int,
+    culprit: str = "data",
+    known: Parts | None = None,
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
@@ -223,7 +234,7 @@ def split_rows(
         given = row_weights(sample_weight, nodes, data.num_nodes)
         sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
         counted = sample_weight > 0
-    data, reasons = with_masks(data, config, seed=seed, counted=counted)
+    data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known)
     require_training_nodes(data, culprit=culprit)
     nodes, weights = data.train_mask.nonzero().view(-1), None
     if sample_weight is not None:
@@ -242,6 +253,17 @@ def split_rows(
     classes = found.numpy() if names is None else names[found.numpy()]
     rows = weighed(y, classes, config.class_weight, weights)
     return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows, reasons
+
+
+def whole_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Tensor:
+    """The checked weights as one for every node, 1 where none is given."""
+    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
+    require_training_nodes(whole)
+    nodes = whole.train_mask.nonzero().view(-1)
+    weights = row_weights(sample_weight, nodes, data.num_nodes)
+    if len(sample_weight) == data.num_nodes:
+        return torch.as_tensor(np.array(sample_weight))
+    return torch.ones(data.num_nodes, dtype=weights.dtype).index_copy_(0, nodes, weights)
 
 
 def _plain_weights(weights: Tensor | None) -> Tensor | None:
@@ -314,6 +336,8 @@ class WarmStart:
     features: int | None = None
     #: Their names, where they have any.
     feature_names: NDArray[Any] | None = None
+    #: The nodes that trained and validated: they do so again.
+    nodes: Parts | None = None
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""

@@ -1,0 +1,207 @@
+"""Answers go by the ids of nodes and the names of columns, never by where rows stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError, as_graph
+from pdadmm_g.cli import main
+from pdadmm_g.graph.checks import check_graph
+from pdadmm_g.graph.datasets import digest
+from pdadmm_g.graph.examples import with_parts
+from pdadmm_g.graph.facts import structural_features
+
+SETTINGS: dict[str, Any] = {"layers": 2, "hidden": 8, "epochs": 10, "random_state": 0, "threads": 1}
+
+
+def tables(ids: str = "text", number: int = 120) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Three communities, 60 of whose nodes have a label; names that sort otherwise than rows and columns stand."""
+    draw = np.random.default_rng(0)
+    y = np.arange(number) % 3
+    near = draw.random((number, number)) < np.where(y[:, None] == y, 0.08, 0.01)
+    ends = np.stack(np.triu(near, 1).nonzero())
+    names = draw.permutation(number) if ids == "numbers" else np.array([f"n{7 * k % number}" for k in range(number)])
+    x = draw.normal(size=(3, 5))[y] + draw.normal(size=(number, 5))
+    nodes = pd.DataFrame(x, columns=[*"dbeac"]).assign(id=names)
+    nodes["label"] = np.where(np.arange(number) < 60, np.array(["red", "green", "blue"])[y], None)
+    ways = np.where(np.arange(ends.shape[1]) % 3 > 0, ends, ends[::-1])
+    edges = pd.DataFrame({"source": names[ways[0]], "target": names[ways[1]], "weight": draw.random(ends.shape[1])})
+    return nodes, edges
+
+
+def by_id(clf: Any, *data: Any) -> pd.DataFrame:
+    """The predictions in the order of the ids."""
+    return pd.DataFrame(clf.predictions(*data, probabilities=True)).set_index("node").sort_index()
+
+
+@pytest.mark.parametrize("ids", ["text", "numbers"])
+@pytest.mark.parametrize("settings", [{}, {"unlabelled": 0, "components": 3}, {"augment": "average", "hops": 2}])
+def test_any_order_of_rows_and_columns_gives_the_same(ids: str, settings: dict[str, Any]) -> None:
+    nodes, edges = tables(ids)
+    rows = nodes.sample(frac=1, random_state=1)[["c", "label", "b", "id", "e", "a", "d"]]
+    weights = pd.Series(np.arange(len(nodes)) % 3 + 1.0, index=nodes.index)
+    clf = GAMLPClassifier(**SETTINGS | settings)
+    expected = by_id(clf.fit(nodes, edges, sample_weight=weights), nodes, edges)
+    chosen = clf.choices_
+    mixed = edges.sample(frac=1, random_state=2)
+    found = by_id(clf.fit(rows, mixed, sample_weight=weights[rows.index].to_numpy()), rows, mixed)
+    assert (clf.choices_, clf.feature_names_in_.tolist()) == (chosen, [*"cbead"])
+    pd.testing.assert_frame_equal(found, expected, atol=1e-5)
+    some = clf.predict_proba(rows, [5, 3], edge_index=mixed)
+    np.testing.assert_allclose(some, clf.predict_proba(rows, edge_index=mixed)[[5, 3]], atol=1e-6)
+    bare = [check_graph(as_graph(each[["id"]], edges)).x for each in (nodes, rows)]
+    order = [nodes["id"].tolist().index(name) for name in rows["id"]]
+    assert torch.equal(bare[0][order], bare[1])
+
+
+def test_structure_of_numbered_nodes_is_told_as_before() -> None:
+    edges = torch.tensor([[0, 1], [1, 2]])
+    keys = np.array([2, 0, 1])
+    assert torch.equal(structural_features(edges, 3)[keys, 16:], structural_features(edges, 3, keys)[:, 16:])
+
+
+def test_labels_of_pandas_go_by_their_index() -> None:
+    nodes, edges = tables()
+    given = nodes.set_index("id")["label"]
+    expected = as_graph(nodes, edges)
+    features = nodes.drop(columns="label")
+    columns = pd.DataFrame({"p": (given == "red") * 1, "q": (given == "blue") * 1})
+    for y in (given.sample(frac=1, random_state=1), given.dropna(), nodes["label"].sample(frac=1, random_state=2)):
+        found = as_graph(features, y, edges)
+        assert torch.equal(found.y, expected.y)
+    indicators = as_graph(features, columns.sample(frac=1, random_state=1), edges, target="multilabel")
+    np.testing.assert_array_equal(indicators.y.numpy(), columns.to_numpy())
+    assert torch.equal(as_graph(features.set_index("id"), given.reset_index(drop=True), edges).y, expected.y)
+    with pytest.raises(InputError, match="y: its index names node 'stranger', which no node is called"):
+        as_graph(features, given.rename({"n0": "stranger"}), edges)
+    numbers, edges = tables("numbers")
+    with pytest.raises(InputError, match="its index may be of ids or of rows"):
+        as_graph(numbers.drop(columns="label"), numbers["label"].sample(frac=1, random_state=1), edges)
+
+
+def test_ids_that_pandas_made_fractions_of_are_whole() -> None:
+    nodes = pd.DataFrame({"id": [1.0, 2.0, 3.0], "a": [0.5, 1, 2]})
+    for source in ([1, 2], ["1", "2"], [1.0, 2.0]):
+        assert as_graph(nodes, pd.DataFrame({"source": source, "target": [2, 3]})).edge_index.tolist() == [
+            [0, 1],
+            [1, 2],
+        ]
+    with pytest.raises(InputError, match=r"row 1 .* has no source"):
+        as_graph(nodes, pd.DataFrame({"source": [1.0, np.nan], "target": [2, 3]}))
+    with pytest.raises(InputError, match=r"names node 1\.5, which no node is called"):
+        as_graph(nodes, pd.DataFrame({"source": [1.0, 1.5], "target": [2, 3]}))
+
+
+def test_learned_columns_do_not_overwrite_ids_or_probabilities() -> None:
+    nodes, edges = tables()
+    learned = pd.DataFrame(np.eye(3)[np.arange(120) % 3], columns=["red", "probability_red", "node"]).astype(int)
+    nodes = nodes.drop(columns="label")
+    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, risk="logistic").fit(nodes, learned, edges)
+    found = clf.predictions(nodes, edges, probabilities=True)
+    assert [*found][:4] == ["node", "red", "predicted_probability_red", "predicted_node"]
+    assert found["node"].tolist() == nodes["id"].tolist()
+    np.testing.assert_array_equal(found["probability_red"], clf.predict_proba(nodes, edge_index=edges)[:, 0])
+    numbers = pd.DataFrame({"node": np.arange(120.0)})
+    clf = GAMLPRegressor(**SETTINGS).fit(nodes, numbers, edges)
+    assert [*clf.predictions(nodes, edges)] == ["node", "predicted_node"]
+
+
+def test_who_validated_is_part_of_the_model(tmp_path: Path) -> None:
+    nodes, edges = tables()
+    clf = GAMLPClassifier(**SETTINGS, unlabelled=0).fit(nodes, edges)
+    assert clf.nodes_ is not None
+    clf.save(tmp_path / "run", nodes, edges)
+    expected = json.loads((tmp_path / "run/summary.json").read_text())["metrics"]
+    grown = nodes.sample(frac=1, random_state=3)
+    grown.loc[np.arange(60, 80), "label"] = "red"
+    again = GAMLPClassifier.load(tmp_path / "run")
+    again.save(tmp_path / "again", grown, edges)
+    found = json.loads((tmp_path / "again/summary.json").read_text())["metrics"]
+    assert found.keys() == expected.keys() == {"train", "val"}
+    for part in found:
+        assert found[part] == pytest.approx(expected[part], abs=1e-5)
+    warm = GAMLPClassifier(**SETTINGS | {"random_state": 1}, unlabelled=0).fit(grown, edges, init=tmp_path / "run")
+    before, after = clf.nodes_, warm.nodes_
+    assert after is not None
+    assert {*before.train} < {*after.train}
+    assert {*before.val} < {*after.val}
+    assert len(after.train) + len(after.val) == 80
+
+
+def test_the_command_knows_who_validated(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nodes, edges = tables()
+    nodes.to_csv("nodes.csv", index=False)
+    edges.to_csv("edges.csv", index=False)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(list(arguments))
+        streams = capsys.readouterr()
+        return int(caught.value.code or 0), streams.out or streams.err
+
+    options = ("--layers=2", "--hidden=8", "--epochs=5", "--unlabelled=0", "--threads=1")
+    tabled = ("--nodes", "nodes.csv", "--edges", "edges.csv")
+    assert run("train", *tabled, "--out", "run", *options)[0] == 0
+    expected = json.loads(run("evaluate", "run", "--json")[1])["metrics"]
+    nodes.loc[60:79, "label"] = "red"
+    nodes.sample(frac=1, random_state=3).to_csv("nodes.csv", index=False)
+    for data in ((), tabled):
+        found = json.loads(run("evaluate", "run", "--json", *data)[1])["metrics"]
+        assert found["val"] == pytest.approx(expected["val"], abs=1e-5)
+    for out in ("nodes.csv", "./edges.csv", "run/model.safetensors"):
+        code, said = run("predict", "run", "--out", out)
+        assert (code, "is what the predictions are made of" in said) == (2, True)
+    nodes.loc[60:, "label"] = None
+    nodes.to_csv("nodes.csv", index=False)
+    code, said = run("train", *tabled, "--out", "again", "--refit", "--calibrate", *options)
+    assert code == 0
+    for text in ("those that validated are among them", "probabilities: temperature", "validation -, "):
+        assert text in said
+    for text in (said, run("evaluate", "again")[1]):
+        assert "validation score before training again on all labels: 0." in text
+
+
+def test_refit_keeps_the_temperature() -> None:
+    nodes, edges = tables()
+    plain, calibrated = (
+        GAMLPClassifier(**SETTINGS, unlabelled=0, refit=True, calibrate=calibrate).fit(nodes, edges)
+        for calibrate in (False, True)
+    )
+    assert plain.nodes_ is not None
+    assert (len(plain.nodes_.train), len(plain.nodes_.val)) == (60, 0)
+    ours, theirs = (clf.model_.linears[-1].bias.detach() for clf in (calibrated, plain))
+    temperature = next(float(text.split()[2][:-1]) for text in calibrated.choices_ if "temperature" in text)
+    torch.testing.assert_close(ours * temperature, theirs, rtol=1e-2, atol=1e-6)
+    masked = as_graph(nodes, edges)
+    masked.train_mask, masked.val_mask = torch.arange(120) < 40, (torch.arange(120) >= 40) & (torch.arange(120) < 60)
+    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, refit=True).fit(masked)
+    parts = with_parts(check_graph(masked), clf.config_, clf.nodes_)
+    assert (int(parts.train_mask.sum()), int(parts.val_mask.sum())) == (60, 0)
+
+
+def test_data_with_other_names_are_other_data() -> None:
+    def data(**names: Any) -> str:
+        return digest(Graph(x=torch.ones(2, 2), y=torch.tensor([0, 1]), **names))
+
+    found = {data(), data(feature_names=("a", "b")), data(feature_names=("b", "a"))}
+    found |= {data(label_names=np.array(each)) for each in (["red", "blue"], ["blue", "red"])}
+    assert len(found) == 5
+
+
+def test_nothing_is_left_beside_an_export_that_is_killed(tmp_path: Path, monkeypatch) -> None:
+    from pdadmm_g.runs import export
+
+    nodes, edges = tables()
+    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, weight_decay=0.1).fit(nodes, edges)
+    seen = []
+    monkeypatch.setattr(export, "_compared", lambda *_: seen.append([*tmp_path.iterdir()]) or 0.0)
+    export.export(clf, tmp_path / "model.safetensors", "safetensors")
+    assert (seen, [path.name for path in tmp_path.iterdir()]) == ([[]], ["model.safetensors"])
