@@ -30,6 +30,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScaler
+from threadpoolctl import threadpool_limits
 
 from .baselines import Baseline
 from .errors import InputError
@@ -86,7 +87,7 @@ class Split:
         """Probabilities of the classes numbered ``own`` as those of all classes."""
         found = np.zeros((len(P), len(self.classes)))
         found[:, own] = P
-        return found
+        return found / found.sum(1, keepdims=True)
 
 
 class Columns:
@@ -274,11 +275,11 @@ METHODS = {
     "lr": Method("logistic regression", lambda split: logistic(split, own_columns), ("own",)),
     "hgb": Method("gradient boosting", lambda split: boosting(split, own_columns), ("own", "directions")),
     "lr-graph": Method(
-        "logistic regression, neighbours", lambda split: logistic(split, with_neighbours),
+        "logistic + neighbours", lambda split: logistic(split, with_neighbours),
         ("own", "directions", "steps", "near"),
     ),
     "hgb-graph": Method(
-        "gradient boosting, neighbours", lambda split: boosting(split, with_neighbours),
+        "boosting + neighbours", lambda split: boosting(split, with_neighbours),
         ("own", "directions", "steps", "near"),
     ),
     "sgc": Method("SGC", lambda split: baseline(split, "sgc"), ("own",)),
@@ -351,7 +352,9 @@ def compare(
         else:
             say(f"{known[name].title} ...")
             try:
-                found[name], row["seconds"] = run(known[name], splits)
+                # As many threads for all; on small problems many take a hundred times as long as one.
+                with threadpool_limits(ours.threads):
+                    found[name], row["seconds"] = run(known[name], splits)
                 row |= metrics(splits[0].y[scored], found[name])
             except Exception as error:  # one method that cannot must not take the others with it
                 row["note"] = f"failed: {first_line(error)}"
@@ -389,22 +392,18 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that are in few folds
             held = [own for _, own in StratifiedKFold(folds, shuffle=True, random_state=seed).split(nodes, y[nodes])]
-        of_fold = [np.isin(np.arange(len(y)), nodes[own]) for own in held]
-        parts = [(known & ~own, val, own) for own in of_fold]
+        parts = [(known & ~own, val, own) for own in (np.isin(np.arange(len(y)), nodes[fold]) for fold in held)]
         about = f"{len(nodes):,} labelled nodes, each by a model of the other {folds - 1} of {folds} folds"
     columns, found = Columns(data, seed), []
-    for masks in parts:
+    for train, val, test in parts:
+        val = val & np.isin(y, y[train])  # a class that nothing is known of cannot be validated
         told = copy.copy(data)
-        told.train_mask, told.val_mask = (torch.from_numpy(mask) for mask in masks[:2])
-        if not masks[1].any():
-            del told.val_mask
-        told.test_mask = None
-        hidden = torch.from_numpy(~(masks[0] | masks[1]))
-        told.y = data.y.masked_fill(
-            hidden if data.y.ndim == 1 else hidden[:, None], -1 if data.y.ndim == 1 else torch.nan
-        )
-        training, validation, scored = (mask.nonzero()[0] for mask in masks)
-        found.append(Split(told, y, training, validation, scored, classes, columns, seed))
+        told.train_mask, told.test_mask = torch.from_numpy(train), None
+        told.val_mask = torch.from_numpy(val) if val.any() else None
+        hidden = torch.from_numpy(~(train | val))
+        told.y = data.y.masked_fill(hidden, -1) if data.y.ndim == 1 else data.y.masked_fill(hidden[:, None], torch.nan)
+        nodes, aside, own = (mask.nonzero()[0] for mask in (train, val, test))
+        found.append(Split(told, y, nodes, aside, own, classes, columns, seed))
     return found, about
 
 

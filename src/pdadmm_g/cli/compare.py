@@ -104,8 +104,8 @@ def _show(table: pd.DataFrame) -> None:
     from rich.table import Table
 
     name = table.attrs["figure"]
-    shown = Table(title=f"Scored: {table.attrs['about']}", title_justify="left", box=None, pad_edge=False)
-    heads = ("", "accuracy", "balanced", "AUROC", "log loss", "ECE", "seconds", "difference to ours, 90%")
+    shown = Table(title=f"Scored: {table.attrs['about']}", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    heads = ("", "accuracy", "balanced\naccuracy", "AUROC", "log\nloss", "ECE", "s", "difference\nto ours, 90%")
     for place, head in enumerate(heads):
         shown.add_column(head, justify="right" if place else "left", no_wrap=True)
     notes = []
@@ -116,8 +116,7 @@ def _show(table: pd.DataFrame) -> None:
         values = [f"{row[figure]:.3f}" for figure in list(row)[1:6]]
         difference = ""
         if row["title"] != "pdadmm-g" and f"{name}_low" in row:
-            middle, low, high = (row[f"{name}_{end}"] for end in ("difference", "low", "high"))
-            difference = f"{middle:+.3f} ({low:+.3f} to {high:+.3f})"
+            difference = f"{row[f'{name}_low']:+.3f} to {row[f'{name}_high']:+.3f}"
         shown.add_row(row["title"], *values, f"{row['seconds']:.1f}", difference)
     Console().print(shown)
     for note in notes:
