@@ -65,7 +65,7 @@ def twitch(folder: Path, split: int, *, few: bool) -> Graph:
 
 
 def main() -> None:
-    every = [*METHODS, "ours"]
+    every = [*METHODS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)
     parser.add_argument("--splits", type=int, default=10, help="so many of each graph at the most")
