@@ -99,7 +99,7 @@ def test_sparse_columns_stay_sparse_for_logistic_regression_and_few_for_trees() 
     (split,), _ = splits_of(data, None, 3, 0)
     columns = Columns(data)
     assert columns.rows(split, True, trees=False).format == "csr"
-    assert columns.rows(split, True, trees=True).shape[1] == 3 * comparison.DIRECTIONS + 1
+    assert columns.rows(split, True, trees=True).shape[1] == 3 * (comparison.DIRECTIONS + 1)
 
 
 def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ INTERVAL, DRAWS = (0.05, 0.95), 1000
 #: Inverse penalties of logistic regression, and most training rows on which one of them is chosen.
 PENALTIES, MOST = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), 10_000
 #: Principal directions that stand for sparse columns in gradient boosting, and where very many nodes train.
-DIRECTIONS, MANY = 100, 4000
+DIRECTIONS, MANY = 100, 2000
 
 
 class Split(NamedTuple):
@@ -80,6 +80,11 @@ class Split(NamedTuple):
         return self.spread(model.predict_proba(data, self.scored), np.searchsorted(self.classes, model.classes_))
 
 
+def normal_scores(X: Array) -> Array:
+    """Each column with the quantiles of a normal curve, by rank."""
+    return scale(ndtri((rankdata(X, axis=0) - 0.5) / len(X))).astype(np.float32)
+
+
 class Columns:
     """The columns of a graph as scikit-learn's methods take them, for all splits."""
 
@@ -94,7 +99,7 @@ class Columns:
             raise InputError("the graph has no columns")
         if x.layout != torch.strided or int(x.count_nonzero()) < DENSE * x.numel():
             return normalize(to_csc(x).tocsr().astype(np.float32))
-        return scale(ndtri((rankdata(x.numpy(), axis=0) - 0.5) / len(x)).astype(np.float32))
+        return normal_scores(x.numpy())
 
     @cached_property
     def directions(self) -> Array:
@@ -122,16 +127,16 @@ class Columns:
         if not neighbours:
             return (self.directions if trees else self.own)[rows]
         P = self.steps
-        degree = scale(np.log1p(np.diff(P.indptr)))[rows, None].astype(np.float32)
+        degree = normal_scores(np.diff(P.indptr)[:, None])
         if self.data.get("structural"):
-            return np.hstack([degree, self._arriving(split)])
+            return np.hstack([degree[rows], self._arriving(split)])
         own = self.directions if trees else self.own
-        carried = own if len(split.training) <= MANY else self.directions
-        one = P @ carried
-        two = P[rows] @ one
         if not sp.issparse(own):
-            return np.hstack([own[rows], degree, one[rows], two])
-        return sp.hstack([own[rows], degree, *(normalize(sp.csr_array(part)) for part in (one[rows], two))], "csr")
+            X = np.hstack([own, degree])
+            return scale(np.hstack([X, one := P @ X, P @ one])[rows])
+        one = P @ (own if len(split.training) <= MANY else self.directions)
+        means = (normalize(sp.csr_array(part)) for part in (one[rows], P[rows] @ one))
+        return sp.hstack([own[rows], degree[rows], *means], "csr")
 
     def _arriving(self, split: Split) -> Array:
         """Shares of the classes among training labels one to four steps away, a training node's own not among them."""
@@ -163,8 +168,7 @@ def logistic(split: Split, columns: Columns, *, neighbours: bool) -> Array:
     number, aside = len(split.training), len(split.validation)
     if number < min(X.shape[1], MANY):
         # The weights are a combination of the training rows: in their coordinates the same problem is much smaller.
-        K = X @ X[:number].T
-        K = K.toarray() if sp.issparse(K) else K
+        K = X @ (X[:number].toarray() if sp.issparse(X) else X[:number]).T
         sizes, axes = np.linalg.eigh(K[:number])
         kept = sizes > 1e-9 * sizes[-1]
         X = K @ (axes[:, kept] / np.sqrt(sizes[kept]))
