@@ -309,6 +309,7 @@ def compare(
         say(f"{title}: " + (row["note"] or f"accuracy {row['accuracy']:.3f}, {row['seconds']:.1f} s"))
     table = pd.DataFrame.from_dict(rows, orient="index").reindex([name for name in METHODS if name in rows])
     table = table.reindex(columns=["title", *FIGURES, "seconds", "note"]).rename_axis("method")
+    table = table.astype(dict.fromkeys(FIGURES, float))  # None where a figure is not defined
     if "ours" in found:
         table = table.join(differences(truth, found, random_state))
     table.attrs |= {"about": about, "figure": "roc_auc_ovr" if len(splits[0].classes) == 2 else "accuracy"}
@@ -331,8 +332,8 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
         about = f"{test.sum():,} test nodes"
     else:
         nodes = known.nonzero()[0]
-        if not 2 <= folds <= np.bincount(y[nodes]).max():
-            raise InputError(f"folds must be between 2 and the nodes of the largest class, got {folds}")
+        if not 2 <= folds <= np.bincount(y[nodes], minlength=1).max():
+            raise InputError(f"folds must be at least 2 and at most the nodes of the largest class, got {folds}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes with fewer nodes than folds
             halves = StratifiedKFold(folds, shuffle=True, random_state=seed).split(nodes, y[nodes])

@@ -55,8 +55,8 @@ def compare(
 
     The largest class, logistic regression and gradient boosting on the columns, both also with degree and means over
     neighbours (on the known labels of neighbours where there are no columns), SGC, SIGN, GCN, and ours with the
-    settings given. Where the data set has test nodes, these are scored; else all labelled nodes in folds. Intervals of
-    the differences are of a paired bootstrap, 90 %.
+    settings given. Where the data set has test nodes, these are scored; else all labelled nodes in folds. The intervals
+    are 90% intervals of the difference to ours, from a paired bootstrap.
 
     \b
     pdadmm-g compare --nodes nodes.csv --edges edges.csv
@@ -90,8 +90,8 @@ def compare(
     )
     if out is not None:
         write_atomically(Path(out), table.to_csv())
-    rows = table.reset_index().astype(object).where(table.reset_index().notna(), None).to_dict("records")
-    output.result({**table.attrs, "methods": rows})
+    rows = table.reset_index().astype(object)
+    output.result({**table.attrs, "methods": rows.where(rows.notna(), None).to_dict("records")})
     if not (output.quiet or output.json):
         _show(table)
     if figure is not None:
@@ -121,6 +121,5 @@ def _show(table: pd.DataFrame) -> None:
     Console().print(shown)
     for note in notes:
         click.echo(note)
-    click.echo(
-        f"difference: {'AUROC' if name == 'roc_auc_ovr' else name} minus that of pdadmm-g; below zero is behind it"
-    )
+    what = "AUROC" if name == "roc_auc_ovr" else name
+    click.echo(f"difference: {what} minus that of pdadmm-g; below zero is behind it")
