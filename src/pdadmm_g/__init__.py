@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparison import compare
     from .errors import InputError
     from .estimator import GAMLPClassifier, GAMLPRegressor, NodeClassifier
     from .graph.augmentation import GraphAugment
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "GAMLP", "GAMLPClassifier", "GAMLPRegressor", "Graph", "GraphAugment", "InputError", "NodeClassifier", "Status",
-    "as_graph", "load_dataset",
+    "as_graph", "compare", "load_dataset",
 ]  # fmt: skip
 
 _HOME = {
@@ -31,6 +32,7 @@ _HOME = {
     "NodeClassifier": "estimator",
     "Status": "status",
     "as_graph": "graph.readers",
+    "compare": "comparison",
     "load_dataset": "graph.datasets",
 }
 

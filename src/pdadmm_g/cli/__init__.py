@@ -15,6 +15,7 @@ import click
 from ..errors import InputError, is_lack_of_memory
 from ..status import Status
 from .common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST, error
+from .compare import compare
 from .datasets import datasets
 from .demo import demo
 from .doctor import doctor
@@ -35,6 +36,7 @@ def cli() -> None:
     pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
     pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    pdadmm-g compare --nodes n.csv --edges e.csv      beside scikit-learn and graph methods
     pdadmm-g export runs/cora-0 --format onnx         the model for other programs
     pdadmm-g shard graph/ --shards 8 --out graph-8    a large graph in parts
     pdadmm-g doctor                                   check this installation
@@ -45,7 +47,7 @@ def cli() -> None:
     """
 
 
-for command in (train, evaluate, predict, report, export, shard, datasets, doctor, demo):
+for command in (train, evaluate, predict, compare, report, export, shard, datasets, doctor, demo):
     cli.add_command(command)
 
 

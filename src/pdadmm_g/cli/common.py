@@ -121,14 +121,14 @@ class SettingsCommand(click.Command):
         for group in GROUPS:
             names = (*(RUN_OPTIONS if group == RUN else ()), *settings_where(RunConfig, group=group))
             with formatter.section(group):
-                formatter.write_dl([options.pop(name) for name in names])
+                formatter.write_dl([options.pop(name) for name in names if name in options])
         with formatter.section("Other options"):
             formatter.write_dl(list(options.values()))
 
 
-def settings_options(command: Command) -> Command:
-    """Give a command one option for every field of :class:`RunConfig`."""
-    for item in fields(RunConfig):
+def settings_options(command: Command, without: Iterable[str] = ()) -> Command:
+    """Give a command one option for every field of :class:`RunConfig` but these."""
+    for item in (item for item in fields(RunConfig) if item.name not in without):
         flag, kind, text = "--" + item.name.replace("_", "-"), KINDS[item.name], described(item)
         if kind is bool:
             option = click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=text)
