@@ -77,6 +77,9 @@ Scoring = (
 )  # fmt: skip
 
 TargetKind = Literal["auto", "classification", "multilabel", "regression"]
+#: What a column of a table may be, see :mod:`pdadmm_g.graph.columns`.
+Role = Literal["number", "count", "boolean", "category", "date", "text", "ignore"]
+ROLES = typing.get_args(Role)
 Count = Annotated[int, Meta(ge=1, le=10**6)]
 FromZero = Annotated[int, Meta(ge=0, le=10**6)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
@@ -173,6 +176,10 @@ class Settings:
         "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have "
         "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
         by_data=True,
+    )
+    columns: Mapping[str, Role] | None = option(
+        None, "what columns of a table of nodes are: number, count, boolean, category, date, text or ignore, e.g. "
+        "zip=category,note=ignore, in Python and YAML a mapping [default: what their values look like]", GRAPH,
     )
     layers: Annotated[int, Meta(ge=2, le=10**4)] = option(
         10, "maximum depth, at least 2; growth stops early if a deeper network does not improve validation", NETWORK,
@@ -506,7 +513,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     """A value as people write it, in YAML, on the command line or in Python, as one of the type ``kind``."""
     written = alternatives(kind)
     origins = [typing.get_origin(option) for option in written]
-    if Mapping in origins and isinstance(value, Mapping):
+    if name == "class_weight" and isinstance(value, Mapping):
         return _class_weights(name, value)
     if Callable in origins and callable(value):
         return value
@@ -516,13 +523,18 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str):
         if type(None) in written and value.lower() == "none":
             return None
-        forms.append(value.split(","))
+        forms.append(parts := value.split(","))
+        if Mapping in origins and all("=" in part for part in parts):
+            forms.append(dict(part.rsplit("=", 1) for part in parts))
+    elif isinstance(value, Mapping):
+        forms = [{str(key): role for key, role in value.items()}]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         with contextlib.suppress(ValueError):  # thousands of digits
             forms.append(str(value))
     elif isinstance(value, list):
         forms.append([str(item) for item in value])
-    plain: Any = [option for option in written if typing.get_origin(option) not in (Mapping, Callable)]
+    foreign = (Mapping[Any, float], Callable[..., float])
+    plain: Any = [option for option in written if option not in foreign]
     for form in forms:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
@@ -545,6 +557,8 @@ def words(kind: Any) -> str:
         return f"one of {', '.join(arguments)}" if len(arguments) > 1 else f"'{arguments[0]}'"
     if origin is tuple:
         return f"a comma-separated list, each {words(arguments[0])}"
+    if origin is Mapping and arguments[0] is str:
+        return f"NAME=ROLE,..., each role {words(arguments[1])}"
     if origin in (types.UnionType, typing.Union):
         return " or ".join("'none'" if option is type(None) else words(option) for option in arguments)
     known = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

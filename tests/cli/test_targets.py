@@ -40,7 +40,7 @@ def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
     summary = json.loads(Path("out/summary.json").read_text())
     assert summary["target"] == kind
     assert summary["metrics"]["test"][figure] > 0.6
-    assert f"{figure.replace('_', ' ')}: train 0." in out
+    assert f"{figure.replace('_', ' ')}: train " in out
     assert f"test {summary['metrics']['test'][figure]:.3f}" in out
     assert summary["outputs"]["names"] == list(NAMES)
     assert (summary["test_accuracy"] is None) == (kind == "regression")

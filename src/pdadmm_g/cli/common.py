@@ -160,7 +160,9 @@ def _metavar(kind: Any) -> str:
         origin, arguments = typing.get_origin(each), typing.get_args(each)
         if origin is tuple:
             names.insert(0, f"{_metavar(arguments[0])},...")
-        # A mapping is for files and Python, a function for Python alone: there is no way to write them here.
+        elif origin is Mapping and arguments[0] is str:
+            names.insert(0, "NAME=ROLE,...")
+        # A mapping of labels is for files and Python, a function for Python alone: there is no way to write them here.
         elif origin not in (Literal, Mapping, Callable) and each is not types.NoneType:
             names.insert(0, {int: "N", float: "X", str: "TEXT"}[arguments[0] if origin is Annotated else each])
     return "|".join(names)
@@ -239,6 +241,7 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         edges=edges or (config.edges if dataset is None else None),
         target=estimator.config_.target,
         labels=config.labels if dataset is None or tables else None,
+        columns=estimator.columns_ or (),
     )
     if dataset is None:
         return estimator, with_masks(data, config, seed=config.seed)[0]

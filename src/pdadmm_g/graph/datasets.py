@@ -28,6 +28,7 @@ from .facts import distinct
 from .graph import MASKS, Graph, as_mask, first_line, reading
 from .readers import as_graph, load_file
 from .shards import is_sharded
+from .tables import Columns
 
 
 def load_dataset(
@@ -38,6 +39,7 @@ def load_dataset(
     edges: str | Path | None = None,
     target: TargetKind = "auto",
     labels: str | Sequence[str] | None = None,
+    columns: Columns = None,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -54,6 +56,7 @@ def load_dataset(
         target: What is learned, see :func:`~pdadmm_g.graph.readers.as_graph`.
         labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
+        columns: The roles of columns of a table of nodes, see :func:`~pdadmm_g.graph.readers.as_graph`.
     """
     text = str(name)
     if edges is not None and Path(text).suffix not in NODE_TABLES:
@@ -69,7 +72,7 @@ def load_dataset(
     else:
         edges = find_graph(Path(edges), root) if edges else None
         labels = (labels,) if isinstance(labels, str) else labels or ()
-        data = load_file(find_graph(Path(text), root), edges, target, labels)
+        data = load_file(find_graph(Path(text), root), edges, target, labels, columns)
     return check_graph(as_graph(data, target=target), culprit=text)
 
 

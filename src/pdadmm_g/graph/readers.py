@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -28,13 +28,22 @@ from .graph import MASKS, Graph, as_tensor, check_file, object_array, pyg_record
 from .propagation import quiet
 from .targets import asked, hard_labels, set_targets
 
+if TYPE_CHECKING:
+    from .tables import Columns
+
 Array = NDArray[Any]
 #: What is read of an .npz.
 ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
 
 
 def as_graph(
-    X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None, target: TargetKind = "auto"
+    X: Any,
+    y: Any = None,
+    edge_index: Any = None,
+    *,
+    edge_weight: Any = None,
+    target: TargetKind = "auto",
+    columns: Columns = None,
 ) -> Graph:
     """The graph in whatever people have it in, with the names that they gave to nodes and labels.
 
@@ -50,6 +59,8 @@ def as_graph(
         edge_weight: A positive number an edge, where ``edge_index`` has none.
         target: What the labels are: ``classification``, ``multilabel`` or ``regression``; ``auto`` for several labels
             where there are several columns of 0 and 1, else classes.
+        columns: The role of each column of a table that is not what its values look like, e.g.
+            ``{"zip": "category", "note": "ignore"}``, see :mod:`.columns`.
     """
     y, edge_index = edges_apart(y, edge_index)
     if is_graph(X):
@@ -70,8 +81,8 @@ def as_graph(
 
         if y is not None:
             X = X.drop(columns="label", errors="ignore")
-        data, labels = graph_of_nodes(X, "auto" if y is not None else target), "nodes: labels"
-        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("feature_names") or ()
+        data, labels = graph_of_nodes(X, "auto" if y is not None else target, columns=columns), "nodes: labels"
+        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("table", ())
         both = next((name for name in learned if name is not None and name in features), None)
         if both is not None:
             raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
@@ -258,7 +269,7 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
         lacking = np.flatnonzero(nodes[name].isna())
         if len(lacking):
             raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
-    data = graph_of_nodes(nodes, target, culprit=culprit)
+    data = graph_of_nodes(nodes, target, culprit=culprit, columns=())
     place = {node: number for number, node in enumerate(ids)}
     edges, both = [*graph.edges(data="weight")], not graph.is_directed()
     pairs = torch.tensor([[place[a], place[b]] for a, b, _ in edges], dtype=torch.int64).view(-1, 2).T
@@ -298,7 +309,13 @@ def _from_dgl(graph: Any, target: TargetKind) -> Graph:
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
+def load_file(
+    path: Path,
+    edges: Path | None = None,
+    target: TargetKind = "auto",
+    labels: Sequence[str] = (),
+    columns: Columns = None,
+) -> Graph:
     """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks), a saved ``Data``, GraphML or tables.
 
     Nothing in the file is executed: no pickled code is run.
@@ -309,7 +326,7 @@ def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto"
     if path.suffix not in (".npz", ".pt"):
         from .tables import graph_of_nodes, read_table, set_edges
 
-        data = graph_of_nodes(read_table(path, labels), target, labels, str(path))
+        data = graph_of_nodes(read_table(path, labels), target, labels, str(path), columns)
         if edges is not None:
             set_edges(data, read_table(edges), culprit=str(edges))
         return data

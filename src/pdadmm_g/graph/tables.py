@@ -4,12 +4,13 @@ Nodes: ``id`` (text or numbers; without it, in a pandas table, the index), ``lab
 ``split`` (train, val, test or empty; or columns ``train_mask`` and so on), and each other column a feature, or one
 column ``x`` of lists. Edges: ``source`` and ``target``, by the ids of nodes, and perhaps ``weight``.
 
-Files become pandas tables first, numbers as numbers and text as categories: what else columns can be understood as has
-its place in :func:`feature_matrix`.
+Files become pandas tables first, numbers as numbers and text as categories. What the columns of features mean is found
+out by :mod:`.columns`.
 """
 
 from __future__ import annotations
 
+import copy
 import csv
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .checks import bad_weights
+from .columns import NOTHING, Column, matrix_of, understood
 from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
 from .targets import NO, YES, asked, factorized, set_targets
@@ -41,9 +43,9 @@ ENDS = ("source", "target")
 FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
-SPLITS |= dict.fromkeys(NOTHING := ("", "nan", "none", "<na>"), "")
+SPLITS |= dict.fromkeys(NO_WORD := ("", "nan", "none", "<na>"), "")
 #: What a mask may say of a node.
-FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NOTHING), False)
+FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NO_WORD), False)
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
 
@@ -89,20 +91,28 @@ def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = 
     """A pandas table, text as categories.
 
     Labels that are all whole numbers become such, and, of a text file, other columns ``numbers`` if their values all
-    are. A zero before the id 007 or the label 01 is a part of it.
+    are. A zero before the id 007, the label 01 or the code 01234 is a part of it. Words for nothing, such as NA, are
+    what they are for pandas, but for ids.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             trimmed = pc.utf8_trim_whitespace(column)
+            if numbers and name not in ("id", *ENDS):
+                nothing = pc.is_in(trimmed, pa.array(NOTHING))
+                column, trimmed = (pc.if_else(nothing, None, each) for each in (column, trimmed))
             with suppress(pa.ArrowInvalid):
                 if name in ("label", *labels):
                     whole = trimmed.cast(pa.int64())
                     column = whole if whole.cast(column.type).equals(trimmed) else column
-                elif numbers and name not in (*KNOWN, *ENDS):
+                elif numbers and name not in (*KNOWN, *ENDS) and not _are_codes(trimmed):
                     column = trimmed.cast(pa.float64())
         columns[name] = column
     return pa.table(columns).to_pandas(strings_to_categorical=True)
+
+
+def _are_codes(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring_regex(column, r"^[-+]?0[0-9]")).as_py())
 
 
 class ParquetRows:
@@ -158,8 +168,16 @@ class ParquetRows:
 # -------------------------------------------------------------------------------------------------------------- nodes
 
 
+#: The roles that columns are said to have, what a model learned of them, or () for numbers as they are.
+Columns = Mapping[str, str] | Sequence[Column] | None
+
+
 def graph_of_nodes(
-    nodes: pd.DataFrame, target: TargetKind = "auto", labels: Sequence[str] = (), culprit: str = "nodes"
+    nodes: pd.DataFrame,
+    target: TargetKind = "auto",
+    labels: Sequence[str] = (),
+    culprit: str = "nodes",
+    columns: Columns = None,
 ) -> Graph:
     """A graph without edges of a table of nodes. What is learned is in the columns ``labels``, by default ``label``."""
     twice = nodes.columns[nodes.columns.duplicated()]
@@ -182,12 +200,40 @@ def graph_of_nodes(
             data.label_names = np.array(learned)
     features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
     if features:
-        x, names = feature_matrix(nodes, features, culprit)
-        data.x, data.feature_names = as_features(x, f"{culprit}: features"), names
-        del data["num_nodes"]
+        give_features(data, nodes[features], columns, culprit)
     for mask, given in _masks(nodes, culprit).items():
         data[mask] = torch.from_numpy(given)
     return asked(data, target)
+
+
+def give_features(data: Graph, table: pd.DataFrame, columns: Columns, culprit: str = "data") -> None:
+    """Make the features of a graph of the table of these, which it keeps, with what was learned of the columns."""
+    if columns == () or ("x" in table and np.ndim(table["x"].iloc[0]) == 1):
+        x, names = feature_matrix(table, [*table], culprit)
+        data.columns = None
+    else:
+        data.columns = (
+            understood(table, columns, culprit) if columns is None or isinstance(columns, Mapping) else columns
+        )
+        x, names = matrix_of(table, data.columns, culprit)
+    data.table, data["num_nodes"] = table, len(table)
+    data.x, data.feature_names = (as_features(x, f"{culprit}: features"), names) if x.shape[1] else (None, None)
+    if data.x is not None:
+        del data["num_nodes"]
+
+
+def with_columns(data: Graph, columns: Columns) -> Graph:
+    """The graph with the features that these columns make of its table; as it is where it has none, or has these."""
+    table, own = data.get("table"), data.get("columns")
+    if isinstance(columns, Mapping) and table is None and data.x is not None:
+        raise InputError("columns says what the columns of a table are, and the features are no table: leave it out")
+    roles = {column.name: column.role for column in own or ()}
+    same = columns == (own or ()) if not isinstance(columns, Mapping) else columns.items() <= roles.items()
+    if table is None or columns is None or same:
+        return data
+    data = copy.copy(data)
+    give_features(data, table, columns)
+    return data
 
 
 def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:

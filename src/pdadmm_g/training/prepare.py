@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.augmentation_choice import augmentation, choose_augmentation
 from ..graph.checks import check_training, require_edges
+from ..graph.columns import Column, described
 from ..graph.examples import Examples, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
@@ -134,6 +135,9 @@ def prepare_graph(
     ``fitted`` already, as ``config`` says, is taken as it is.
     """
     config = config.resolved(target_of(data))
+    columns = data.get("columns") or ()
+    if any(column.role not in ("count", "ignore") for column in columns):
+        config = dataclasses.replace(config, row_normalize=False)  # they are standardized already
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.augment != "none":
@@ -174,7 +178,7 @@ def prepare_graph(
         source = (source or augment.source(data)).to(config.device)
         copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
-    reasons += (*_remarks(data, given, config), *choice.reasons)
+    reasons = (*([described(columns)] if columns else ()), *reasons, *_remarks(data, given, config), *choice.reasons)
     return Problem(training, validation, classes, config, augment, scored, copies, reasons, units)
 
 
@@ -314,6 +318,8 @@ class WarmStart:
     features: int | None = None
     #: Their names, where they have any.
     feature_names: NDArray[Any] | None = None
+    #: What was learned of the columns of a table.
+    columns: tuple[Column, ...] | None = None
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
