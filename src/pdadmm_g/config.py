@@ -407,6 +407,14 @@ class RunConfig(ModelConfig):
     labels: tuple[str, ...] | None = option(
         None, "columns of a table of nodes that are learned, e.g. price or topic_a,topic_b [default: label]", RUN,
     )
+    id_column: Text | None = option(
+        None, "column of a table of nodes with their ids [default: id, or what looks so]", RUN,
+    )
+    source_column: Text | None = option(
+        None, "column of a table of edges where they begin [default: source, from, src, ...]", RUN,
+    )
+    target_column: Text | None = option(None, "column where they end [default: target, to, dst, ...]", RUN)
+    skip_unknown: bool = option(False, "leave out edges of nodes that the table of nodes does not have", RUN)
     data_root: Text | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, decides="nothing",
     )
@@ -425,7 +433,8 @@ class RunConfig(ModelConfig):
         super().__post_init__()
         tables = Path(self.dataset).suffix in NODE_TABLES
         require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
-        require(self.labels is None or tables, "labels", "names columns of a table of nodes (--nodes)", self.labels)
+        for name, value in self.naming().items():
+            require(not value or tables, name, "is about a table of nodes (--nodes)", value)
         require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
         once = self.labels is None or len({*self.labels}) == len(self.labels)
         require(once, "labels", "names a column twice", self.labels)
@@ -444,6 +453,11 @@ class RunConfig(ModelConfig):
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
         paths: dict[str, Any] = {"dataset": dataset, "edges": edges, "data_root": root, "init": init, "out": out}
         return dataclasses.replace(super().resolved(target), **paths)
+
+    def naming(self) -> dict[str, Any]:
+        """What the columns of tables are called, as keyword arguments of ``load_dataset``."""
+        names = ("labels", "id_column", "source_column", "target_column", "skip_unknown")
+        return {name: getattr(self, name) for name in names}
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""

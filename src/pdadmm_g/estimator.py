@@ -215,7 +215,7 @@ class Estimator(Parameters, BaseEstimator):
         labelled nodes that neither train nor validate by its masks. Where edges are given beside features, ``y`` are
         the labels.
         """
-        y, edge_index = edges_apart(y, edge_index)
+        y, edge_index = edges_apart(X, y, edge_index)
         labels_given = edge_index is not None and y is not None
         if labels_given:
             target, columns = self._fitted_target(), self.columns_ or ()
@@ -393,7 +393,7 @@ class Estimator(Parameters, BaseEstimator):
 
     def _logits_of(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
         """What :meth:`predict` is asked for, a table of edges perhaps in the place of ``nodes``."""
-        nodes, edge_index = edges_apart(nodes, edge_index)
+        nodes, edge_index = edges_apart(X, nodes, edge_index)
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
     def predict(
@@ -706,7 +706,7 @@ def given_data(
     X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind, columns: Mapping[str, str] | None = None
 ) -> tuple[Any, Any]:
     """What is to be trained on: a graph alone, where the arguments make one, or a matrix and its targets."""
-    y, edge_index = edges_apart(y, edge_index)
+    y, edge_index = edges_apart(X, y, edge_index)
     if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
         return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns), None
     if edge_weight is not None:

@@ -89,6 +89,67 @@ def test_new_rows_have_the_features_of_training_in_python_files_and_loaded_model
             clf.predict(wrong, edges)
 
 
+def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
+    nodes, edges = messy()
+    nodes = nodes.rename(columns={"id": "User_ID", "label": "Status"})
+    nodes.loc[3, "Status"] = "unknown"
+    edges = pd.concat([edges, edges.head(2), edges.head(1).assign(target=edges["source"][0])])
+    edges = edges.rename(columns={"source": "From", "target": "to"})
+    with pytest.raises(InputError, match="labels='Status'"):
+        fitted(nodes, edges)
+    graph = as_graph(nodes, edges, labels="Status")
+    named = as_graph(
+        nodes.rename(columns={"User_ID": "a"}), edges.rename(columns={"From": "b", "to": "c"}).assign(weight=1.0),
+        labels="Status", id_column="a", source_column="b", target_column="c",
+    )  # fmt: skip
+    assert np.array_equal(graph.edge_index, named.edge_index)
+    assert graph.notes == (
+        "column 'User_ID' has the ids of the nodes: id_column names another",
+        "edges go from column 'From' to column 'to'",
+        "label 'unknown' is taken for a class like any other: leave it empty where it says that nothing is known",
+        f"of 203 edges {203 - len(edges.drop_duplicates())} repeat another (each counts once) and "
+        f"{(edges['From'] == edges['to']).sum()} join a node with itself (left out)",
+    )
+    assert {*graph.notes} <= {*fitted(graph, None).choices_}
+    strange = pd.concat([edges, pd.DataFrame({"From": ["z1", "z2"], "to": ["u1", "z3"]})])
+    with pytest.raises(InputError, match=r"'split' must be .*; .* 2 of 205 edges .* 'z1', 'z2', 'z3', .* 'u0', 'u1'"):
+        as_graph(nodes.assign(split="dev"), strange, labels="Status")
+    skipped = as_graph(nodes, strange, labels="Status", skip_unknown=True)
+    assert np.array_equal(skipped.edge_index, graph.edge_index)
+    assert "2 of 205 edges name unknown nodes and are left out" in skipped.notes
+    with pytest.raises(InputError, match="null byte"):
+        as_graph(nodes.assign(label="a\0"), edges)
+    # The same in files of other separators, through the command.
+    nodes.to_csv(tmp_path / "nodes.csv", index=False, sep=";")
+    strange.to_csv(tmp_path / "edges.csv", index=False, sep="|")
+    names = ["--labels", "Status", "--skip-unknown", "--columns", "zip=category,name=ignore"]
+    tables = ["--nodes", str(tmp_path / "nodes.csv"), "--edges", str(tmp_path / "edges.csv")]
+    short = ["--layers", "2", "--epochs", "2", "--unlabelled", "0", "--out", str(tmp_path / "run")]
+    for command in (["train", *tables, *names, *short], ["evaluate", str(tmp_path / "run")]):
+        with pytest.raises(SystemExit) as done:
+            main(command)
+        assert not done.value.code
+    loaded = GAMLPClassifier.load(tmp_path / "run")
+    assert {column.name: column.role for column in loaded.columns_}["zip"] == "category"
+    assert {*skipped.notes} <= {*loaded.choices_}
+
+
+def test_words_for_nothing_are_missing_labels_and_numbers_are_asked_about(tmp_path: Path) -> None:
+    labels = ["01", "1", "NA", "nan", "NULL", " "]
+    path = tmp_path / "nodes.csv"
+    pd.DataFrame({"ID": list("NAbcdef")[1:], "Label": labels, "a": range(6)}).to_csv(path, index=False)
+    data = load_dataset(path)
+    assert data.label_names.tolist() == ["01", "1"]
+    assert data.y.tolist() == [0, 1, -1, -1, -1, -1]
+    assert data.feature_names == ("a",)
+    assert {*data.notes} == {f"column {name!r} of the nodes is taken for {name.lower()!r}" for name in ("ID", "Label")}
+    path.write_text("label;a\n1,5;1\n2,5;2\n1,5;x\n")
+    with pytest.raises(InputError, match="--target regression.*--target classification"):
+        load_dataset(path)
+    assert load_dataset(path, target="classification").label_names.tolist() == ["1.5", "2.5"]
+    assert load_dataset(path, target="regression").y.tolist() == [[1.5], [2.5], [1.5]]
+
+
 def test_a_bag_of_counts_stays_as_it_is() -> None:
     bag = pd.DataFrame(np.random.default_rng(0).poisson(0.2, (50, 30)))
     columns = understood(bag)

@@ -241,7 +241,7 @@ def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -
         assert len(found.x) == len(found.y) == 21
     weighted = as_graph(None, labels, pairs.assign(weight=2.0, note="old"))
     assert weighted.edge_weight.tolist() == [2.0] * len(pairs)
-    assert weighted.unused_edge_columns == ("note",)
+    assert "column 'note' of the edges is not used" in weighted.notes[0]
     with pytest.raises(
         InputError, match="edges: column 'source' must be whole numbers where no table of nodes has ids"
     ):

@@ -103,7 +103,7 @@ REFUSED = [
     ("a,b\n1,2\n3,4,5\n", "source,target\n", "Row #3: Expected 2 columns, got 3"),
     ("id,a\nx,1\n", "source,target\nx,z\n", "edges.csv: row 0 (the first is 0) names node 'z'"),
     ("id,a\nx,1\nx,2\n", "source,target\nx,x\n", "names node 'x' twice"),
-    ("id,a\nx,1\n", "source,to\nx,x\n", "column 'target' is missing; there are source, to"),
+    ("id,a\nx,1\n", "source,when,b\nx,x,x\n", "column 'target' is missing; there are source, when, b"),
     ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' must be train, val or test, got 'never'"),
     ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,0\n", WEIGHT + "positive and finite, but row 1"),
     ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", WEIGHT),

@@ -188,6 +188,11 @@ def data_options(command: Command) -> Command:
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
     shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
     command = data_root_option(run_argument(command))
+    for name in ("target_column", "source_column", "id_column"):
+        text = f"{RunConfig.__dataclass_fields__[name].metadata['help'].split(' [')[0]} [default: as in training]"
+        command = click.option(f"--{name.replace('_', '-')}", metavar="TEXT", help=text)(command)
+    text = RunConfig.__dataclass_fields__["skip_unknown"].metadata["help"]
+    command = click.option("--skip-unknown", is_flag=True, help=text)(command)
     command = click.option("--edges", metavar="TEXT", help=edges, shell_complete=words())(command)
     command = click.option(
         "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
@@ -221,7 +226,7 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
     return found
 
 
-def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
+def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None, **names: Any) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..graph.datasets import load_dataset, require_edge_table
     from ..graph.examples import with_masks
@@ -240,8 +245,8 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         data_root or config.data_root,
         edges=edges or (config.edges if dataset is None else None),
         target=estimator.config_.target,
-        labels=config.labels if dataset is None or tables else None,
         columns=estimator.columns_ or (),
+        **(config.naming() if dataset is None or tables else {}) | {name: own for name, own in names.items() if own},
     )
     if dataset is None:
         return estimator, with_masks(data, config, seed=config.seed)[0]

@@ -15,7 +15,13 @@ from .common import NO_TEST, PARTS, Output, apply_run, data_options, figure, loa
 @data_options
 @output_options
 def evaluate(
-    run: str, dataset: str | None, edges: str | None, data_root: str | None, shards: int, output: Output
+    run: str,
+    dataset: str | None,
+    edges: str | None,
+    data_root: str | None,
+    shards: int,
+    output: Output,
+    **names: Any,
 ) -> None:
     """Print how good the run folder RUN is on the training, validation and test nodes.
 
@@ -43,7 +49,7 @@ def evaluate(
     from ..graph.targets import has_columns, labelled
     from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, edges, data_root)
+    classifier, data = load_run(run, dataset, edges, data_root, **names)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     known = labelled(data)

@@ -158,8 +158,8 @@ class OneGraph:
         """The data set."""
         config, target = self.config, self.config.asked_target
         return load_dataset(
-            config.dataset, config.data_root, edges=config.edges, target=target, labels=config.labels,
-            columns=config.columns,
+            config.dataset, config.data_root, edges=config.edges, target=target, columns=config.columns,
+            **config.naming(),
         )  # fmt: skip
 
     def check(self) -> None:

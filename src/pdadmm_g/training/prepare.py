@@ -188,12 +188,7 @@ def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[s
         yield "there are no features: degrees and random projections of the graph take their place"
     if data.get("edge_attr") is not None:
         yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
-    if data.get("unused_edge_columns") is not None:
-        named = ", ".join(map(repr, data.unused_edge_columns))
-        what = (
-            f"columns {named} of the edges are" if data.unused_edge_columns[1:] else f"column {named} of the edges is"
-        )
-        yield f"{what} not used: 'weight' is the place for a number an edge"
+    yield from data.get("notes", ())
     if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
         way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
         compared = chosen.directed != "symmetric" or not given.unlabelled
