@@ -26,7 +26,7 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
-from .graph.columns import Column
+from .graph.columns import Column, standardized
 from .graph.examples import one_split, unseen_nodes
 from .graph.graph import MASKS, Graph, arranged, as_mask, as_tensor, node_name, node_numbers
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
@@ -503,6 +503,8 @@ class Estimator(Parameters, BaseEstimator):
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
         data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
+        if standardized(self.columns_) and data.get("table") is None and data.get("feature_names") is None:
+            raise InputError("this model was fitted on a table, whose columns it knows by name: pass a table of them")
         data = with_columns(data, self.columns_ or ())
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:

@@ -81,6 +81,12 @@ def test_new_rows_have_the_features_of_training_in_python_files_and_loaded_model
     with pytest.raises(SystemExit) as done:
         main(["predict", str(tmp_path / "run"), *out])
     assert not done.value.code
+    grown["label"] = nodes["label"].reindex(grown.index)
+    again = GAMLPClassifier(layers=2, epochs=2, random_state=0).fit(as_graph(grown, edges), init=clf)
+    assert again.columns_ == clf.columns_
+    with pytest.raises(InputError, match="fitted on a table"):
+        clf.predict(as_graph(nodes, edges).x, edge_index=as_graph(nodes, edges).edge_index)
+    grown = grown.drop(columns="label")
     for wrong, message in (
         (grown.drop(columns=["city", "zip"]), "columns 'zip', 'city' are missing"),
         (grown.assign(more=1), "column 'more' is unknown to the model"),

@@ -245,6 +245,11 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def standardized(columns: Sequence[Column] | None) -> bool:
+    """Were features made of these columns that stand for themselves, other than the counts of a bag of words?"""
+    return any(column.role not in ("count", "ignore") for column in columns or ())
+
+
 def normal_scores(numbers: Array, quantiles: Sequence[float]) -> Array:
     """The normal score of the rank of each number among the quantiles; equal ones have the middle of their ranks."""
     if not quantiles:
@@ -276,8 +281,9 @@ def seconds_of(column: pd.Series, day_first: bool = False) -> Array:
     if column.dtype.kind == "M":
         times = column.dt.tz_convert(None) if getattr(column.dt, "tz", None) is not None else column
     else:
-        text = words_of(column).astype(object)
-        times = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=day_first, utc=True).dt.tz_localize(None)
+        places, text = pd.factorize(words_of(column))
+        found = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=day_first, utc=True).tz_localize(None)
+        times = pd.Series(found.append(pd.DatetimeIndex([pd.NaT]))[places])
     return ((times - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy(dtype=np.float64)
 
 

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.augmentation_choice import augmentation, choose_augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.columns import Column, described
+from ..graph.columns import Column, described, standardized
 from ..graph.examples import Examples, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
@@ -136,8 +136,8 @@ def prepare_graph(
     """
     config = config.resolved(target_of(data))
     columns = data.get("columns") or ()
-    if any(column.role not in ("count", "ignore") for column in columns):
-        config = dataclasses.replace(config, row_normalize=False)  # they are standardized already
+    if standardized(columns):
+        config = dataclasses.replace(config, row_normalize=False)
     data, (_, y, weights, classes), reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit)
     check_training(data, culprit=culprit)
     if config.augment != "none":
@@ -336,6 +336,8 @@ class WarmStart:
         before = dataclasses.replace(self.config, directed=way)
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
+        if standardized(self.columns):
+            taken["row_normalize"] = before.row_normalize
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(before, name)
