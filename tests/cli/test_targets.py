@@ -70,7 +70,7 @@ def test_refused(run) -> None:
     save(Path("numbers.npz"), ring("regression"))
     for arguments, message in (
         (("numbers.npz",), "must sum to one"),
-        (("labels.npz", "--labels", "red"), "labels names columns of a table of nodes"),
+        (("labels.npz", "--labels", "red"), "labels is about a table of nodes"),
         (("labels.npz", "--target", "classification"), "labels 'y' have shape (120, 3), expected (120,)"),
     ):
         assert_refused(*run("train", "--dataset", *arguments, *SMALL, "--out", "out"), message)

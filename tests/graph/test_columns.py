@@ -88,8 +88,8 @@ def test_new_rows_have_the_features_of_training_in_python_files_and_loaded_model
         clf.predict(as_graph(nodes, edges).x, edge_index=as_graph(nodes, edges).edge_index)
     grown = grown.drop(columns="label")
     for wrong, message in (
-        (grown.drop(columns=["city", "zip"]), "columns 'zip', 'city' are missing"),
-        (grown.assign(more=1), "column 'more' is unknown to the model"),
+        (grown.drop(columns=["city", "zip"]), "features 'zip', 'city' are missing"),
+        (grown.assign(more=1), "feature 'more' is unknown to the model"),
     ):
         with pytest.raises(InputError, match=message):
             clf.predict(wrong, edges)

@@ -34,6 +34,7 @@ from scipy.special import ndtri
 
 from ..config import ROLES, Role
 from ..errors import InputError
+from .graph import order
 
 Array = NDArray[Any]
 #: Words for yes and for no.
@@ -210,16 +211,10 @@ def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
 # ---------------------------------------------------------------------------------------------------------- features
 
 
-def matrix_of(table: pd.DataFrame, columns: Sequence[Column], culprit: str = "nodes") -> tuple[Array, tuple[str, ...]]:
-    """The features of the rows of a table, and what they are called."""
+def matrix_of(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[Array, tuple[str, ...]]:
+    """The features of the rows of a table, which has these columns in any order, and what they are called."""
     places = {str(name): name for name in table}
-    known = {column.name for column in columns}
-    lacking = [column.name for column in columns if column.name not in places and column.role != "ignore"]
-    unknown = [name for name in places if name not in known]
-    wrong = [f"{_columns(lacking)} missing, which the model was trained with"] if lacking else []
-    wrong += [f"{_columns(unknown)} unknown to the model: leave out what it was not trained with"] if unknown else []
-    if wrong:
-        raise InputError(f"{culprit}: {'; '.join(wrong)}")
+    order([*places], [column.name for column in columns if column.role != "ignore" or column.name in places])
     names = feature_names(columns)
     matrix, place = np.empty((len(table), len(names)), dtype=np.float32), 0
     for column in columns:
@@ -228,10 +223,6 @@ def matrix_of(table: pd.DataFrame, columns: Sequence[Column], culprit: str = "no
                 matrix[:, place] = values
                 place += 1
     return matrix, names
-
-
-def _columns(names: list[str]) -> str:
-    return f"{'columns' if names[1:] else 'column'} {listed(map(repr, names))} {'are' if names[1:] else 'is'}"
 
 
 def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:

@@ -374,7 +374,7 @@ def give_features(data: Graph, table: pd.DataFrame, columns: Columns, culprit: s
         data.columns = (
             understood(table, columns, culprit) if columns is None or isinstance(columns, Mapping) else columns
         )
-        x, names = matrix_of(table, data.columns, culprit)
+        x, names = matrix_of(table, data.columns)
     data.table, data["num_nodes"] = table, len(table)
     data.x, data.feature_names = (as_features(x, f"{culprit}: features"), names) if x.shape[1] else (None, None)
     if data.x is not None:
