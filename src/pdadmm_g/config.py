@@ -77,6 +77,9 @@ Scoring = (
 )  # fmt: skip
 
 TargetKind = Literal["auto", "classification", "multilabel", "regression"]
+#: What a column of a table may be, see :mod:`pdadmm_g.graph.columns`.
+Role = Literal["number", "count", "boolean", "category", "date", "text", "ignore"]
+ROLES = typing.get_args(Role)
 Count = Annotated[int, Meta(ge=1, le=10**6)]
 FromZero = Annotated[int, Meta(ge=0, le=10**6)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
@@ -174,6 +177,10 @@ class Settings:
         "to (out), the other way (in), or each way in blocks of its own (both); auto takes symmetric where edges have "
         "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
         by_data=True,
+    )
+    columns: Mapping[str, Role] | None = option(
+        None, "what columns of a table of nodes are: number, count, boolean, category, date, text or ignore, e.g. "
+        "zip=category,note=ignore, in Python and YAML a mapping [default: what their values look like]", GRAPH,
     )
     layers: Annotated[int, Meta(ge=2, le=10**4)] = option(
         10, "maximum depth, at least 2; growth stops early if a deeper network does not improve validation", NETWORK,
@@ -401,6 +408,14 @@ class RunConfig(ModelConfig):
     labels: tuple[str, ...] | None = option(
         None, "columns of a table of nodes that are learned, e.g. price or topic_a,topic_b [default: label]", RUN,
     )
+    id_column: Text | None = option(
+        None, "column of a table of nodes with their ids [default: id, or what looks so]", RUN,
+    )
+    source_column: Text | None = option(
+        None, "column of a table of edges where they begin [default: source, from, src, ...]", RUN,
+    )
+    target_column: Text | None = option(None, "column where they end [default: target, to, dst, ...]", RUN)
+    skip_unknown: bool = option(False, "leave out edges of nodes that the table of nodes does not have", RUN)
     data_root: Text | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, decides="nothing",
     )
@@ -419,7 +434,8 @@ class RunConfig(ModelConfig):
         super().__post_init__()
         tables = Path(self.dataset).suffix in NODE_TABLES
         require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
-        require(self.labels is None or tables, "labels", "names columns of a table of nodes (--nodes)", self.labels)
+        for name, value in self.naming().items():
+            require(not value or tables, name, "is about a table of nodes (--nodes)", value)
         require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
         once = self.labels is None or len({*self.labels}) == len(self.labels)
         require(once, "labels", "names a column twice", self.labels)
@@ -438,6 +454,11 @@ class RunConfig(ModelConfig):
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
         paths: dict[str, Any] = {"dataset": dataset, "edges": edges, "data_root": root, "init": init, "out": out}
         return dataclasses.replace(super().resolved(target), **paths)
+
+    def naming(self) -> dict[str, Any]:
+        """What the columns of tables are called, as keyword arguments of ``load_dataset``."""
+        names = ("labels", "id_column", "source_column", "target_column", "skip_unknown")
+        return {name: getattr(self, name) for name in names}
 
     def model_settings(self) -> dict[str, Any]:
         """The fields of :class:`ModelConfig`, as keyword arguments."""
@@ -507,7 +528,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     """A value as people write it, in YAML, on the command line or in Python, as one of the type ``kind``."""
     written = alternatives(kind)
     origins = [typing.get_origin(option) for option in written]
-    if Mapping in origins and isinstance(value, Mapping):
+    if name == "class_weight" and isinstance(value, Mapping):
         return _class_weights(name, value)
     if Callable in origins and callable(value):
         return value
@@ -517,13 +538,18 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str):
         if type(None) in written and value.lower() == "none":
             return None
-        forms.append(value.split(","))
+        forms.append(parts := value.split(","))
+        if Mapping in origins and all("=" in part for part in parts):
+            forms.append(dict(part.rsplit("=", 1) for part in parts))
+    elif isinstance(value, Mapping):
+        forms = [{str(key): role for key, role in value.items()}]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         with contextlib.suppress(ValueError):  # thousands of digits
             forms.append(str(value))
     elif isinstance(value, list):
         forms.append([str(item) for item in value])
-    plain: Any = [option for option in written if typing.get_origin(option) not in (Mapping, Callable)]
+    foreign = (Mapping[Any, float], Callable[..., float])
+    plain: Any = [option for option in written if option not in foreign]
     for form in forms:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
@@ -546,6 +572,8 @@ def words(kind: Any) -> str:
         return f"one of {', '.join(arguments)}" if len(arguments) > 1 else f"'{arguments[0]}'"
     if origin is tuple:
         return f"a comma-separated list, each {words(arguments[0])}"
+    if origin is Mapping and arguments[0] is str:
+        return f"NAME=ROLE,..., each role {words(arguments[1])}"
     if origin in (types.UnionType, typing.Union):
         return " or ".join("'none'" if option is type(None) else words(option) for option in arguments)
     known = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

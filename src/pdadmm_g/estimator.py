@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +26,7 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
+from .graph.columns import Column, standardized
 from .graph.examples import Parts, one_split, unseen_nodes
 from .graph.graph import (
     MASKS,
@@ -40,6 +41,7 @@ from .graph.graph import (
     reordered,
 )
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
+from .graph.tables import with_columns
 from .graph.targets import (
     asked,
     check_kind,
@@ -91,6 +93,7 @@ class Estimator(Parameters, BaseEstimator):
     augmentation_: GraphAugment | None
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+    columns_: tuple[Column, ...] | None
     plan_: tuple[int, ...]
     config_: ModelConfig
     choices_: tuple[str, ...]
@@ -133,8 +136,8 @@ class Estimator(Parameters, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        nodes = X
-        X, y = given_data(X, y, edge_index, edge_weight, self._config().asked_target)
+        config, nodes = self._config(), X
+        X, y = given_data(X, y, edge_index, edge_weight, config.asked_target, config.columns)
         if isinstance(X, Graph) and is_table(nodes) and hasattr(sample_weight, "reindex"):
             from .graph.tables import aligned
 
@@ -174,6 +177,8 @@ class Estimator(Parameters, BaseEstimator):
             config = start.decided(config)
         with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
+                own = config.columns if start is None or start.augmentation is None else start.columns or ()
+                X = with_columns(X, own)
                 X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
                 target = target_of(X)
                 if target not in self._targets:
@@ -244,10 +249,11 @@ class Estimator(Parameters, BaseEstimator):
         labelled nodes that neither train nor validate by its masks. Where edges are given beside features, ``y`` are
         the labels.
         """
-        y, edge_index = edges_apart(y, edge_index)
+        y, edge_index = edges_apart(X, y, edge_index)
         labels_given = edge_index is not None and y is not None
         if labels_given:
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=self._fitted_target()), None
+            target, columns = self._fitted_target(), self.columns_ or ()
+            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns), None
         elif y is None or is_graph(X):
             X = self._given(X, edge_index, edge_weight)
         if not isinstance(X, Graph):
@@ -325,6 +331,7 @@ class Estimator(Parameters, BaseEstimator):
             self.class_weight = {labels.get(name, name): weight for name, weight in self.class_weight.items()}
         self.model_, self.augmentation_, self.outputs_ = found.model, found.augmentation, found.classes
         self._set_features(found.features, found.feature_names)
+        self.columns_ = found.columns
         self.status_, self.config_ = found.status, self._config().resolved(found.config.target)
         self.history_, self.seed_, self.nodes_ = [], None, found.nodes
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
@@ -335,7 +342,7 @@ class Estimator(Parameters, BaseEstimator):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         known = (self.config_, self.augmentation_, self.outputs_, self.n_features_in_, names)
-        return TrainedModel(self.model_, *known, self.status_, self.nodes_)
+        return TrainedModel(self.model_, *known, self.status_, self.nodes_, self.columns_)
 
     @property
     def n_iter_(self) -> int:
@@ -385,7 +392,9 @@ class Estimator(Parameters, BaseEstimator):
             known = None if start is None else start.nodes
             problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known)
             self._set_features(X.x.shape[1], X.get("feature_names"))
+            self.columns_ = X.get("columns")
             return problem
+        self.columns_ = None
         features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
         config = config.resolved(target)
         problem = prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
@@ -395,7 +404,8 @@ class Estimator(Parameters, BaseEstimator):
         """A graph where there are edges, or a table for a model of a graph; else what was given."""
         alone = is_table(X) and getattr(self, "augmentation_", None) is not None
         if edge_index is not None or is_graph(X) or alone:
-            return as_graph(X, None, edge_index, edge_weight=edge_weight, target=self._fitted_target())
+            target, columns = self._fitted_target(), self.columns_ or ()
+            return as_graph(X, None, edge_index, edge_weight=edge_weight, target=target, columns=columns)
         return X
 
     def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
@@ -418,7 +428,7 @@ class Estimator(Parameters, BaseEstimator):
 
     def _logits_of(self, X: Any, nodes: Any, edge_index: Any, edge_weight: Any) -> Tensor:
         """What :meth:`predict` is asked for, a table of edges perhaps in the place of ``nodes``."""
-        nodes, edge_index = edges_apart(nodes, edge_index)
+        nodes, edge_index = edges_apart(X, nodes, edge_index)
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
     def predict(
@@ -536,6 +546,9 @@ class Estimator(Parameters, BaseEstimator):
         if not isinstance(X, Graph):
             raise InputError("this model was fitted on a graph: pass a graph, or edges with the matrix")
         data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
+        if standardized(self.columns_) and data.get("table") is None and data.get("feature_names") is None:
+            raise InputError("this model was fitted on a table, whose columns it knows by name: pass a table of them")
+        data = with_columns(data, self.columns_ or ())
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
@@ -573,6 +586,8 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         classes_: The labels, in the order of the model's outputs; of a matrix of 0 and 1 the names of its columns.
         feature_names_in_: The names of the features; only where a table had some. In tables to predict from, the same
             columns may stand in another order.
+        columns_: What the columns of a table were understood as, a :class:`~pdadmm_g.graph.columns.Column` each, by
+            which new tables are read; None where there was no table.
         augmentation_: The fitted :class:`~pdadmm_g.graph.augmentation.GraphAugment`; None after ``fit(X, y)``.
         seconds_: Training time, evaluation not counted.
         plan_: The number of layers of each worker.
@@ -733,11 +748,13 @@ def _bare(graph: Graph) -> Graph:
     return data
 
 
-def given_data(X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind) -> tuple[Any, Any]:
+def given_data(
+    X: Any, y: Any, edge_index: Any, edge_weight: Any, target: TargetKind, columns: Mapping[str, str] | None = None
+) -> tuple[Any, Any]:
     """What is to be trained on: a graph alone, where the arguments make one, or a matrix and its targets."""
-    y, edge_index = edges_apart(y, edge_index)
+    y, edge_index = edges_apart(X, y, edge_index)
     if edge_index is not None or is_graph(X) or (is_table(X) and y is None):
-        return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target), None
+        return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns), None
     if edge_weight is not None:
         raise InputError("edge_weight is given without edges: pass edge_index too")
     return X, y
@@ -767,8 +784,8 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
         found = init._trained()
     else:
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    known = (found.augmentation, found.classes, found.features, found.feature_names)
-    return WarmStart(found.model, found.config.resolved(), *known, found.nodes)
+    known = (found.augmentation, found.classes, found.features, found.feature_names, found.nodes, found.columns)
+    return WarmStart(found.model, found.config.resolved(), *known)
 
 
 def column_names(names: NDArray[Any], kind: str) -> list[str]:

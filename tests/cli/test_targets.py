@@ -40,7 +40,7 @@ def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
     summary = json.loads(Path("out/summary.json").read_text())
     assert summary["target"] == kind
     assert summary["metrics"]["test"][figure] > 0.6
-    assert f"{figure.replace('_', ' ')}: train 0." in out
+    assert f"{figure.replace('_', ' ')}: train " in out
     assert f"test {summary['metrics']['test'][figure]:.3f}" in out
     assert summary["outputs"]["names"] == list(NAMES)
     assert (summary["test_accuracy"] is None) == (kind == "regression")
@@ -70,7 +70,7 @@ def test_refused(run) -> None:
     save(Path("numbers.npz"), ring("regression"))
     for arguments, message in (
         (("numbers.npz",), "must sum to one"),
-        (("labels.npz", "--labels", "red"), "labels names columns of a table of nodes"),
+        (("labels.npz", "--labels", "red"), "labels is about a table of nodes"),
         (("labels.npz", "--target", "classification"), "labels 'y' have shape (120, 3), expected (120,)"),
     ):
         assert_refused(*run("train", "--dataset", *arguments, *SMALL, "--out", "out"), message)

@@ -80,8 +80,8 @@ GRAPHS = {
     "scipy features": with_sparse_features,
     "networkx": as_networkx,
     "DGL": FakeDgl,
-    "tables": lambda data: as_graph(node_table(data), edge_index=edge_table(data)),
-    "index as id": lambda data: as_graph(node_table(data).set_index("id"), edge_index=edge_table(data)),
+    "tables": lambda data: as_graph(node_table(data), edge_index=edge_table(data), columns=()),
+    "index as id": lambda data: as_graph(node_table(data).set_index("id"), edge_index=edge_table(data), columns=()),
     "lists as x": lambda data: as_graph(
         pd.DataFrame({"id": IDS, "x": data.x.tolist(), "label": NAMES[data.y], "split": SPLIT}),
         edge_index=edge_table(data),
@@ -189,7 +189,7 @@ def test_what_cannot_be_meant_is_refused(tiny_graph: Data, name: str) -> None:
 def test_a_column_x_of_lists_is_all_features_and_one_of_numbers_is_one() -> None:
     edges = pd.DataFrame({"source": [0], "target": [1]})
     graph = as_graph(pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}), edges)
-    assert (graph.x.tolist(), graph.feature_names) == ([[1, 3], [2, 4]], ("x", "y"))
+    assert (graph.table.to_numpy().tolist(), graph.feature_names) == ([[1, 3], [2, 4]], ("x", "y"))
     nodes = pd.DataFrame({"x": [[1.0, 2.0], [3.0, 4.0]]})
     assert as_graph(nodes, edge_index=edges).x.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(InputError, match="nodes: column 'x' of lists .*'age'"):
@@ -241,7 +241,7 @@ def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -
         assert len(found.x) == len(found.y) == 21
     weighted = as_graph(None, labels, pairs.assign(weight=2.0, note="old"))
     assert weighted.edge_weight.tolist() == [2.0] * len(pairs)
-    assert weighted.unused_edge_columns == ("note",)
+    assert "column 'note' of the edges is not used" in weighted.notes[0]
     with pytest.raises(
         InputError, match="edges: column 'source' must be whole numbers where no table of nodes has ids"
     ):

@@ -110,7 +110,7 @@ def test_tables(tmp_path: Path) -> None:
     one = read("size,kind\n1,a\n2,b\n3,\n", "kind")
     assert (target_of(one), one.y.tolist(), one.label_names.tolist()) == ("classification", [0, 1, -1], ["a", "b"])
     assert read("label,a,other\n1,0.5,0\n0,1.5,1\n", "label", "other").y.tolist() == [[1, 0], [0, 1]]
-    numbers = "id,size,price,age\na,1,2.5,0\nb,2,,0\nc,3,-1,0\n"
+    numbers = "id,size,price,age\na,1,2.5,0\nb,2,,0\nc,3,-1,1\n"
     data = read(numbers, "price", target="regression")
     assert (data.feature_names, data.label_names.tolist()) == (("size", "age"), ["price"])
     np.testing.assert_array_equal(data.y[:, 0].numpy(), [2.5, np.nan, -1])

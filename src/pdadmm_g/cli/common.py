@@ -163,7 +163,9 @@ def _metavar(kind: Any) -> str:
         origin, arguments = typing.get_origin(each), typing.get_args(each)
         if origin is tuple:
             names.insert(0, f"{_metavar(arguments[0])},...")
-        # A mapping is for files and Python, a function for Python alone: there is no way to write them here.
+        elif origin is Mapping and arguments[0] is str:
+            names.insert(0, "NAME=ROLE,...")
+        # A mapping of labels is for files and Python, a function for Python alone: there is no way to write them here.
         elif origin not in (Literal, Mapping, Callable) and each is not types.NoneType:
             names.insert(0, {int: "N", float: "X", str: "TEXT"}[arguments[0] if origin is Annotated else each])
     return "|".join(names)
@@ -189,6 +191,11 @@ def data_options(command: Command) -> Command:
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
     shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
     command = data_root_option(run_argument(command))
+    for name in ("target_column", "source_column", "id_column"):
+        text = f"{RunConfig.__dataclass_fields__[name].metadata['help'].split(' [')[0]} [default: as in training]"
+        command = click.option(f"--{name.replace('_', '-')}", metavar="TEXT", help=text)(command)
+    text = RunConfig.__dataclass_fields__["skip_unknown"].metadata["help"]
+    command = click.option("--skip-unknown", is_flag=True, help=text)(command)
     command = click.option("--edges", metavar="TEXT", help=edges, shell_complete=words())(command)
     command = click.option(
         "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
@@ -222,7 +229,7 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
     return found
 
 
-def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None) -> tuple[Any, Any]:
+def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None, **names: Any) -> tuple[Any, Any]:
     """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
     from ..graph.datasets import load_dataset, require_edge_table
     from ..graph.examples import with_parts
@@ -241,7 +248,8 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         data_root or config.data_root,
         edges=edges or (config.edges if dataset is None else None),
         target=estimator.config_.target,
-        labels=config.labels if dataset is None or tables else None,
+        columns=estimator.columns_ or (),
+        **(config.naming() if dataset is None or tables else {}) | {name: own for name, own in names.items() if own},
     )
     if dataset is None or data.get("ids") is not None:  # numbers of another graph are of other nodes
         data = with_parts(data, estimator.config_, estimator.nodes_)

@@ -26,7 +26,13 @@ from .common import (
 @data_options
 @output_options
 def evaluate(
-    run: str, dataset: str | None, edges: str | None, data_root: str | None, shards: int, output: Output
+    run: str,
+    dataset: str | None,
+    edges: str | None,
+    data_root: str | None,
+    shards: int,
+    output: Output,
+    **names: Any,
 ) -> None:
     """Print how good the run folder RUN is on the training, validation and test nodes.
 
@@ -55,7 +61,7 @@ def evaluate(
     from ..runs.folder import RunFolder
     from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, edges, data_root)
+    classifier, data = load_run(run, dataset, edges, data_root, **names)
     if data.y is None:
         raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
     known = labelled(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,6 +31,7 @@ def predict(
     out: str,
     probabilities: bool,
     output: Output,
+    **names: Any,
 ) -> None:
     """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
 
@@ -61,7 +63,7 @@ def predict(
             output.result(found)
         return
 
-    classifier, data = load_run(run, dataset, edges, data_root)
+    classifier, data = load_run(run, dataset, edges, data_root, **names)
     columns = classifier.predictions(data, probabilities=probabilities)
     number = len(columns["node"])
     text = pd.DataFrame(columns).to_csv(index=False, float_format="%.6f", lineterminator="\n")

@@ -5,6 +5,7 @@
 ``checks``               what a graph must be to train or predict on it
 ``readers``              what else people have a graph in, as one: matrices, objects of other libraries, files
 ``tables``               tables of nodes and edges, of pandas and in files
+``columns``              what the columns of a table mean, and the features that are made of them
 ``datasets``             the benchmarks and the embedded digits, by name
 ``facts``                what there is to know of a graph before training: sizes, directions, homophily, structure
 ``propagation``          the graph's matrix, and its products with features, a block of columns at a time

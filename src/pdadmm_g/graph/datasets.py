@@ -28,6 +28,7 @@ from .facts import distinct
 from .graph import MASKS, Graph, as_mask, first_line, reading
 from .readers import as_graph, load_file
 from .shards import is_sharded
+from .tables import Columns, Naming
 
 
 def load_dataset(
@@ -38,6 +39,11 @@ def load_dataset(
     edges: str | Path | None = None,
     target: TargetKind = "auto",
     labels: str | Sequence[str] | None = None,
+    columns: Columns = None,
+    id_column: str | None = None,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    skip_unknown: bool = False,
 ) -> Graph:
     """Load a graph with features, labels and train/validation/test masks, as far as it has them.
 
@@ -54,6 +60,12 @@ def load_dataset(
         target: What is learned, see :func:`~pdadmm_g.graph.readers.as_graph`.
         labels: The column of a table of nodes, or several, learned instead of ``label``; where it has none of them,
             nothing is known of what is learned.
+        columns: The roles of columns of a table of nodes; this and what follows as for
+            :func:`~pdadmm_g.graph.readers.as_graph`.
+        id_column: The column of ids.
+        source_column: Where edges begin.
+        target_column: Where edges end.
+        skip_unknown: Leave out edges of unknown nodes.
     """
     text = str(name)
     if edges is not None and Path(text).suffix not in NODE_TABLES:
@@ -68,8 +80,12 @@ def load_dataset(
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
         edges = find_graph(Path(edges), root) if edges else None
-        labels = (labels,) if isinstance(labels, str) else labels or ()
-        data = load_file(find_graph(Path(text), root), edges, target, labels)
+        given = (labels,) if isinstance(labels, str) else tuple(labels or ())
+        naming = Naming(
+            labels=given, id_column=id_column, source_column=source_column, target_column=target_column,
+            skip_unknown=skip_unknown,
+        )  # fmt: skip
+        data = load_file(find_graph(Path(text), root), edges, target, naming, columns)
     return check_graph(as_graph(data, target=target), culprit=text)
 
 

@@ -28,7 +28,8 @@ class Graph:
     It is used like a ``torch_geometric`` ``Data`` (``graph.x``, ``graph["x"]``, ``"x" in graph``) but does without that
     library; :meth:`to_pyg` gives one. Entries are of any
     type until :func:`~pdadmm_g.graph.checks.check_graph` has seen them. What is None is not there. Where the columns of
-    ``x`` have names, these are its ``feature_names``.
+    ``x`` have names, these are its ``feature_names``. Where ``x`` was made of a table, that is its ``table``, and what
+    its columns were understood as are its ``columns``.
     """
 
     _entries: dict[str, Any]
@@ -92,9 +93,11 @@ class Graph:
         return copy.deepcopy(self)
 
     def to_pyg(self) -> Any:
-        """A ``torch_geometric`` ``Data`` with the same entries."""
+        """A ``torch_geometric`` ``Data`` with the same entries, but for the table of which features were made."""
         data, *_ = pyg_records()
-        return data.from_dict(self.to_dict())
+        return data.from_dict(
+            {name: value for name, value in self.to_dict().items() if name not in ("table", "columns")}
+        )
 
 
 def pyg_records() -> tuple[Any, ...]:
@@ -265,6 +268,8 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
         if data.get(name) is not None:
             data[name] = data[name][order]
     data.ids = data.ids[order.numpy()]
+    if data.get("table") is not None:
+        data.table = data.table.iloc[order.numpy()]
     if data.edge_index is not None:
         data.edge_index = places[data.edge_index]
     return data

@@ -4,7 +4,7 @@ Matrices with edges or with a sparse adjacency, tables of nodes and edges, ``net
 ``torch_geometric``'s ``Data``, also with arrays inside; and the files in which these are kept. Three entries of the
 result remember what the user calls things: ``ids`` of the nodes, where these are not 0, 1, 2, ...; ``label_names``,
 where labels are not whole numbers, and ``y`` numbers these, or the columns of ``y`` have names; and ``feature_names``,
-where the columns of ``x`` have names. ``unused_edge_columns`` are those of a table of edges that nothing is made of.
+where the columns of ``x`` have names. Its ``notes`` are sentences on what was found in tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -28,13 +28,27 @@ from .graph import MASKS, Graph, as_tensor, check_file, object_array, pyg_record
 from .propagation import quiet
 from .targets import asked, hard_labels, set_targets
 
+if TYPE_CHECKING:
+    from .tables import Columns, Naming
+
 Array = NDArray[Any]
 #: What is read of an .npz.
 ARRAYS = ("x", "edge_index", "edge_weight", "y", *MASKS)
 
 
 def as_graph(
-    X: Any, y: Any = None, edge_index: Any = None, *, edge_weight: Any = None, target: TargetKind = "auto"
+    X: Any,
+    y: Any = None,
+    edge_index: Any = None,
+    *,
+    edge_weight: Any = None,
+    target: TargetKind = "auto",
+    columns: Columns = None,
+    labels: str | Sequence[str] = (),
+    id_column: str | None = None,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    skip_unknown: bool = False,
 ) -> Graph:
     """The graph in whatever people have it in, with the names that they gave to nodes and labels.
 
@@ -51,8 +65,22 @@ def as_graph(
         edge_weight: A positive number an edge, where ``edge_index`` has none.
         target: What the labels are: ``classification``, ``multilabel`` or ``regression``; ``auto`` for several labels
             where there are several columns of 0 and 1, else classes.
+        columns: The role of each column of a table that is not what its values look like, e.g.
+            ``{"zip": "category", "note": "ignore"}``, see :mod:`.columns`.
+        labels: The column of a table of nodes, or several, that is learned, where it is not called ``label``.
+        id_column: The column that has the ids of nodes, where it is not called ``id``.
+        source_column: The column of a table of edges that says where they begin, where it is not called ``source``.
+        target_column: The one that says where they end. (``target`` is the kind of what is learned.)
+        skip_unknown: Leave out edges of nodes that are not in the table of nodes.
     """
-    y, edge_index = edges_apart(y, edge_index)
+    from .tables import Naming, aligned, graph_of_tables, named_edges, named_nodes, set_edges
+
+    labels = (labels,) if isinstance(labels, str) else tuple(labels)
+    naming = Naming(
+        labels=labels, id_column=id_column, source_column=source_column, target_column=target_column,
+        skip_unknown=skip_unknown,
+    )  # fmt: skip
+    y, edge_index = edges_apart(X, y, edge_index, naming)
     if is_graph(X):
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
@@ -65,15 +93,15 @@ def as_graph(
                 raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
             return _with_tensors(Graph(**X.to_dict()), target)
         return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
-    data, labels = Graph(), "y"
+    data, culprit, joined = Graph(), "y", is_table(edge_index)
     if is_table(X):
-        from .tables import aligned, graph_of_nodes
-
         if y is not None:
-            y = aligned(X, y, "y")
+            y = aligned(named_nodes(X, naming, edge_index if joined else None, "nodes")[0], y, "y")
             X = X.drop(columns="label", errors="ignore")
-        data, labels = graph_of_nodes(X, "auto" if y is not None else target), "nodes: labels"
-        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("feature_names") or ()
+        kind = "auto" if y is not None else target
+        data = graph_of_tables(X, edge_index if joined else None, kind, naming, columns)
+        culprit = "nodes: labels"
+        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("table", ())
         both = next((name for name in learned if name is not None and name in features), None)
         if both is not None:
             raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
@@ -81,8 +109,16 @@ def as_graph(
         data.x = as_features(X, "X")
     if y is not None:
         keeps = isinstance(y, list | tuple | Tensor) or is_table(y) or is_sparse(y)
-        set_targets(data, y if keeps else np.asarray(y), labels, target)
-    if edge_index is not None or not is_table(X):
+        set_targets(data, y if keeps else np.asarray(y), culprit, target)
+    if joined and not is_table(X):
+        edges, notes = named_edges(edge_index, naming)
+        data.notes = (*data.get("notes", ()), *notes) or None
+        set_edges(data, edges, skip_unknown=skip_unknown)
+    if joined:
+        if edge_weight is not None and "edge_weight" in data:
+            raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
+        _set_weights(data, edge_weight)
+    elif edge_index is not None or not is_table(X):
         _set_edges(data, edge_index, edge_weight)
     return asked(data, target)
 
@@ -97,9 +133,14 @@ def is_graph(X: Any) -> bool:
     return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
 
 
-def edges_apart(second: Any, edge_index: Any) -> tuple[Any, Any]:
+def edges_apart(X: Any, second: Any, edge_index: Any, naming: Naming | None = None) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
-    is_edges = is_table(second) and {"source", "target"} <= {*map(str, second.columns)}
+    if not is_table(second):
+        return second, edge_index
+    from .tables import ends_of
+
+    own = naming is not None and (naming.source_column or naming.target_column)
+    is_edges = ends_of(second) is not None or own in second.columns or (is_table(X) and len(X) != len(second))
     return (None, second) if edge_index is None and is_edges else (second, edge_index)
 
 
@@ -128,14 +169,8 @@ def ids_of(data: Graph) -> Array:
 
 
 def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> None:
-    """Give the graph its edges: a table, pairs of nodes, or an adjacency, whose entries are the weights."""
-    if is_table(edge_index):
-        from .tables import set_edges
-
-        set_edges(data, edge_index)
-        if edge_weight is not None and "edge_weight" in data:
-            raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
-    elif is_sparse(edge_index):
+    """Give the graph its edges: pairs of nodes, or an adjacency, whose entries are the weights."""
+    if is_sparse(edge_index):
         if edge_index.shape[0] != edge_index.shape[1]:
             raise InputError(f"edge_index: an adjacency must be square, got {edge_index.shape}")
         if edge_weight is not None:
@@ -154,6 +189,10 @@ def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> None:
             remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
             raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
         data.edge_index = pairs
+    _set_weights(data, edge_weight)
+
+
+def _set_weights(data: Graph, edge_weight: Any) -> None:
     if edge_weight is not None:
         try:
             weights = edge_weight if isinstance(edge_weight, Tensor) else np.asarray(edge_weight, dtype=np.float64)
@@ -260,7 +299,7 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
         lacking = np.flatnonzero(nodes[name].isna())
         if len(lacking):
             raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
-    data = graph_of_nodes(nodes, target, culprit=culprit)
+    data = graph_of_nodes(nodes, target, culprit=culprit, columns=())
     place = {node: number for number, node in enumerate(ids)}
     edges, both = [*graph.edges(data="weight")], not graph.is_directed()
     pairs = torch.tensor([[place[a], place[b]] for a, b, _ in edges], dtype=torch.int64).view(-1, 2).T
@@ -300,7 +339,13 @@ def _from_dgl(graph: Any, target: TargetKind) -> Graph:
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto", labels: Sequence[str] = ()) -> Graph:
+def load_file(
+    path: Path,
+    edges: Path | None = None,
+    target: TargetKind = "auto",
+    naming: Naming | None = None,
+    columns: Columns = None,
+) -> Graph:
     """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks), a saved ``Data``, GraphML or tables.
 
     Nothing in the file is executed: no pickled code is run.
@@ -309,12 +354,11 @@ def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto"
     if path.suffix == ".graphml":
         return _read_graphml(path, target)
     if path.suffix not in (".npz", ".pt"):
-        from .tables import graph_of_nodes, read_table, set_edges
+        from .tables import Naming, graph_of_tables, read_table
 
-        data = graph_of_nodes(read_table(path, labels), target, labels, str(path))
-        if edges is not None:
-            set_edges(data, read_table(edges), culprit=str(edges))
-        return data
+        naming = naming or Naming()
+        nodes, ends = read_table(path, naming.labels), None if edges is None else read_table(edges)
+        return graph_of_tables(nodes, ends, target, naming, columns, (str(path), str(edges)))
     data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
     if data.x is None and data.edge_index is None and data.get("adj_t") is None:
         raise InputError(f"{path}: features 'x' are missing")

@@ -4,15 +4,19 @@ Nodes: ``id`` (text or numbers; without it, in a pandas table, the index), ``lab
 ``split`` (train, val, test or empty; or columns ``train_mask`` and so on), and each other column a feature, or one
 column ``x`` of lists. Edges: ``source`` and ``target``, by the ids of nodes, and perhaps ``weight``.
 
-Files become pandas tables first, numbers as numbers and text as categories: what else columns can be understood as has
-its place in :func:`feature_matrix`.
+Files become pandas tables first, numbers as numbers and text as categories. What the columns of features mean is found
+out by :mod:`.columns`.
 """
 
 from __future__ import annotations
 
+import copy
 import csv
+import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .checks import bad_weights
+from .columns import NOTHING, Column, listed, matrix_of, understood
 from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
 from .targets import NO, YES, asked, factorized, set_targets
@@ -41,9 +46,9 @@ ENDS = ("source", "target")
 FEATURES = f"every column is a feature but {', '.join(KNOWN)}"
 #: What a split may be called.
 SPLITS = {"train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask"}
-SPLITS |= dict.fromkeys(NOTHING := ("", "nan", "none", "<na>"), "")
+SPLITS |= dict.fromkeys(NO_WORD := ("", "nan", "none", "<na>"), "")
 #: What a mask may say of a node.
-FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NOTHING), False)
+FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NO_WORD), False)
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
 
@@ -62,9 +67,14 @@ def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _read_text(path: Path) -> pa.Table:
-    separator = "\t" if path.suffix == ".tsv" else ","
+    usual = "\t" if path.suffix == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin with a mark of the byte order
-        header = next(csv.reader(file, delimiter=separator), [])
+        first = file.readlines(1)
+        lines = itertools.chain(first, file)
+        # Another separator is meant where the usual one is not in the first row at all.
+        among = [mark for mark in (usual, *",;\t|") if mark in "".join(first)] or [usual]
+        separator = among[0] if usual in among else max(among, key="".join(first).count)
+        header = next(csv.reader(lines, delimiter=separator), [])
     names = [name.strip() for name in header]
     if not names or len(set(names)) < len(names):
         raise InputError(f"{path}: the first row must name the columns, each once")
@@ -88,21 +98,36 @@ def _read_text(path: Path) -> pa.Table:
 def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = False) -> pd.DataFrame:
     """A pandas table, text as categories.
 
-    Labels that are all whole numbers become such, and, of a text file, other columns ``numbers`` if their values all
-    are. A zero before the id 007 or the label 01 is a part of it.
+    Labels that are all numbers become such, and, of a text file, other columns ``numbers`` if their values all
+    are. A zero before the id 007, the label 01 or the code 01234 is a part of it. Words for nothing, such as NA, are
+    what they are for pandas, but for ids.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             trimmed = pc.utf8_trim_whitespace(column)
-            with suppress(pa.ArrowInvalid):
-                if name in ("label", *labels):
-                    whole = trimmed.cast(pa.int64())
-                    column = whole if whole.cast(column.type).equals(trimmed) else column
-                elif numbers and name not in (*KNOWN, *ENDS):
-                    column = trimmed.cast(pa.float64())
+            if numbers and name.lower() not in ("id", *ENDS):
+                nothing = pc.is_in(trimmed, pa.array(NOTHING))
+                column, trimmed = (pc.if_else(nothing, None, each) for each in (column, trimmed))
+            is_label = name in labels or name.lower() == "label"
+            if (is_label or (numbers and name.lower() not in (*KNOWN, *ENDS))) and not _are_codes(trimmed):
+                column = _numbers(trimmed, column)
         columns[name] = column
     return pa.table(columns).to_pandas(strings_to_categorical=True)
+
+
+def _numbers(text: pa.ChunkedArray, otherwise: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of text as whole numbers, as numbers, also with a decimal comma, or as it is ``otherwise``."""
+    for kind in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            return text.cast(kind)
+    with suppress(pa.ArrowInvalid):
+        return pc.replace_substring_regex(text, r"^([-+]?[0-9]*),([0-9]+)$", r"\1.\2").cast(pa.float64())
+    return otherwise
+
+
+def _are_codes(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring_regex(column, r"^[-+]?0[0-9]")).as_py())
 
 
 class ParquetRows:
@@ -158,8 +183,145 @@ class ParquetRows:
 # -------------------------------------------------------------------------------------------------------------- nodes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    """What the columns of tables are called, where that is not what it usually is."""
+
+    #: Columns of the nodes that are learned.
+    labels: Sequence[str] = ()
+    id_column: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+    #: Leave out edges of nodes that the table of nodes does not have.
+    skip_unknown: bool = False
+
+
+#: Columns that may have the ids of nodes, and names that labels have elsewhere.
+ID_LIKE = re.compile(r"(.*[_ ])?(id|uid|uuid|key)|.*[a-z]I[dD]|node|name|user|userid|nodeid", re.IGNORECASE)
+LABEL_LIKE = re.compile(r".*(label|class|target|outcome|category|status).*|y|type|group|topic", re.IGNORECASE)
+#: What the ends of an edge may be called, the first and the second.
+PAIRS = (
+    ENDS, ("from", "to"), ("src", "dst"), ("src", "tgt"), ("src", "dest"), ("source_id", "target_id"), ("u", "v"),
+    ("from_id", "to_id"), ("follower", "followee"), ("citing", "cited"),
+    *((f"{stem}1", f"{stem}2") for name in ("user", "node", "id", "numeric_id") for stem in (name, f"{name}_")),
+)  # fmt: skip
+
+
+def named_nodes(nodes: pd.DataFrame, naming: Naming, edges: pd.DataFrame | None, culprit: str) -> tuple[Any, list[str]]:
+    """The table with its columns called as we know them, and a sentence on each that was guessed."""
+    given, notes, renamed = naming.id_column, list[str](), dict[Any, str]()
+    if given is not None:
+        if given not in nodes:
+            raise InputError(f"{culprit}: column {given!r} of the ids is missing; there are {listed(nodes)}")
+        return nodes.drop(columns=["id"] if given != "id" else [], errors="ignore").rename(columns={given: "id"}), notes
+    for name in nodes.columns:
+        known = str(name).lower()
+        same = [other for other in nodes.columns if str(other).lower() == known]
+        if known in KNOWN and name not in KNOWN and len(same) == 1 and name not in naming.labels:
+            renamed[name] = known
+            notes.append(f"column {name!r} of the nodes is taken for {known!r}")
+    nodes = nodes.rename(columns=renamed)
+    if "id" not in nodes and isinstance(nodes.index, pd.RangeIndex):
+        found = next((name for name in nodes.columns if _are_ids(nodes[name], name, edges)), None)
+        if found is not None and found not in naming.labels:
+            notes.append(f"column {found!r} has the ids of the nodes: id_column names another")
+            nodes = nodes.rename(columns={found: "id"})
+    return nodes, notes
+
+
+def _are_ids(column: pd.Series, name: Any, edges: pd.DataFrame | None) -> bool:
+    """Does a column name the nodes: each otherwise, and most that edges name, if there are any?"""
+    if not ID_LIKE.fullmatch(str(name)) or column.dtype.kind == "f" or column.isna().any() or not column.is_unique:
+        return False
+    if edges is None or not len(edges):
+        return str(name).lower() not in ("name", "key", "user")
+    ends = pd.Index([*map(str, pd.unique(edges[[*ENDS]].astype(object).to_numpy().ravel()))])
+    return bool(ends.isin([*map(str, column.tolist())]).mean() > 0.5)
+
+
+def named_edges(edges: pd.DataFrame, naming: Naming, culprit: str = "edges") -> tuple[pd.DataFrame, list[str]]:
+    """The table with its ends called ``source`` and ``target`` and first, and a sentence where they were guessed."""
+    pair = ends_of(edges)
+    if pair is None and len(edges.columns) == 2:
+        pair = (edges.columns[0], edges.columns[1])
+    notes = [] if pair in (None, ENDS) else [f"edges go from column {pair[0]!r} to column {pair[1]!r}"]
+    own = naming.source_column, naming.target_column
+    if any(own):
+        pair, notes = tuple(mine or other for mine, other in zip(own, pair or ENDS, strict=True)), []  # type: ignore[assignment]
+    for name in pair or ENDS:
+        if name not in edges:
+            remedy = "say which are the ends with source_column and target_column"
+            raise InputError(f"{culprit}: column {name!r} is missing; there are {listed(edges) or 'none'}: {remedy}")
+    first, second = pair or ENDS
+    rest = [name for name in edges.columns if name not in (first, second, *ENDS)]
+    return edges[[first, second, *rest]].rename(columns={first: "source", second: "target"}), notes
+
+
+def ends_of(edges: Any) -> tuple[Any, Any] | None:
+    """The columns of a table that usual names say are the ends of edges."""
+    lower: dict[str, Any] = {}
+    for name in edges.columns:
+        lower.setdefault(str(name).lower(), name)
+    return next(((lower[a], lower[b]) for a, b in PAIRS if a in lower and b in lower), None)
+
+
+@contextmanager
+def told(errors: list[str]) -> Iterator[None]:
+    """Keep what is wrong, to be told with all the rest."""
+    try:
+        yield
+    except InputError as error:
+        errors.append(str(error))
+
+
+#: The roles that columns are said to have, what a model learned of them, or () for numbers as they are.
+Columns = Mapping[str, str] | Sequence[Column] | None
+
+
+def graph_of_tables(
+    nodes: pd.DataFrame,
+    edges: pd.DataFrame | None,
+    target: TargetKind = "auto",
+    naming: Naming | None = None,
+    columns: Columns = None,
+    culprits: tuple[str, str] = ("nodes", "edges"),
+) -> Graph:
+    """The graph of a table of nodes and perhaps one of edges; all that is wrong with them is told at once."""
+    naming, errors, said = naming or Naming(), list[str](), list[str]()
+    with told(errors):
+        if edges is not None:
+            edges, said = named_edges(edges, naming, culprits[1])
+    nodes, notes = named_nodes(nodes, naming, None if errors else edges, culprits[0])
+    data = Graph(num_nodes=len(nodes))
+    try:
+        data = graph_of_nodes(nodes, target, naming.labels, culprits[0], columns)
+    except InputError as error:
+        errors.append(str(error))
+        with suppress(InputError):  # for the edges
+            data.ids = _ids_of(nodes, culprits[0])
+    data.notes = (*notes, *said, *data.get("notes", ())) or None
+    if edges is not None and "source" in edges and "target" in edges and (data.get("ids") is not None or not errors):
+        with told(errors):
+            set_edges(data, edges, culprits[1], naming.skip_unknown)
+    if errors:
+        raise InputError("; ".join(errors))
+    return data
+
+
+def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
+    """The ids of nodes, None where they are 0, 1, 2, ..."""
+    ids = whole(nodes.get("id", nodes.index)).to_numpy()
+    if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(nodes))):
+        return None
+    return _checked_ids(ids, f"{culprit}: column 'id'")
+
+
 def graph_of_nodes(
-    nodes: pd.DataFrame, target: TargetKind = "auto", labels: Sequence[str] = (), culprit: str = "nodes"
+    nodes: pd.DataFrame,
+    target: TargetKind = "auto",
+    labels: Sequence[str] = (),
+    culprit: str = "nodes",
+    columns: Columns = None,
 ) -> Graph:
     """A graph without edges of a table of nodes. What is learned is in the columns ``labels``, by default ``label``."""
     twice = nodes.columns[nodes.columns.duplicated()]
@@ -167,27 +329,70 @@ def graph_of_nodes(
         raise InputError(f"{culprit}: column {twice[0]!r} is there twice: give each its own name")
     if not len(nodes):
         raise InputError(f"{culprit}: there is no row")
-    data = Graph(num_nodes=len(nodes))
-    ids = whole(nodes.get("id", nodes.index)).to_numpy()
-    if ids.dtype.kind not in "iu" or not np.array_equal(ids, np.arange(len(nodes))):
-        data.ids = _checked_ids(ids, f"{culprit}: column 'id'")
-    learned = _label_columns(nodes, labels, culprit)
-    if learned:
+    data, errors, learned = Graph(num_nodes=len(nodes)), list[str](), list[str]()
+    with told(errors):
+        data.ids = _ids_of(nodes, culprit)
+    with told(errors):
+        learned = _label_columns(nodes, labels, culprit)
+    if not learned:
+        data.maybe_label = _maybe_label(nodes)
+    with told(errors):
         several = len(learned) > 1
         if several and target == "auto":
             target = "multilabel"  # a class takes one column
-        y = nodes[learned].to_numpy(dtype=object) if several else nodes[learned[0]].to_numpy()
-        set_targets(data, y, f"{culprit}: labels", target)
-        if labels and target in ("multilabel", "regression"):
+        if learned:
+            y = nodes[learned].to_numpy(dtype=object) if several else nodes[learned[0]].to_numpy()
+            set_targets(data, y, f"{culprit}: labels", target)
+        if learned and labels and target in ("multilabel", "regression"):
             data.label_names = np.array(learned)
     features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
-    if features:
-        x, names = feature_matrix(nodes, features, culprit)
-        data.x, data.feature_names = as_features(x, f"{culprit}: features"), names
-        del data["num_nodes"]
-    for mask, given in _masks(nodes, culprit).items():
-        data[mask] = torch.from_numpy(given)
+    with told(errors):
+        if features:
+            give_features(data, nodes[features], columns, culprit)
+    with told(errors):
+        for mask, given in _masks(nodes, culprit).items():
+            data[mask] = torch.from_numpy(given)
+    if errors:
+        raise InputError("; ".join(errors))
     return asked(data, target)
+
+
+def _maybe_label(nodes: pd.DataFrame) -> str | None:
+    """A column that may have the labels: it is called so, or else it has few values and the most gaps."""
+    called = [str(name) for name in nodes.columns if LABEL_LIKE.fullmatch(str(name))]
+    few = {str(name): nodes[name].isna().mean() for name in nodes.columns if nodes[name].dtype.kind not in "fMbiu"}
+    partly = [name for name, share in few.items() if share > 0 and name not in KNOWN]
+    return next(iter([*called, *sorted(partly, key=lambda name: -few[name])]), None)
+
+
+def give_features(data: Graph, table: pd.DataFrame, columns: Columns, culprit: str = "data") -> None:
+    """Make the features of a graph of the table of these, which it keeps, with what was learned of the columns."""
+    if columns == () or ("x" in table and np.ndim(table["x"].iloc[0]) == 1):
+        x, names = feature_matrix(table, [*table], culprit)
+        data.columns = None
+    else:
+        data.columns = (
+            understood(table, columns, culprit) if columns is None or isinstance(columns, Mapping) else columns
+        )
+        x, names = matrix_of(table, data.columns)
+    data.table, data["num_nodes"] = table, len(table)
+    data.x, data.feature_names = (as_features(x, f"{culprit}: features"), names) if x.shape[1] else (None, None)
+    if data.x is not None:
+        del data["num_nodes"]
+
+
+def with_columns(data: Graph, columns: Columns) -> Graph:
+    """The graph with the features that these columns make of its table; as it is where it has none, or has these."""
+    table, own = data.get("table"), data.get("columns")
+    if isinstance(columns, Mapping) and table is None and data.x is not None:
+        raise InputError("columns says what the columns of a table are, and the features are no table: leave it out")
+    roles = {column.name: column.role for column in own or ()}
+    same = columns == (own or ()) if not isinstance(columns, Mapping) else columns.items() <= roles.items()
+    if table is None or columns is None or same:
+        return data
+    data = copy.copy(data)
+    give_features(data, table, columns)
+    return data
 
 
 def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:
@@ -294,24 +499,47 @@ def _meant(column: pd.Series, meanings: Mapping[str, Any], rule: str) -> Array:
 # -------------------------------------------------------------------------------------------------------------- edges
 
 
-def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges") -> None:
+def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges", skip_unknown: bool = False) -> None:
     """Give the graph the edges of a table, by the ids of its nodes, or by numbers where there is no table of these."""
     numbered = data.x is None and "num_nodes" not in data
     edges = edges.assign(**{name: whole(edges[name]) for name in ENDS if name in edges})
     for name in ENDS:
-        if name not in edges:
-            there = ", ".join(map(str, edges.columns)) or "none"
-            raise InputError(f"{culprit}: column {name!r} is missing; there are {there}")
         if numbered and edges[name].dtype.kind not in "iu":
             raise InputError(f"{culprit}: column {name!r} must be whole numbers where no table of nodes has ids")
     if numbered:
         data.edge_index = torch.from_numpy(edges[[*ENDS]].to_numpy(dtype=np.int64).T.copy())
     else:
-        data.edge_index = torch.from_numpy(EndsById(data)(edges, culprit))
-    data.unused_edge_columns = tuple(str(name) for name in edges if name not in (*ENDS, "weight")) or None
+        found = EndsById(data)(edges, culprit, skip_unknown=skip_unknown)
+        known = np.asarray((found >= 0).all(0))
+        data.edge_index, edges = torch.from_numpy(found[:, known]), edges[known]
+    data.notes = (
+        *data.get("notes", ()),
+        *_about_edges(data, edges, len(known) if not numbered else len(edges)),
+    ) or None
     if "weight" in edges:
         weights = checked_weights(edges["weight"].to_numpy(), f"{culprit}: column 'weight'", row_name)
         data.edge_weight = torch.from_numpy(weights)
+
+
+def _about_edges(data: Graph, edges: pd.DataFrame, given: int) -> Iterator[str]:
+    if len(edges) < given:
+        yield f"{given - len(edges)} of {given} edges name unknown nodes and are left out"
+    source, target = data.edge_index.numpy()
+    repeated = len(source) - len(pd.unique(source * (1 + max(source.max(initial=0), target.max(initial=0))) + target))
+    loops = int((source == target).sum())
+    once = "their weights add up" if "weight" in edges else "each counts once"
+    several = [f"{repeated} repeat another ({once})"] * bool(repeated)
+    several += [f"{loops} join a node with itself (left out)"] * bool(loops)
+    if several:
+        yield f"of {len(source)} edges {' and '.join(several)}"
+    unused = [str(name) for name in edges if name not in (*ENDS, "weight")]
+    if unused:
+        what = (
+            f"columns {listed(map(repr, unused))} of the edges are"
+            if unused[1:]
+            else f"column {unused[0]!r} of the edges is"
+        )
+        yield f"{what} not used: 'weight' is the place for a number an edge"
 
 
 class EndsById:
@@ -332,8 +560,10 @@ class EndsById:
             raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
         return text
 
-    def __call__(self, edges: pd.DataFrame, culprit: str, first: int = 0) -> NDArray[np.int64]:
-        """The nodes that each edge joins (2, edges); rows are counted from the ``first``."""
+    def __call__(
+        self, edges: pd.DataFrame, culprit: str, first: int = 0, *, skip_unknown: bool = False
+    ) -> NDArray[np.int64]:
+        """The nodes that each edge joins (2, edges), -1 for an unknown one; rows are counted from the ``first``."""
         numbers = all(ids.dtype.kind in "iu" for ids in (self._own, edges["source"], edges["target"]))
         found = []
         for name in ENDS:
@@ -343,16 +573,25 @@ class EndsById:
                 places, values = pd.factorize(edges[name])
                 names = [str(int(each) if isinstance(each, float) and each.is_integer() else each) for each in values]
                 rows = np.append(self._text.get_indexer(pd.Index(names, dtype=object)), -1)[places]
-            unknown = np.flatnonzero(edges[name].isna())  # which makes fractions of all numbers
-            unknown = unknown if len(unknown) else np.flatnonzero(rows < 0)
-            if len(unknown):
-                place = int(unknown[0])
-                value = edges[name].iloc[[place]].tolist()[0]
-                if is_missing(value):
-                    raise InputError(f"{culprit}: {row_name(first + place)} has no {name}")
-                raise InputError(f"{culprit}: {row_name(first + place)} names node {value!r}, which no node is called")
             found.append(rows.astype(np.int64))
-        return np.stack(found)
+        ends = np.stack(found)
+        unknown = np.flatnonzero((ends < 0).any(0))
+        if len(unknown) and (not skip_unknown or len(unknown) == len(edges)):
+            missing = np.flatnonzero(edges[[*ENDS]].isna().any(axis=1))  # which make fractions of all numbers
+            place = int((missing if len(missing) else unknown)[0])
+            name = ENDS[int(ends[0, place] >= 0)]
+            if is_missing(value := edges[name].iloc[place]):
+                raise InputError(f"{culprit}: {row_name(first + place)} has no {name}")
+            theirs = pd.unique(pd.concat([edges[name][own < 0] for name, own in zip(ENDS, ends, strict=True)]))[:3]
+            why = f"{row_name(first + place)} names node {value!r}, which no node is called"
+            many = (
+                f"{len(unknown)} of {len(edges)} edges name unknown nodes, such as {listed(map(repr, theirs.tolist()))}"
+            )
+            ours = f"while nodes are called {listed(map(repr, self._own[:3].tolist()))}"
+            remedy = "id_column names another column of ids" if len(unknown) == len(edges) else ""
+            remedy = remedy or "skip_unknown (--skip-unknown) leaves such edges out"
+            raise InputError(f"{culprit}: {why}: {many}, {ours}; {remedy}")
+        return ends
 
 
 def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) -> Array:

@@ -24,6 +24,9 @@ from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, 
 Array = NDArray[Any]
 YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
+FOR_CLASSES = "as_graph(..., target='classification') (--target classification)"
+#: What people write where they do not know a label.
+NO_LABELS = ("unknown", "?", "n/a", "na", "nan", "none", "null", "-", "missing", "unlabelled", "unlabeled")
 #: Larger numbers would overflow in single precision.
 LARGEST_NUMBER = 1e15
 #: Whole numbers up to here are themselves in double precision.
@@ -139,7 +142,9 @@ def class_places(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
 def require_y(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels."""
     if data.y is None:
-        raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'")
+        maybe = data.get("maybe_label")
+        hint = "" if maybe is None else f": if it is {maybe!r}, say labels={maybe!r} (--labels {maybe})"
+        raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'{hint}")
 
 
 def check_kind(labels: NDArray[Any], classes: NDArray[Any]) -> None:
@@ -189,7 +194,7 @@ def check_labels(y: Tensor, num_nodes: int, culprit: str) -> Tensor:
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_floating_point() and (row := first_bad(~(y.abs() <= LARGEST_LABEL) | (y != y.round()))) is not None:
         what = f"y[{row}] = {y[row].item()} (at most {LARGEST_LABEL})"
-        raise InputError(f"{culprit}: labels must be integers, but {what}; {FOR_NUMBERS}")
+        raise InputError(f"{culprit}: labels must be integers, but {what}; {FOR_NUMBERS}, for classes {FOR_CLASSES}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
     y = y.long()
@@ -234,9 +239,16 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
 
 def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
     """Give the graph its labels, of the kind that was asked for, and what they are called."""
+    if target == "classification" and getattr(y, "dtype", None) in (np.float64, np.float32) and y.ndim == 1:
+        fractional = bool((y[~np.isnan(y)] % 1 != 0).any())
+        y = np.array([None if value != value else label_name(value) for value in y]) if fractional else y
     data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
     if names is not None:
         data.label_names = names
+        odd = [name for name in names.tolist() if str(name).strip().lower() in NO_LABELS]
+        if odd and not has_columns(data):
+            what = f"label {odd[0]!r} is taken for a class like any other"
+            data.notes = (*data.get("notes", ()), f"{what}: leave it empty where it says that nothing is known")
 
 
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
@@ -272,6 +284,9 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         except OverflowError:
             raise InputError(f"{culprit} must be at most {sys.maxsize}, got {max(values[known], key=abs)}") from None
     elif kinds:
+        nul = next((value for value in values[known] if "\0" in str(value)), None)
+        if nul is not None:
+            raise InputError(f"{culprit}: {nul!r:.60} has a null byte, which is no text: take it out")
         names, codes[:-1][known] = np.unique(np.array([*values[known]]), return_inverse=True)
     return torch.from_numpy(codes[places]), names
 

@@ -157,7 +157,10 @@ class OneGraph:
     def graph(self) -> Graph:
         """The data set."""
         config, target = self.config, self.config.asked_target
-        return load_dataset(config.dataset, config.data_root, edges=config.edges, target=target, labels=config.labels)
+        return load_dataset(
+            config.dataset, config.data_root, edges=config.edges, target=target, columns=config.columns,
+            **config.naming(),
+        )  # fmt: skip
 
     def check(self) -> None:
         """Raise unless it can be trained on."""

@@ -29,6 +29,7 @@ from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
 from ..graph.augmentation import GraphAugment
 from ..graph.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
+from ..graph.columns import standardized
 from ..graph.examples import Examples
 from ..graph.graph import MASKS, order
 from ..graph.sharded_augmentation import ShardedAugment, ShardedCopies
@@ -584,6 +585,8 @@ def _opened(
     classifier = agreed(team, lambda: load_estimator(model))
     if not isinstance(classifier, GAMLPClassifier) or classifier.config_.target != "classification":
         raise InputError(f"{model}: is for {classifier.config_.target}, a folder of shards is for classes alone")
+    if standardized(classifier.columns_):
+        raise InputError(f"{model}: was trained on a table, and shards have numbers as they are: predict from tables")
     whole, part = open_part(dataset, team)
     if whole.features != classifier.n_features_in_:
         expected = f"the model was trained with {classifier.n_features_in_}"

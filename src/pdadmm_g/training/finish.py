@@ -26,6 +26,7 @@ from ..config import ModelConfig, settings_where, still_there
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.augmentation_choice import augmentation
+from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
@@ -195,6 +196,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     #: The keys of the nodes that trained and validated; without them nobody knows.
     nodes: tuple[list[int], list[int]] | None = None
+    columns: list[Column] | None = None
 
 
 class TrainedModel(NamedTuple):
@@ -213,6 +215,8 @@ class TrainedModel(NamedTuple):
     status: Status = Status.MAX_EPOCHS
     #: Which nodes trained and validated; None for a matrix.
     nodes: Parts | None = None
+    #: What was learned of the columns of a table.
+    columns: tuple[Column, ...] | None = None
 
 
 #: The header of a model file has no place for the keys of more nodes.
@@ -226,12 +230,15 @@ def save_model(path: str | Path, trained: TrainedModel) -> None:
     settings = {name: getattr(config, name) for name in settings_where(config, decides="model")}
     if callable(config.scoring):
         del settings["scoring"]  # a function has no place in a file, and has done its work
-    about = About(
-        settings=settings, graph=augment is not None, n_features_in=trained.features,
-        feature_names=None if names is None else names.tolist(), classes=trained.classes.tolist(),
-        status=trained.status.name, nodes=None if nodes is None else (nodes.train.tolist(), nodes.val.tolist()),
-    )  # fmt: skip
-    trained.model.save(path, msgspec.structs.asdict(about), augment.learned() if augment else None)
+    if config.columns is None:
+        del settings["columns"]
+    about = {
+        "settings": settings, "graph": augment is not None, "n_features_in": trained.features,
+        "feature_names": None if names is None else names.tolist(), "classes": trained.classes.tolist(),
+        "status": trained.status.name, "nodes": None if nodes is None else (nodes.train.tolist(), nodes.val.tolist()),
+    }  # fmt: skip
+    learned = {} if trained.columns is None else {"columns": msgspec.to_builtins(trained.columns)}
+    trained.model.save(path, about | learned, augment.learned() if augment else None)
 
 
 def load_model(path: str | Path) -> TrainedModel:
@@ -249,6 +256,8 @@ def load_model(path: str | Path) -> TrainedModel:
             raise ValueError("it does not say which augmentation it was trained with")
         if names is not None and not are_names(names, width):
             raise ValueError("its feature_names are not a list of different names, one a column")
+        if about.columns and list(feature_names(about.columns)) != (names or []):
+            raise ValueError("its columns are not those of its feature_names")
         augment = augmentation(config.resolved()) if about.graph else None
         if augment is not None:
             augment.restore(tensors, width)
@@ -264,4 +273,6 @@ def load_model(path: str | Path) -> TrainedModel:
         raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error}") from None
-    return TrainedModel(model.eval(), config, augment, classes, about.n_features_in, known, status, nodes)
+    columns = None if about.columns is None else tuple(about.columns)
+    about_rows = (about.n_features_in, known, status, nodes, columns)
+    return TrainedModel(model.eval(), config, augment, classes, *about_rows)

@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.augmentation_choice import augmentation, choose_augmentation
 from ..graph.checks import check_training, require_edges
+from ..graph.columns import Column, described, standardized
 from ..graph.examples import Examples, Parts, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
@@ -138,6 +139,9 @@ def prepare_graph(
     again, unless masks say otherwise.
     """
     config = config.resolved(target_of(data))
+    columns = data.get("columns") or ()
+    if standardized(columns):
+        config = dataclasses.replace(config, row_normalize=False)
     data, rows_of, reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit, known=known)
     _, y, weights, classes = rows_of
     check_training(data, culprit=culprit)
@@ -179,7 +183,7 @@ def prepare_graph(
         source = (source or augment.source(data)).to(config.device)
         copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
-    reasons += (*_remarks(data, given, config), *choice.reasons)
+    reasons = (*([described(columns)] if columns else ()), *reasons, *_remarks(data, given, config), *choice.reasons)
     return Problem(training, validation, classes, config, augment, scored, copies, reasons, units, Parts.of(data))
 
 
@@ -189,12 +193,7 @@ def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[s
         yield "there are no features: degrees and random projections of the graph take their place"
     if data.get("edge_attr") is not None:
         yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
-    if data.get("unused_edge_columns") is not None:
-        named = ", ".join(map(repr, data.unused_edge_columns))
-        what = (
-            f"columns {named} of the edges are" if data.unused_edge_columns[1:] else f"column {named} of the edges is"
-        )
-        yield f"{what} not used: 'weight' is the place for a number an edge"
+    yield from data.get("notes", ())
     if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
         way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
         compared = chosen.directed != "symmetric" or not given.unlabelled
@@ -338,6 +337,8 @@ class WarmStart:
     feature_names: NDArray[Any] | None = None
     #: The nodes that trained and validated: they do so again.
     nodes: Parts | None = None
+    #: What was learned of the columns of a table.
+    columns: tuple[Column, ...] | None = None
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
@@ -359,6 +360,8 @@ class WarmStart:
         before = dataclasses.replace(self.config, directed=way)
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
+        if standardized(self.columns):
+            taken["row_normalize"] = before.row_normalize
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(before, name)

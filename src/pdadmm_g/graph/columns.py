@@ -1,0 +1,342 @@
+r"""What the columns of a table mean, and the features that are made of them.
+
+Each column has a role, which is guessed from its values unless the user says it. What was learned of a column is kept
+with the model, as plain data, and makes the same features of other rows.
+
+``number`` and ``date``
+    The rank among the values of the table as a normal score, :math:`\Phi^{-1}(F(v))`, so that neither units nor heavy
+    tails matter; of a date also, as far as they differ, month, weekday and hour, each as a point on a circle.
+``count``
+    The number itself: columns of which most entries are zero, as in a bag of words.
+``boolean``
+    1 for yes, 0 for no.
+``category``
+    A column of 0 and 1 for each value; rare values, and values that are new later, share one.
+``text``
+    Its words, hashed into a few columns.
+``ignore``
+    Nothing.
+
+A gap is the middle of the table, 0; where there are enough of them, a column says where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ..config import ROLES, Role
+from ..errors import InputError
+from .graph import order
+
+Array = NDArray[Any]
+#: Words for yes and for no.
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y"), 1.0) | dict.fromkeys(("false", "f", "no", "n"), 0.0)
+#: Words that people write for nothing, as pandas reads them.
+NOTHING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+#: As many quantiles are kept of a number.
+QUANTILES = 256
+#: As many values of a category have a column of their own; a rarer one than this share of all rows has none.
+MOST_VALUES, RARE = 50, 0.002
+#: Columns for the words of a text.
+WORDS = 128
+#: With this share of gaps or more, a column says where they are.
+GAPS = 0.005
+#: So many columns of whole numbers, most of whose entries are zero, are counts.
+COUNTS = 20
+#: With fewer rows than this, different values in all of them do not make a column one of ids or names.
+FEW = 20
+#: This share of the entries of a column of numbers or dates may be other words, such as "unknown": they are gaps.
+ODD = 0.1
+
+Part = Literal["month", "weekday", "hour"]
+#: Parts of a date: the seconds in which each comes round again; months are counted.
+CYCLES: dict[Part, float] = {"month": 12.0, "weekday": 7 * 86400.0, "hour": 86400.0}
+_DATE = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?$"
+_IDS = re.compile(r"(^|_|\b)(id|uuid|guid|key|index|nr)$|[a-z]I[dD]$", re.IGNORECASE)
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one column of a table becomes features."""
+
+    name: str
+    role: Role
+    #: Why it is left out.
+    why: str = ""
+    #: Of a number or a date: evenly spaced quantiles of its values.
+    quantiles: list[float] = []
+    #: Of a category: the values that have a column of their own.
+    values: list[str] = []
+    #: Of a category: do all other values share a column?
+    others: bool = False
+    #: Of a date: the parts that differ, and whether the day comes before the month.
+    parts: list[Part] = []
+    day_first: bool = False
+    #: Does a column say where there is no value?
+    gaps: bool = False
+
+    def names(self) -> list[str]:
+        """What the features are called."""
+        if self.role == "ignore":
+            return []
+        if self.role == "text":
+            return [f"{self.name} word {place}" for place in range(WORDS)]
+        if self.role == "category":
+            found = [f"{self.name}={value}" for value in self.values] + [f"{self.name}=other"] * self.others
+        else:
+            found = [self.name, *(f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos"))]
+        return found + [f"{self.name} missing"] * self.gaps
+
+    def features(self, column: pd.Series) -> list[Array]:
+        """The features of the rows of a column of this kind, in the order of their names."""
+        if self.role == "ignore":
+            return []
+        if self.role == "text":
+            return [*hashed(column).T]
+        if self.role == "category":
+            places = pd.Index(self.values, dtype=object).get_indexer(text := words_of(column))
+            missing = text.isna().to_numpy()
+            found = [places == place for place in range(len(self.values))] + [(places < 0) & ~missing] * self.others
+        else:
+            numbers = seconds_of(column, self.day_first) if self.role == "date" else numbers_of(column)
+            missing = np.isnan(numbers)
+            scores = normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers
+            found = [np.where(missing, 0, scores)]
+            for part in self.parts:
+                found += [np.where(missing, 0, wave(angles(numbers, part))) for wave in (np.sin, np.cos)]
+        return found + [missing] * self.gaps
+
+
+# ------------------------------------------------------------------------------------------------------------- roles
+
+
+def understood(
+    table: pd.DataFrame, roles: Mapping[str, str] | None = None, culprit: str = "nodes"
+) -> tuple[Column, ...]:
+    """What each column of a table of features means: as the user says, or as its values look."""
+    roles = {str(name): role for name, role in (roles or {}).items()}
+    for name, role in roles.items():
+        if name not in map(str, table):
+            raise InputError(f"{culprit}: columns names {name!r}, which is no feature; there are {listed(table)}")
+        if role not in ROLES:
+            raise InputError(f"columns: {name!r} cannot be {role!r}: it must be one of {', '.join(ROLES)}")
+    counts = [name for name in table if str(name) not in roles and _is_count(table[name])]
+    if len(counts) >= COUNTS:
+        roles |= {str(name): "count" for name in counts}
+    return tuple(
+        _learned(table[name], *((roles[str(name)], "") if str(name) in roles else _guessed(table[name])), culprit)
+        for name in table
+    )
+
+
+def _guessed(column: pd.Series) -> tuple[str, str]:
+    """The role of a column and, where it is left out, why."""
+    is_text = column.dtype.kind not in "biufM"
+    known = (words_of(column) if is_text else column).dropna()
+    distinct = known.nunique()
+    if not distinct or (distinct == 1 and len(known) == len(column)):
+        return "ignore", "the same in every row" if distinct else "empty"
+    if column.dtype.kind == "M":
+        return "date", ""
+    if column.dtype.kind == "b" or (is_text and {*known.str.lower().unique()} <= BOOLEANS.keys()):
+        return "boolean", ""
+    every = distinct == len(column) > FEW
+    numbers = numbers_of(known, booleans=False)
+    if _mostly(numbers, known) and not (is_text and known.str.match(r"[-+]?0\d").any()):  # 01234 is a code
+        numbers = numbers[~np.isnan(numbers)]
+        if every and (numbers % 1 == 0).all() and (_IDS.search(str(column.name)) or np.ptp(numbers) == distinct - 1):
+            return "ignore", "a number of its own in every row"
+        return ("boolean" if {*np.unique(numbers)} <= {0.0, 1.0} else "number"), ""
+    known = words_of(known)
+    if known.str.match(_DATE).mean() > 1 - ODD and _mostly(seconds_of(known, _day_first(known)), known):
+        return "date", ""
+    several = known.str.count(r"\s+").mean() >= 2
+    if distinct > max(0.5 * len(known), FEW):
+        return ("text", "") if several else ("ignore", "nearly another text in every row")
+    return ("text" if several and distinct > MOST_VALUES else "category"), ""
+
+
+def _mostly(numbers: Array, known: pd.Series) -> bool:
+    """Are all entries of a column numbers, but for a few words that are written where there is none?"""
+    odd = np.isnan(numbers)
+    return not odd.any() or bool(odd.mean() <= ODD and known[odd].nunique() <= 3)
+
+
+def _is_count(column: pd.Series) -> bool:
+    numbers = column.to_numpy() if column.dtype.kind in "iuf" else np.empty(0)
+    return bool(len(numbers)) and bool(
+        (numbers == 0).mean() > 0.5 and (numbers >= 0).all() and (numbers % 1 == 0).all()
+    )
+
+
+def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
+    """What features of a column with this role need to know of its values."""
+    about: dict[str, Any] = {"name": str(column.name), "role": role, "why": why}
+    if role in ("ignore", "text"):
+        return Column(**about)
+    text = words_of(column) if role in ("category", "date") else column
+    if role == "category":
+        counts = text.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        often = counts.index[counts >= max(2, RARE * len(column))][:MOST_VALUES]
+        about |= {"values": sorted(map(str, often)), "others": len(often) < len(counts)}
+        missing = text.isna()
+    else:
+        about["day_first"] = role == "date" and _day_first(text)
+        numbers = seconds_of(column, about["day_first"]) if role == "date" else numbers_of(column)
+        missing = np.isnan(numbers)
+        odd = missing & column.notna().to_numpy()
+        if odd.sum() > 0.5 * column.notna().sum():
+            has = f"but row {odd.argmax()} (the first is 0) has {column.iloc[int(odd.argmax())]!r:.60}"
+            raise InputError(
+                f"{culprit}: column {column.name!r} is to be of the kind {role}, {has}: set another in columns"
+            )
+        known = numbers[~missing]
+        if role in ("number", "date") and len(known):
+            about["quantiles"] = np.quantile(known, np.linspace(0, 1, min(QUANTILES, len(known)))).tolist()
+        if role == "date" and len(known):
+            about["parts"] = [part for part in CYCLES if len(np.unique(angles(known, part).round(3))) > 2]
+    return Column(**about, gaps=bool(len(column) and role != "count" and np.mean(missing) >= GAPS))
+
+
+# ---------------------------------------------------------------------------------------------------------- features
+
+
+def matrix_of(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[Array, tuple[str, ...]]:
+    """The features of the rows of a table, which has these columns in any order, and what they are called."""
+    places = {str(name): name for name in table}
+    order([*places], [column.name for column in columns if column.role != "ignore" or column.name in places])
+    names = feature_names(columns)
+    matrix, place = np.empty((len(table), len(names)), dtype=np.float32), 0
+    for column in columns:
+        if column.role != "ignore":
+            for values in column.features(table[places[column.name]]):
+                matrix[:, place] = values
+                place += 1
+    return matrix, names
+
+
+def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
+    """What the features of these columns are called, each otherwise."""
+    found: dict[str, None] = {}
+    for column in columns:
+        for name in column.names():
+            while name in found:  # a column 'age missing' beside the gaps of 'age'
+                name += "'"
+            found[name] = None
+    return tuple(found)
+
+
+def standardized(columns: Sequence[Column] | None) -> bool:
+    """Were features made of these columns that stand for themselves, other than the counts of a bag of words?"""
+    return any(column.role not in ("count", "ignore") for column in columns or ())
+
+
+def normal_scores(numbers: Array, quantiles: Sequence[float]) -> Array:
+    """The normal score of the rank of each number among the quantiles; equal ones have the middle of their ranks."""
+    if not quantiles:
+        return np.zeros(len(numbers))
+    values, place = np.unique(quantiles, return_inverse=True)
+    ranks = np.bincount(place, np.linspace(0, 1, len(place))) / np.bincount(place)
+    least = 0.5 / len(place)
+    scores: Array = ndtri(np.interp(numbers, values, ranks).clip(least, 1 - least))
+    return scores
+
+
+def numbers_of(column: pd.Series, *, booleans: bool = True) -> Array:
+    """The numbers of a column, also as text and with a decimal comma; NaN for everything else."""
+    if column.dtype.kind in "biuf":
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
+    text = words_of(column)
+    found = pd.to_numeric(text, errors="coerce")
+    if found.isna().sum() > text.isna().sum():
+        commas = text.str.replace(r"^([-+]?\d*),(\d+)$", r"\1.\2", regex=True)
+        found = found.fillna(pd.to_numeric(commas, errors="coerce"))
+        found = found.fillna(text.str.lower().map(BOOLEANS)) if booleans else found
+    numbers = found.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def seconds_of(column: pd.Series, day_first: bool = False) -> Array:
+    """The times of a column in seconds since 1970; NaN where there is none."""
+    if column.dtype.kind == "M":
+        times = column.dt.tz_convert(None) if getattr(column.dt, "tz", None) is not None else column
+    else:
+        places, text = pd.factorize(words_of(column))
+        found = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=day_first, utc=True).tz_localize(None)
+        times = pd.Series(found.append(pd.DatetimeIndex([pd.NaT]))[places])
+    return ((times - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy(dtype=np.float64)
+
+
+def _day_first(text: pd.Series) -> bool:
+    """Are dates written 31.12.2020 or 31/12/2020, the day before the month?"""
+    first = text.dropna().str.extract(r"^(\d{1,2})([/.-])\d{1,2}\2\d{2,4}")
+    return bool((first[1] == ".").any() or (pd.to_numeric(first[0]) > 12).any())
+
+
+def angles(seconds: Array, part: Part) -> Array:
+    """How far a cycle has turned, as an angle."""
+    if part == "month":
+        seconds = pd.to_datetime(pd.Series(seconds), unit="s").dt.month.to_numpy(dtype=np.float64)
+    return 2 * np.pi * (seconds % CYCLES[part]) / CYCLES[part]
+
+
+def words_of(column: pd.Series) -> pd.Series:
+    """The values of a column as text without spaces around; missing where there is nothing."""
+    try:
+        places, values = pd.factorize(column)
+    except TypeError:  # lists and the like
+        places, values = pd.factorize(column.where(column.isna(), column.astype(str)))
+    words = [_word(value) for value in values]
+    return pd.Series(np.array([*words, None], dtype=object)[places], index=column.index, dtype=object)
+
+
+def _word(value: Any) -> str | None:
+    whole = isinstance(value, float | np.floating) and value == np.floor(value) and abs(value) < 1e15
+    text = str(int(value)) if whole else str(value).strip()  # 12345.0 is 12345, as beside no gaps
+    return None if text in NOTHING else text
+
+
+def hashed(column: pd.Series) -> Array:
+    """The words of each text, hashed into columns, each row of length 1."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    vectorizer = HashingVectorizer(n_features=WORDS, alternate_sign=False, dtype=np.float32)
+    found: Array = vectorizer.transform(words_of(column).fillna("")).toarray()
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- sentences
+
+
+def described(columns: Sequence[Column]) -> str:
+    """The roles of the columns of a table, in one line."""
+    kinds = {
+        "number": ("number", "numbers"), "count": ("count", "counts"), "boolean": ("yes or no", "yes or no"),
+        "category": ("category", "categories"), "date": ("date", "dates"), "text": ("text", "texts"),
+    }  # fmt: skip
+    parts = []
+    for role, words in kinds.items():
+        names = [column.name for column in columns if column.role == role]
+        if names:
+            parts.append(f"{len(names)} {words[len(names) > 1]} ({listed(names)})")
+    left = [
+        f"{column.name} ({column.why})" if column.why else column.name for column in columns if column.role == "ignore"
+    ]
+    return "columns: " + "; ".join([*parts, *([f"left out: {listed(left)}"] if left else [])])
+
+
+def listed(names: Iterable[Any], most: int = 8) -> str:
+    """The first few names."""
+    names = [str(name) for name in names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

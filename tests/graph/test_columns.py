@@ -1,0 +1,178 @@
+"""Columns of tables as people have them become features, the same ones for new rows and loaded models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
+from pdadmm_g.cli import main
+from pdadmm_g.graph.columns import matrix_of, understood
+
+ROWS = 60
+
+
+def messy() -> tuple[pd.DataFrame, pd.DataFrame]:
+    draw = np.random.default_rng(0)
+    group = np.arange(ROWS) % 2
+    nodes = pd.DataFrame({
+        "id": [f"u{number}" for number in range(ROWS)],
+        "income": np.exp(10 + 2 * group + draw.normal(0, 2, ROWS)),
+        "age": np.where(np.arange(ROWS) % 7 == 0, np.nan, 30.0 + draw.integers(0, 40, ROWS)),
+        "zip": np.array(["01234", "99999"])[draw.integers(0, 2, ROWS)],
+        "city": [*["Rome", "Paris"] * (ROWS // 2 - 1), "Oslo", "Bonn"],
+        "premium": np.array(["yes", "no"])[draw.integers(0, 2, ROWS)],
+        "joined": [f"{1 + day % 28:02d}.{1 + day % 12:02d}.2020" for day in draw.integers(0, 300, ROWS)],
+        "bio": [" ".join(draw.choice(["cats", "dogs", "tea", "opera"], 5)) + f" {number}" for number in range(ROWS)],
+        "height": [*map(str, draw.integers(150, 200, ROWS - 1)), "unknown"],
+        "price": [f"{number},5" for number in draw.integers(1, 9, ROWS)],
+        "name": [f"Name{number}" for number in range(ROWS)],
+        "same": 1,
+        "number": np.arange(ROWS),
+        "label": [["ant", "bee"][each] if number < 40 else None for number, each in enumerate(group)],
+    })  # fmt: skip
+    ends = draw.integers(0, ROWS // 2, (2, 200)) * 2 + draw.integers(0, 2, 200)
+    return nodes, pd.DataFrame(nodes["id"].to_numpy()[ends.T], columns=["source", "target"])
+
+
+def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: object) -> GAMLPClassifier:
+    return GAMLPClassifier(layers=2, epochs=4, unlabelled=0, random_state=0, **settings).fit(nodes, edges)
+
+
+def test_columns_are_understood_and_said() -> None:
+    clf = fitted(*messy(), columns={"zip": "category"})
+    assert clf.choices_[0] == (
+        "columns: 4 numbers (income, age, height, price); 1 yes or no (premium); 2 categories (zip, city); "
+        "1 date (joined); 1 text (bio); left out: name (nearly another text in every row), same (the same in every "
+        "row), number (a number of its own in every row)"
+    )
+    assert not clf.config_.row_normalize
+    names = [*clf.feature_names_in_]
+    assert {"age missing", "zip=01234", "city=Rome", "city=other", "joined month sin", "bio word 0"} <= {*names}
+    x = as_graph(*messy()).x.numpy()
+    income = x[:, names.index("income")]
+    assert (income.argsort() == messy()[0]["income"].argsort()).all()
+    assert np.abs(income).max() < 3
+    assert set(x[::7, names.index("age")]) == {0.0}
+
+
+def test_new_rows_have_the_features_of_training_in_python_files_and_loaded_models(tmp_path: Path) -> None:
+    nodes, edges = messy()
+    clf = fitted(nodes, edges)
+    new = nodes.tail(1).assign(id="new", city="Lima", age=None, height="?", income=1e12).drop(columns=["label", "name"])
+    grown = pd.concat([new, nodes.drop(columns="label")])[[*reversed(new.columns)]]
+    clf.save(tmp_path / "model.safetensors")
+    clf.save(tmp_path / "run")
+    expected = clf.predict_proba(nodes, edges)
+    for model in (clf, *map(GAMLPClassifier.load, (tmp_path / "model.safetensors", tmp_path / "run"))):
+        assert model.columns_ == clf.columns_
+        for graph in (as_graph(grown, edges), as_graph(grown, edges, columns={"zip": "ignore"})):
+            np.testing.assert_allclose(model.predict_proba(graph)[1:], expected, atol=1e-6)
+        assert len(model.predict(new, edges.head(0))) == 1
+    grown.to_csv(tmp_path / "nodes.csv", index=False)
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    np.testing.assert_allclose(
+        clf.predict_proba(load_dataset(tmp_path / "nodes.csv", edges=tmp_path / "edges.csv"))[1:], expected, atol=1e-6
+    )
+    out = ["--nodes", str(tmp_path / "nodes.csv"), "--edges", str(tmp_path / "edges.csv"), "--out", "-"]
+    with pytest.raises(SystemExit) as done:
+        main(["predict", str(tmp_path / "run"), *out])
+    assert not done.value.code
+    grown["label"] = nodes["label"].reindex(grown.index)
+    again = GAMLPClassifier(layers=2, epochs=2, random_state=0).fit(as_graph(grown, edges), init=clf)
+    assert again.columns_ == clf.columns_
+    with pytest.raises(InputError, match="fitted on a table"):
+        clf.predict(as_graph(nodes, edges).x, edge_index=as_graph(nodes, edges).edge_index)
+    grown = grown.drop(columns="label")
+    for wrong, message in (
+        (grown.drop(columns=["city", "zip"]), "features 'zip', 'city' are missing"),
+        (grown.assign(more=1), "feature 'more' is unknown to the model"),
+    ):
+        with pytest.raises(InputError, match=message):
+            clf.predict(wrong, edges)
+
+
+def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
+    nodes, edges = messy()
+    nodes = nodes.rename(columns={"id": "User_ID", "label": "Status"})
+    nodes.loc[3, "Status"] = "unknown"
+    edges = pd.concat([edges, edges.head(2), edges.head(1).assign(target=edges["source"][0])])
+    edges = edges.rename(columns={"source": "From", "target": "to"})
+    with pytest.raises(InputError, match="labels='Status'"):
+        fitted(nodes, edges)
+    graph = as_graph(nodes, edges, labels="Status")
+    named = as_graph(
+        nodes.rename(columns={"User_ID": "a"}), edges.rename(columns={"From": "b", "to": "c"}).assign(weight=1.0),
+        labels="Status", id_column="a", source_column="b", target_column="c",
+    )  # fmt: skip
+    assert np.array_equal(graph.edge_index, named.edge_index)
+    assert graph.notes == (
+        "column 'User_ID' has the ids of the nodes: id_column names another",
+        "edges go from column 'From' to column 'to'",
+        "label 'unknown' is taken for a class like any other: leave it empty where it says that nothing is known",
+        f"of 203 edges {203 - len(edges.drop_duplicates())} repeat another (each counts once) and "
+        f"{(edges['From'] == edges['to']).sum()} join a node with itself (left out)",
+    )
+    assert {*graph.notes} <= {*fitted(graph, None).choices_}
+    strange = pd.concat([edges, pd.DataFrame({"From": ["z1", "z2"], "to": ["u1", "z3"]})])
+    with pytest.raises(InputError, match=r"'split' must be .*; .* 2 of 205 edges .* 'z1', 'z2', 'z3', .* 'u0', 'u1'"):
+        as_graph(nodes.assign(split="dev"), strange, labels="Status")
+    skipped = as_graph(nodes, strange, labels="Status", skip_unknown=True)
+    assert np.array_equal(skipped.edge_index, graph.edge_index)
+    assert "2 of 205 edges name unknown nodes and are left out" in skipped.notes
+    with pytest.raises(InputError, match="null byte"):
+        as_graph(nodes.assign(label="a\0"), edges)
+    # The same in files of other separators, through the command.
+    nodes.to_csv(tmp_path / "nodes.csv", index=False, sep=";")
+    strange.to_csv(tmp_path / "edges.csv", index=False, sep="|")
+    names = ["--labels", "Status", "--skip-unknown", "--columns", "zip=category,name=ignore"]
+    tables = ["--nodes", str(tmp_path / "nodes.csv"), "--edges", str(tmp_path / "edges.csv")]
+    short = ["--layers", "2", "--epochs", "2", "--unlabelled", "0", "--out", str(tmp_path / "run")]
+    for command in (["train", *tables, *names, *short], ["evaluate", str(tmp_path / "run")]):
+        with pytest.raises(SystemExit) as done:
+            main(command)
+        assert not done.value.code
+    loaded = GAMLPClassifier.load(tmp_path / "run")
+    assert {column.name: column.role for column in loaded.columns_}["zip"] == "category"
+    assert {*skipped.notes} <= {*loaded.choices_}
+
+
+def test_words_for_nothing_are_missing_labels_and_numbers_are_asked_about(tmp_path: Path) -> None:
+    labels = ["01", "1", "NA", "nan", "NULL", " "]
+    path = tmp_path / "nodes.csv"
+    pd.DataFrame({"ID": list("NAbcdef")[1:], "Label": labels, "a": range(6)}).to_csv(path, index=False)
+    data = load_dataset(path)
+    assert data.label_names.tolist() == ["01", "1"]
+    assert data.y.tolist() == [0, 1, -1, -1, -1, -1]
+    assert data.feature_names == ("a",)
+    assert {*data.notes} == {f"column {name!r} of the nodes is taken for {name.lower()!r}" for name in ("ID", "Label")}
+    path.write_text("label;a\n1,5;1\n2,5;2\n1,5;x\n")
+    with pytest.raises(InputError, match="--target regression.*--target classification"):
+        load_dataset(path)
+    assert load_dataset(path, target="classification").label_names.tolist() == ["1.5", "2.5"]
+    assert load_dataset(path, target="regression").y.tolist() == [[1.5], [2.5], [1.5]]
+
+
+def test_a_bag_of_counts_stays_as_it_is() -> None:
+    bag = pd.DataFrame(np.random.default_rng(0).poisson(0.2, (50, 30)))
+    columns = understood(bag)
+    assert {column.role for column in columns} == {"count"}
+    assert np.array_equal(matrix_of(bag, columns)[0], bag.to_numpy())
+    ends = pd.DataFrame({"source": range(49), "target": range(1, 50)})
+    assert fitted(bag.assign(label=np.arange(50) % 2), ends).config_.row_normalize
+
+
+def test_roles_that_cannot_be(tiny_graph: Graph) -> None:
+    nodes, edges = messy()
+    for roles, message in (
+        ({"absent": "text"}, "columns names 'absent', which is no feature"),
+        ({"city": "number"}, "column 'city' is to be of the kind number, but row 0 .* has 'Rome'"),
+        ({"city": "place"}, "columns must be NAME=ROLE"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fitted(nodes, edges, columns=roles)
+    with pytest.raises(InputError, match="the features are no table"):
+        GAMLPClassifier(columns={"a": "text"}).fit(tiny_graph)
