@@ -580,7 +580,7 @@ class EndsById:
             missing = np.flatnonzero(edges[[*ENDS]].isna().any(axis=1))  # which make fractions of all numbers
             place = int((missing if len(missing) else unknown)[0])
             name = ENDS[int(ends[0, place] >= 0)]
-            if is_missing(value := edges[name].iloc[place]):
+            if is_missing(value := edges[name].iloc[[place]].tolist()[0]):
                 raise InputError(f"{culprit}: {row_name(first + place)} has no {name}")
             theirs = pd.unique(pd.concat([edges[name][own < 0] for name, own in zip(ENDS, ends, strict=True)]))[:3]
             why = f"{row_name(first + place)} names node {value!r}, which no node is called"
