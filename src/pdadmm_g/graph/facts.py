@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import Tensor
 
 from .graph import MASKS, Graph
@@ -133,6 +131,9 @@ def structural_features(edge_index: Tensor, num_nodes: int, keys: NDArray[np.int
     if keys is None:  # from numpy, row by row: the first rows are the same however many there are
         noise = np.random.default_rng(0).standard_normal((num_nodes, random), dtype=np.float32)
     else:
+        import pandas as pd
+        from scipy.special import ndtri
+
         entries = keys[:, None].view(np.uint64) * np.uint64(random) + np.arange(random, dtype=np.uint64)
         hashed = pd.util.hash_array(entries.ravel()).reshape(entries.shape)
         noise = ndtri((hashed >> np.uint64(11)) * 2.0**-53 + 2.0**-54).astype(np.float32)

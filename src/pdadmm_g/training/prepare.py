@@ -15,7 +15,7 @@ import copy
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.augmentation_choice import augmentation, choose_augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.columns import Column, described, standardized
 from ..graph.examples import Examples, Parts, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
@@ -47,6 +46,9 @@ from ..model import GAMLP
 from ..utils import compute_threads, task
 from .checkpoint import CHOSEN
 from .choose import Rows, choose_mesh, choose_unlabelled, choose_weight_decay
+
+if TYPE_CHECKING:  # a worker process starts faster without pandas
+    from ..graph.columns import Column
 
 #: Less than this share of its mean cannot be told from rounding in single precision.
 LEAST_DEVIATION = 1e-5
@@ -140,8 +142,13 @@ def prepare_graph(
     """
     config = config.resolved(target_of(data))
     columns = data.get("columns") or ()
-    if standardized(columns):
-        config = dataclasses.replace(config, row_normalize=False)
+    told: tuple[str, ...] = ()
+    if columns:
+        from ..graph.columns import described, standardized
+
+        told = (described(columns),)
+        if standardized(columns):
+            config = dataclasses.replace(config, row_normalize=False)
     data, rows_of, reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit, known=known)
     _, y, weights, classes = rows_of
     check_training(data, culprit=culprit)
@@ -183,7 +190,7 @@ def prepare_graph(
         source = (source or augment.source(data)).to(config.device)
         copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
-    reasons = (*([described(columns)] if columns else ()), *reasons, *_remarks(data, given, config), *choice.reasons)
+    reasons = (*told, *reasons, *_remarks(data, given, config), *choice.reasons)
     return Problem(training, validation, classes, config, augment, scored, copies, reasons, units, Parts.of(data))
 
 
@@ -360,7 +367,7 @@ class WarmStart:
         before = dataclasses.replace(self.config, directed=way)
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
-        if standardized(self.columns):
+        if self.columns:
             taken["row_normalize"] = before.row_normalize
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
