@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.commands import FIXED, SMALL, assert_refused, save
-from helpers.faults import torchrun
 from helpers.run_files import epochs_of
 from pdadmm_g.cli.train import _about_workers
 from pdadmm_g.config import GROUPS, RunConfig
@@ -193,20 +191,6 @@ def test_help_of_train_shows_every_setting_once_in_its_section(run) -> None:
         )
     titles = [line[:-1] for line in out.splitlines() if line[:1].isalpha() and line.endswith(":")]
     assert titles == [*GROUPS, "Other options"]
-
-
-@pytest.mark.timeout(60)
-def test_bad_input_under_torchrun_ends_everyone(tmp_path: Path) -> None:
-    agent = torchrun(
-        "--standalone", "--nproc-per-node", "2", "-m", "pdadmm_g", "train", "--dataset", "korra", "--out", "run",
-        cwd=tmp_path,
-    )  # fmt: skip
-    output = agent.communicate(timeout=55)[0]
-    assert agent.returncode != 0
-    assert output.count("error: unknown data set 'korra'") == 1
-    assert "PEER_LOST" not in output
-    assert re.search(r"exitcode\s*: 2\b", output)
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_device_that_suits_is_recorded(run) -> None:
