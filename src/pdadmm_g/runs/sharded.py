@@ -213,14 +213,11 @@ def open_part(dataset: str, team: Team) -> tuple[Description, Part | None]:
     return folder.whole, part
 
 
-#: Directions of edges, which a sharded folder does not keep.
-ONE_FILE = ("out", "in", "both")
-
-
 def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig, tuple[str, ...]]:
     """``config`` with what otherwise is chosen by trying on all data, and a sentence on each such default."""
     asked = {
-        "augment = apart": config.augment == "apart", f"directed = {config.directed}": config.directed in ONE_FILE,
+        "augment = apart": config.augment == "apart",
+        f"directed = {config.directed}": config.directed not in ("auto", "symmetric"),
         "refit": config.refit, "split": config.split is not None, "calibrate": config.calibrate,
         "drop_entries": config.unlabelled and config.drop_entries,
     }  # fmt: skip

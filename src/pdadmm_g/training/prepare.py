@@ -368,7 +368,10 @@ class WarmStart:
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
         if self.columns:
-            taken["row_normalize"] = before.row_normalize
+            from ..graph.columns import standardized
+
+            if standardized(self.columns):
+                taken["row_normalize"] = before.row_normalize
         config = dataclasses.replace(config, **taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(before, name)
