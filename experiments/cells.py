@@ -28,7 +28,7 @@ from torch import Tensor
 from pdadmm_g.baselines import GRAPH_METHODS, Baseline
 from pdadmm_g.config import GRAPH, ModelConfig, settings_where
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
-from pdadmm_g.graph.augmentation_choice import augmentation, choose_augmentation
+from pdadmm_g.graph.candidates import augmentation, with_defaults
 from pdadmm_g.graph.datasets import load_dataset
 from pdadmm_g.graph.examples import Examples, aligned
 from pdadmm_g.graph.graph import MASKS, Graph
@@ -282,7 +282,7 @@ def _run_baseline(
 def _augment(dataset: str, data_root: str | None, settings: tuple[tuple[str, Any], ...]) -> Graph:
     """A graph with the augmented features of all its nodes, which all candidates and splits need alike."""
     data = _load(dataset, data_root)
-    config = choose_augmentation(data, data.train_mask, None, ModelConfig(**dict(settings)).resolved()).config
+    config = with_defaults(data, ModelConfig(**dict(settings)).resolved())
     augmented = copy.copy(data)
     augmented.x = augmentation(config).features(data)
     return augmented

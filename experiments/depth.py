@@ -88,7 +88,7 @@ def _adam(dataset: str, settings: dict[str, Any], seed: int, data_root: str | No
 
 def same_start(X: torch.Tensor, config: ModelConfig, classes: int, seed: int) -> GAMLP:
     """The network that pdADMM-G starts from at this depth: random first and last layers, the identity between."""
-    shape = widths(X.shape[1], config.hidden, classes, config.layers)
+    shape = widths(X.shape[1], config.width, classes, config.layers)
     weights = [initial_layer(i, shape, config.layers, seed=seed, like=X) for i in range(config.layers)]
     return GAMLP.from_parameters([(w.W, w.b) for w in weights], config.activation)
 

@@ -27,7 +27,8 @@ PORTABLE = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM
 #: A digits graph with fixed features, 5 labels a class, trained to the last epoch, and grown where not said otherwise.
 BASE: dict[str, Any] = {
     "augment": "average", "hops": 4, "normalize": "centered", "weight_decay": 0.1, "layers": 4, "stages": (2, 4),
-    "hidden": 24, "epochs": 8, "patience": None, "tolerance": 0.0, "unlabelled": 0,
+    "hidden": 24, "epochs": 8, "patience": None, "tolerance": 0.0, "unlabelled": 0, "calibrate": False,
+    "row_normalize": True, "validation": 0.2,
 }  # fmt: skip
 LINEARIZED = {"solver": "linearized"}
 #: Settings that other methods know nothing of, as they are where nobody names them.
@@ -92,6 +93,11 @@ CASES: dict[str, dict[str, Any]] = {
     "validation set aside": CHOSEN | {"data": "labels only"},
     "less validation set aside": CHOSEN | {"data": "labels only", "validation": 0.1, "random_state": 3},
     "no validation": CHOSEN | {"data": "labels only", "validation": 0.0},
+    "out of fold": CHOSEN | {"data": "labels only", "validation": None},
+    "out of fold, tables": CHOSEN | {"data": "tables", "validation": None, "row_normalize": None},
+    "nothing given": dict.fromkeys(("hidden", "calibrate", "row_normalize"))
+    | CHOSEN
+    | {"hidden": None, "unlabelled": None, "rounds": 2},
     "the second split": CHOSEN | {"data": "splits", "split": 1},
     "validation log loss": CHOSEN | {"scoring": "neg_log_loss"},
     "growth by gain": CHOSEN | {"growth": "gain", "layers": 5, "stages": None},
@@ -307,7 +313,12 @@ def by_command(folder: Path, case: dict[str, Any], settings: dict[str, Any]) -> 
             main([str(word) for word in words])
 
     train = ["train", "--out", folder / "run", "--quiet"]
-    train += [f"--{name.replace('_', '-')}={_text(value)}" for name, value in settings.items() if value is not None]
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            train.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None:
+            train.append(f"--{option}={_text(value)}")
     train += [f"--{name}=none" for name in ("patience",) if settings[name] is None]
     if case["data"] != "digits":
         np.savez(folder / "graph.npz", **_symmetric(communities()))

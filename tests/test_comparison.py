@@ -14,9 +14,9 @@ import pdadmm_g
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError, comparison
 from pdadmm_g.cli import main
-from pdadmm_g.comparison import METHODS, PAIRED, Columns, compare, differences, shares_of, splits_of
+from pdadmm_g.comparison import METHODS, PAIRED, Columns, compare, differences, splits_of
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.metrics import metrics, score
+from pdadmm_g.metrics import contributions, metrics, score
 
 FAST = GAMLPClassifier(layers=2, epochs=5, augment="hops", unlabelled=0, weight_decay=0.1)
 FEW = ["largest", "lr-graph", "ours"]
@@ -70,8 +70,8 @@ def test_shares_add_up_to_the_figures_and_intervals_hold(classes: int) -> None:
         + 0.3 * (random.random((400, 1)) < 0.5) * np.eye(classes)[y]
     )
     P, Q = P / P.sum(1, keepdims=True), np.full_like(P, 1 / classes)
-    for figure in PAIRED:
-        assert shares_of(figure, y, P).mean() == pytest.approx(metrics(y, P)[figure])
+    for figure in (*PAIRED, "balanced_accuracy"):
+        assert contributions(figure, y, P).mean() == pytest.approx(metrics(y, P)[figure])
     found = differences(y, {"ours": P, "none": Q}, 0).loc["none"]
     drawn = [score("roc_auc_ovr", y[rows], P[rows]) for rows in random.integers(400, size=(300, 400))]
     low, high = 0.5 - np.quantile(drawn, [0.95, 0.05])

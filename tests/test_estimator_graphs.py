@@ -297,3 +297,19 @@ def test_the_lines_of_the_guide(tiny_graph: Data) -> None:
     }  # fmt: skip
     exec(lines, scope)
     assert scope["clf"].predict(scope["grown"], [20, 21]).tolist() == [0, 1]
+
+
+def test_what_to_expect_is_of_the_validation_nodes_and_kept(tmp_path: Path) -> None:
+    data = communities(labels=10)
+    clf = classifier(augment="hops", calibrate=True).fit(data)
+    found = clf.estimate_
+    value, low, high = found.figures["accuracy"]
+    assert value == pytest.approx(clf.score(data, data.val_mask))
+    assert low < value < high
+    assert (found.on, found.nodes, found.largest_class) == ("validation", 40, 0.4)
+    assert clf.score(data) == pytest.approx(value, abs=high - low)
+    again = classifier(augment="hops", calibrate=True, refit=True).fit(data)
+    assert again.estimate_ == found  # from before those that validated trained
+    clf.save(tmp_path / "run", data)
+    assert GAMLPClassifier.load(tmp_path / "run").estimate_ == found
+    assert classifier().fit(data.x.numpy(), data.y.numpy()).estimate_ is None

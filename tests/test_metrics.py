@@ -17,7 +17,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from pdadmm_g.metrics import BINS, METRICS, by_output, metrics, reliability, score
+from pdadmm_g.metrics import BINS, METRICS, by_output, estimate, metrics, reliability, score
 
 RNG = np.random.default_rng(0)
 P = RNG.dirichlet(np.ones(4), 200)
@@ -122,3 +122,31 @@ def test_a_scorer_is_asked_as_scikit_learn_asks_it() -> None:
     assert score(lambda estimator, X, y: float(estimator.predict(X)[0] == y[0]), Y, P) in (0.0, 1.0)
     assert score(lambda *_: float("nan"), Y, P) is None
     assert score("roc_auc_ovr", [1, 1], P[:2]) is None
+
+
+@pytest.mark.parametrize(("shares", "apart"), [((0.8, 0.2), 1.0), ((0.85, 0.15), 2.0), ((0.5, 0.3, 0.15, 0.05), 1.5)])
+@pytest.mark.parametrize("nodes", [40, 100, 200])
+def test_intervals_cover_the_truth_with_few_nodes_too(shares: tuple[float, ...], apart: float, nodes: int) -> None:
+    random = np.random.default_rng(nodes)
+
+    def drawn(number: int) -> tuple[np.ndarray, np.ndarray]:
+        y = random.choice(len(shares), size=number, p=shares)
+        scores = random.standard_normal((number, len(shares))) + apart * np.eye(len(shares))[y]
+        P = np.exp(apart * scores) * shares
+        return y, P / P.sum(1, keepdims=True)
+
+    truth = metrics(*drawn(100_000))
+    found = [estimate(*drawn(nodes)).figures for _ in range(120)]
+    for name in ("accuracy", "balanced_accuracy", "roc_auc_ovr"):
+        covered = [low <= truth[name] <= high for _, low, high in (figures[name] for figures in found)]
+        assert np.mean(covered) >= 26 / 30, name
+        assert np.mean([high - low for _, low, high in (figures[name] for figures in found)]) < 3.5 / nodes**0.5
+
+
+def test_an_estimate_has_the_figures_the_baseline_and_no_interval_without_width() -> None:
+    y, P = np.array([0, 0, 0, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+    found = estimate(y, P)
+    assert (found.on, found.nodes, found.largest_class) == ("validation", 4, 0.75)
+    assert found.figures["accuracy"] == pytest.approx((1.0, 0.05**0.25, 1.0))  # of Clopper and Pearson
+    assert found.figures["roc_auc_ovr"][1] < 0.5
+    assert "roc_auc_ovr" not in estimate(y * 0, P).figures

@@ -170,7 +170,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
         self.history_: list[Record] = []
         self.seconds_ = 0.0
         torch.manual_seed(seed)
-        widths = [problem.training.X.shape[1], *[config.hidden] * (depths[0] - 1), len(problem.classes)]
+        widths = [problem.training.X.shape[1], *[config.width] * (depths[0] - 1), len(problem.classes)]
         model = GAMLP(widths) if start is None else copy.deepcopy(start)
         if self.name == "gcn" and start is None:
             for linear in model.linears:

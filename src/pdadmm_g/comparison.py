@@ -40,7 +40,7 @@ from .graph.graph import MASKS, Graph, as_mask, first_line
 from .graph.propagation import DENSE, summed, to_csc
 from .graph.readers import as_graph, labels_of
 from .graph.targets import hard_labels, has_columns, labelled, require_y
-from .metrics import metrics
+from .metrics import TAIL, contributions, metrics
 from .utils import writing
 
 Array = NDArray[Any]
@@ -48,8 +48,8 @@ Array = NDArray[Any]
 FIGURES = ("accuracy", "balanced_accuracy", "roc_auc_ovr", "log_loss", "calibration_error")
 PAIRED = ("accuracy", "roc_auc_ovr", "log_loss")
 ENDS = ("difference", "low", "high")
-#: The interval, and the draws that it comes from.
-INTERVAL, DRAWS = (0.05, 0.95), 1000
+#: The draws that intervals come from.
+DRAWS = 1000
 #: Inverse penalties of logistic regression, and most training rows on which one of them is chosen.
 PENALTIES, MOST = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), 10_000
 #: Principal directions that stand for sparse columns in gradient boosting, and where very many nodes train.
@@ -353,33 +353,13 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
 # ------------------------------------------------------------------------------------------------------------ intervals
 
 
-def shares_of(figure: str, y: Array, P: Array) -> Array:
-    """What each row adds to a figure, which is the mean of these."""
-    if figure == "accuracy":
-        return (P.argmax(1) == y).astype(float)
-    if figure == "log_loss":
-        return -np.log(P[range(len(y)), y].clip(np.finfo(P.dtype).eps))
-    found = []
-    for own, confidence in zip((y == np.arange(P.shape[1])[:, None]), P.T, strict=True):
-        size = np.where(own, own.sum(), len(y) - own.sum())  # of the row's own side
-        if size.max() < len(y):
-            # How much of the other side each row is on the right side of: its placement.
-            placed = np.empty(len(y))
-            for side, towards in ((own, 1), (~own, -1)):
-                beaten = rankdata(towards * confidence)[side] - rankdata(towards * confidence[side])
-                placed[side] = beaten / (~side).sum()
-            area = placed[own].mean()
-            found.append(area + (placed - area) * len(y) / size)
-    return np.mean(found, axis=0) if found else np.full(len(y), np.nan)
-
-
 def differences(y: Array, found: dict[str, Array], seed: int) -> pd.DataFrame:
     """By method, the difference of each figure to ours, with its interval."""
-    values = np.stack([[shares_of(figure, y, P) for figure in PAIRED] for P in found.values()])
+    values = np.stack([[contributions(figure, y, P) for figure in PAIRED] for P in found.values()])
     values = (values - values[[*found].index("ours")]).reshape(-1, len(y)).T
     random = np.random.default_rng(seed)
     draws = [np.bincount(random.integers(len(y), size=len(y)), minlength=len(y)) @ values for _ in range(DRAWS)]
-    ends = np.vstack([values.mean(0), np.quantile(draws, INTERVAL, axis=0) / len(y)])
+    ends = np.vstack([values.mean(0), np.quantile(draws, (TAIL, 1 - TAIL), axis=0) / len(y)])
     names = [f"{figure}_{end}" for figure in PAIRED for end in ENDS]
     return pd.DataFrame(ends.T.reshape(len(found), -1), [*found], names)
 

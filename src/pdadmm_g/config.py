@@ -33,6 +33,8 @@ Config = TypeVar("Config", bound="ModelConfig")
 #: Endings of the files that a graph may be in, and of those that hold its nodes alone.
 NODE_TABLES = (".csv", ".tsv", ".parquet")
 GRAPH_FILES = (".npz", ".pt", ".graphml", *NODE_TABLES)
+#: Neurons per hidden layer, where nothing says otherwise.
+HIDDEN = 100
 #: Depths at which greedy growth pauses to train, unless stages are given.
 GROWTH_DEPTHS = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -161,11 +163,13 @@ class Settings:
         None, "share of the node's own features in the averaged operator [default: 0.05; what "
         "suits best where unlabelled nodes are learned from]", GRAPH, by_data=True,
     )
-    row_normalize: bool = option(True, "divide each node's features by their absolute sum before augmenting", GRAPH)
+    row_normalize: bool | None = option(
+        None, "divide each node's features by their absolute sum before augmenting [default: yes, or whichever suits "
+        "best where augment is auto]", GRAPH, by_data=True,
+    )
     normalize: Literal["auto", "none", "unit", "centered", "standard"] = option(
         "auto", "augmented features: as they are, each block scaled to unit length, also centred over the nodes, or "
-        "each column standardized; auto takes unit or centered, of the columns of a table also standard, whichever "
-        "suits a linear model best on the validation nodes", GRAPH, by_data=True,
+        "each column standardized; auto takes whichever of the last three suits best", GRAPH, by_data=True,
     )
     components: Count | None = option(
         None, "principal directions of the features that are augmented "
@@ -185,7 +189,9 @@ class Settings:
     layers: Annotated[int, Meta(ge=2, le=10**4)] = option(
         10, "maximum depth, at least 2; growth stops early if a deeper network does not improve validation", NETWORK,
     )
-    hidden: Count = option(100, "neurons per hidden layer", NETWORK)
+    hidden: Count | None = option(
+        None, "neurons per hidden layer [default: 100, on a graph 400 where that suits better]", NETWORK, by_data=True,
+    )
     stages: tuple[int, ...] | None = option(
         None, "depths of greedy growth, increasing, the last one equal to layers [default: 2,5,10,20,... up to layers]",
         NETWORK,
@@ -229,16 +235,18 @@ class Settings:
     )
     scoring: Scoring = option(
         "auto", "what the validation nodes choose by, the epoch that is kept and all that is left to the data; in "
-        "Python also a scorer(estimator, X, y) as scikit-learn has them [default: accuracy for classes, f1_micro for "
-        "several labels a node, r2 for numbers]", TRAINING,
+        "Python also a scorer(estimator, X, y) as scikit-learn has them [default: accuracy for classes, roc_auc_ovr "
+        "for two of them, f1_micro for several labels a node, r2 for numbers]", TRAINING,
     )
-    calibrate: bool = option(
-        False, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
-        "same classes, better probabilities; also for what refit trains", TRAINING,
+    calibrate: bool | None = option(
+        None, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
+        "same classes, better probabilities; also for what refit trains [default: of classes, where nodes validate]",
+        TRAINING,
     )
-    validation: Share = option(
-        0.2, "share of the labelled nodes of each class, at least one node and 500 at the most in all, that is set "
-        "aside to validate where the graph does not say which do; 0 for none, and no choice by the data", TRAINING,
+    validation: Share | None = option(
+        None, "share of the labelled nodes of each class, at least one node and 2000 at the most in all, that is set "
+        "aside to validate where the graph does not say which do; 0 for none, and no choice by the data [default: none "
+        "of up to 5000 labelled nodes, which all train and decide out of fold; a fifth of more]", TRAINING,
     )
     refit: bool = option(
         False, "train again in the end, on the validation nodes too, with what was chosen and for as many epochs",
@@ -360,16 +368,22 @@ class ModelConfig(Settings):
         return "multilabel" if self.target == "auto" and self.risk == "logistic" else self.target
 
     @property
+    def width(self) -> int:
+        """Neurons per hidden layer."""
+        return self.hidden or HIDDEN
+
+    @property
     def processes(self) -> int:
         """How many processes train, where their numbers are chosen."""
         assert self.workers != "auto"
         return (self.workers or 1) * (self.shards or 1)
 
-    def resolved(self: Config, target: TargetKind = "auto") -> Config:
+    def resolved(self: Config, target: TargetKind = "auto", classes: int = 0) -> Config:
         """The same with every default that follows from other settings filled in; what the data decides stays open.
 
         Args:
             target: The kind of target, once it is known, where the settings leave it open.
+            classes: The number of classes, once it is known.
         """
         target = target if self.target == "auto" else self.target
         growth = (*(depth for depth in GROWTH_DEPTHS if depth < self.layers), self.layers)
@@ -386,7 +400,9 @@ class ModelConfig(Settings):
         if target != "auto":
             known = TARGETS[target]
             settings["risk"] = known.risks[0] if self.risk == "auto" else self.risk
-            settings["scoring"] = known.scorings[0] if self.scoring == "auto" else self.scoring
+            if self.scoring == "auto" and (target != "classification" or classes):
+                two = target == "classification" and classes == 2
+                settings["scoring"] = "roc_auc_ovr" if two else known.scorings[0]
         if target not in ("auto", "classification") and self.unlabelled is None:
             settings["unlabelled"] = 0
         planned = len(self.plan) if self.plan else 1
@@ -442,7 +458,7 @@ class RunConfig(ModelConfig):
         rule = f"must be a multiple of eval_every = {self.eval_every}"
         require((self.checkpoint_every or 0) % self.eval_every == 0, "checkpoint_every", rule, self.checkpoint_every)
 
-    def resolved(self, target: TargetKind = "auto") -> RunConfig:
+    def resolved(self, target: TargetKind = "auto", classes: int = 0) -> RunConfig:
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its files again from wherever it is evaluated. (Path.is_file raises where a name is too long.)
@@ -453,7 +469,7 @@ class RunConfig(ModelConfig):
         )
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
         paths: dict[str, Any] = {"dataset": dataset, "edges": edges, "data_root": root, "init": init, "out": out}
-        return dataclasses.replace(super().resolved(target), **paths)
+        return dataclasses.replace(super().resolved(target, classes), **paths)
 
     def naming(self) -> dict[str, Any]:
         """What the columns of tables are called, as keyword arguments of ``load_dataset``."""

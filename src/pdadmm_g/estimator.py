@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -54,15 +54,30 @@ from .graph.targets import (
     require_y,
     target_of,
 )
+from .metrics import Estimate, estimate
 from .model import GAMLP, decisions, finite, outputs
 from .status import Status
 from .training.checkpoint import Checkpointing
-from .training.finish import TrainedModel, calibrate, kept, load_model, refit, save_model, take_columns, temperature
+from .training.finish import (
+    TrainedModel,
+    calibrate,
+    delivered,
+    load_model,
+    recalled,
+    refit,
+    remember,
+    save_model,
+    take_columns,
+    temperature,
+)
 from .training.fit import fit
 from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
 from .utils import Tasks, checked_device, run_tasks, task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AnyEstimator = TypeVar("AnyEstimator", bound="Estimator")
 #: Rows, what they should become, the kind of that, and what its columns are called.
@@ -100,6 +115,8 @@ class Estimator(Parameters, BaseEstimator):
     times_: dict[str, float]
     seed_: int | None
     nodes_: Parts | None
+    estimate_: Estimate | None
+    importance_: pd.DataFrame | None = None
 
     def fit(
         self: AnyEstimator,
@@ -193,8 +210,18 @@ class Estimator(Parameters, BaseEstimator):
                 if order is not None and sample_weight is not None:
                     sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
                 X = reordered(X, order)
-            problem = self._problem(X, y, sample_weight, config, seed, start)
-            if config.calibrate and problem.validation is None:
+            goes_on = checkpointing is not None and checkpointing.resume is not None
+            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on)
+            if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
+                if goes_on:
+                    problem = recalled(checkpointing.folder, problem)
+                else:
+                    remember(checkpointing.folder, problem, X.x.shape[1])
+            can_calibrate = problem.validation is not None or problem.asked is not None
+            calibrates = config.calibrate
+            if calibrates is None:
+                calibrates = can_calibrate and problem.config.target == "classification"
+            if calibrates and not can_calibrate:
                 remedy = "give the graph a val_mask, or for a matrix use scikit-learn's CalibratedClassifierCV"
                 raise InputError(f"calibrate needs validation nodes: {remedy}")
             if start is not None:
@@ -205,14 +232,15 @@ class Estimator(Parameters, BaseEstimator):
             model = None if start is None else start.model
             with task("training"):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
-            choices = (*reasons, kept(result, problem.config))
+            problem, result, choices = delivered(problem, result, reasons)
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
-            s = 1.0
+            s, found = 1.0, None
             try:
-                if config.calibrate:
+                if calibrates and not result.status.is_failure:
                     s, why = temperature(result.model, problem)
                     choices += (why,)
                     calibrate(result.model, s)
+                found = _estimated(result.model, problem)
                 if config.refit and problem.validation is not None and ended:
                     assert isinstance(X, Graph)
                     first = result
@@ -226,7 +254,8 @@ class Estimator(Parameters, BaseEstimator):
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
-        self.choices_, self.nodes_ = choices, problem.nodes
+        self.choices_, self.nodes_, self.estimate_ = choices, problem.nodes, found
+        self.importance_ = None
         self.model_ = result.model.cpu().eval()
         if isinstance(X, Graph) and given_names is not None and X.feature_names != given_names:
             assert self.augmentation_ is not None
@@ -309,6 +338,76 @@ class Estimator(Parameters, BaseEstimator):
 
         write_report(self, path, self._given(data, edge_index, edge_weight))
 
+    def importance(
+        self,
+        X: Any,
+        edge_index: Any = None,
+        *,
+        edge_weight: Any = None,
+        nodes: ArrayLike | Tensor | None = None,
+        repeats: int = 5,
+        random_state: int = 0,
+    ) -> pd.DataFrame:
+        """What each column is worth, a node's own and those of its neighbours, and what the graph is worth.
+
+        The values of a column are exchanged at random between nodes, of the nodes that are scored themselves (``own``)
+        or of all others (``neighbours``); what the score loses by it is the column's importance. All features that were
+        made of one column of a table go together. Of more than 30 columns, those to which the network listens most.
+        ``the graph`` is the difference to a model that was trained again on the same nodes by their own columns alone.
+
+        Args:
+            X: A graph with labels, given as to :meth:`predict`.
+            edge_index: Its edges, where they are apart.
+            edge_weight: What each of them weighs.
+            nodes: The nodes that are scored, indices or a mask [default: test nodes, else validation nodes, else
+                training nodes; at most 500, drawn at random].
+            repeats: How often values are exchanged.
+            random_state: The seed of these exchanges.
+
+        Returns:
+            A pandas table with ``column``, ``whose``, ``lost`` (the mean over the repeats) and ``spread`` (their
+            standard deviation). ``attrs`` has the ``figure``, its ``score`` with nothing exchanged, and the number of
+            ``nodes`` and which they are (``on``). :meth:`report` and :meth:`save` of a run folder take it along.
+        """
+        check_is_fitted(self)
+        from .explanation import importance  # stands above, see the contract in pyproject.toml
+
+        data = self._graph_of(X, edge_index, edge_weight)
+        self.importance_ = importance(self, data, nodes, repeats, random_state)
+        return self.importance_
+
+    def explain(
+        self, X: Any, node: Any, edge_index: Any = None, *, edge_weight: Any = None, most: int = 12
+    ) -> pd.DataFrame:
+        """The columns and neighbours that moved the prediction of one node most.
+
+        A column is replaced by its mean over all nodes, of the node itself (``own``) or of all others (``neighbours``);
+        the edges to a ``neighbour`` are taken away. At most 50 neighbours are looked at.
+
+        Args:
+            X: A graph, given as to :meth:`predict`.
+            node: Its id, or its number where nodes have no ids.
+            edge_index: The edges of the graph, where they are apart.
+            edge_weight: What each of them weighs.
+            most: As many rows at the most.
+
+        Returns:
+            A pandas table with ``name``, ``kind``, ``value`` (of the column, or the known label of the neighbour),
+            ``without`` (the probability of the predicted label, or the number, without it) and ``moved`` (by how much
+            the log-odds of the label, or the number, would be lower). ``attrs`` has the ``node``, its ``label``, and
+            what is ``said`` of it: the probability, or the number.
+        """
+        check_is_fitted(self)
+        from .explanation import explain  # stands above, see the contract in pyproject.toml
+
+        return explain(self, self._graph_of(X, edge_index, edge_weight), node, most)
+
+    def _graph_of(self, X: Any, edge_index: Any, edge_weight: Any) -> Graph:
+        data = self._given(X, edge_index, edge_weight)
+        if not isinstance(data, Graph):
+            raise InputError("explanations are of a graph: of rows of a matrix, scikit-learn's permutation_importance")
+        return data
+
     @classmethod
     def load(cls: type[AnyEstimator], path: str | Path) -> AnyEstimator:
         """The estimator of what :meth:`save` wrote, ready to predict; that of a run folder knows its history."""
@@ -333,7 +432,7 @@ class Estimator(Parameters, BaseEstimator):
         self._set_features(found.features, found.feature_names)
         self.columns_ = found.columns
         self.status_, self.config_ = found.status, self._config().resolved(found.config.target)
-        self.history_, self.seed_, self.nodes_ = [], None, found.nodes
+        self.history_, self.seed_, self.nodes_, self.estimate_ = [], None, found.nodes, None
         self.plan_, self.message_, self.choices_, self.times_ = (len(found.model.linears),), "", (), {}
         return self
 
@@ -385,12 +484,16 @@ class Estimator(Parameters, BaseEstimator):
         config: ModelConfig,
         seed: int,
         start: WarmStart | None,
+        *,
+        decided: bool = False,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
             known = None if start is None else start.nodes
-            problem = prepare_graph(X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known)
+            problem = prepare_graph(
+                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided
+            )
             self._set_features(X.x.shape[1], X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
@@ -564,7 +667,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     with ``x``, ``edge_index``, ``y``, and masks if there are any, or a ``networkx`` or DGL graph;
     ``fit(X, y, edge_index)`` features, labels and edges, and ``fit(nodes, edges)`` two pandas tables, see
     :func:`~pdadmm_g.graph.readers.as_graph`. Where nothing says which nodes train, those with a label do; where nothing
-    says which validate, some of these are set aside (``validation``).
+    says which validate, these decide out of fold, or some of many are set aside (``validation``).
     ``fit(X, y)`` takes a feature matrix as it is, without a graph: scale it first (``StandardScaler``), as for any MLP.
 
     Where ``y`` is a matrix of 0 and 1 with a column a label, a node may have several labels, none, or all
@@ -596,6 +699,9 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
         times_: Seconds by task: choosing features, weight decay, training, ...; they add up to those of ``fit``.
         seed_: The seed that the initial weights were drawn with; None where it is not known, after :meth:`load`.
         nodes_: Which nodes trained and which validated, by :func:`~pdadmm_g.graph.graph.node_keys`; None for a matrix.
+        estimate_: How good the classes are expected to be, a :class:`~pdadmm_g.metrics.Estimate` with 90% intervals,
+            from the validation nodes, or from all labels out of fold, which also chose the model; None without any, or
+            for other targets.
     """
 
     _targets = ("classification", "multilabel")
@@ -679,8 +785,8 @@ class NodeClassifier(ClassifierMixin, BaseEstimator):
     ``learning_curve`` and all else of scikit-learn that deals samples works on nodes, with its own splitters and
     scorers, and what is held out stays unseen.
 
-    Of the nodes of ``fit``, the share ``validation`` of the estimator does not train, but chooses what is left to the
-    data and the epoch that is kept.
+    The nodes of ``fit`` decide out of fold what is left to the data, unless ``validation`` of the estimator sets some
+    of them aside.
 
     Args:
         estimator: What is trained; its parameters are ``estimator__hidden`` and so on.
@@ -746,6 +852,21 @@ def _bare(graph: Graph) -> Graph:
         if name in data:
             del data[name]
     return data
+
+
+@torch.no_grad()
+def _estimated(model: GAMLP, problem: Problem) -> Estimate | None:
+    """How good classes are expected to be, by nodes that did not train."""
+    rows, on = problem.validation, "validation"
+    if problem.config.target != "classification" or (rows is None and problem.asked is None):
+        return None
+    if problem.asked is not None:
+        P, y = problem.asked
+        on = on if problem.nodes is not None and len(problem.nodes.val) else "out of fold"
+    else:
+        assert rows is not None
+        P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
+    return estimate(y.numpy(), P.numpy(), on) if bool(P.isfinite().all()) else None
 
 
 def given_data(

@@ -11,11 +11,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 #: Bins of equal width in which confidence is compared with accuracy.
 BINS = 15
+#: What an interval leaves out on either side.
+TAIL = 0.05
 
 Array = NDArray[Any]
 #: As scikit-learn has them: ``scorer(estimator, X, y)``, the higher the better.
@@ -97,6 +100,71 @@ def score(scoring: str | Scorer, y: ArrayLike, predicted: ArrayLike, target: str
     return None if found is None else float(found if name == scoring else -found)
 
 
+class Estimate(msgspec.Struct, frozen=True):
+    """How good a classifier is expected to be on nodes that it has not seen."""
+
+    #: The nodes that say so, e.g. "validation".
+    on: str
+    nodes: int
+    #: The share of the largest class among them: the accuracy of whoever always names it.
+    largest_class: float
+    #: The value of each figure with the ends of its 90% interval.
+    figures: dict[str, tuple[float, float, float]]
+
+
+def estimate(y: ArrayLike, probabilities: ArrayLike, on: str = "validation") -> Estimate:
+    r"""Accuracy, balanced accuracy and area under the ROC curve with their 90% intervals.
+
+    A figure is written as a mean of what each row adds to it (:func:`contributions`), whose variance says from how many
+    independent rows with the same mean it would be as certain,
+    :math:`n_e = n \hat\theta (1 - \hat\theta) / \mathrm{var}`. The interval is that of Clopper and Pearson for so
+    many rows. For accuracy these are all rows; all others count no more than
+    :math:`C^2 / \sum_c n_c^{-1}` rows of C classes with :math:`n_c` rows each.
+    """
+    from scipy.special import betaincinv
+
+    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
+    counts = np.unique(y, return_counts=True)[1]
+    figures = {}
+    for name in ("accuracy", "balanced_accuracy", "roc_auc_ovr"):
+        each = contributions(name, y, P)
+        value, variance = min(max(float(each.mean()), 0.0), 1.0), each.var()
+        if math.isnan(value):
+            continue
+        rows = len(y) if name == "accuracy" else len(counts) ** 2 / (1 / counts).sum()
+        rows = min(rows, len(y) * value * (1 - value) / variance) if variance > 0 else rows
+        right, wrong = value * rows, (1 - value) * rows
+        low = float(betaincinv(right, wrong + 1, TAIL)) if right else 0.0
+        high = float(betaincinv(right + 1, wrong, 1 - TAIL)) if wrong else 1.0
+        figures[name] = (value, low, high)
+    return Estimate(on, len(y), float(counts.max() / len(y)), figures)
+
+
+def contributions(figure: str, y: Array, P: Array) -> Array:
+    """What each row adds to a figure, which is the mean of these: by its influence function where it is no mean."""
+    right, number = (P.argmax(1) == y).astype(float), len(y)
+    if figure == "accuracy":
+        return right
+    if figure == "log_loss":
+        return -np.log(P[range(number), y].clip(np.finfo(P.dtype).eps))
+    if figure == "balanced_accuracy":
+        _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
+        recall = np.bincount(place, right) / counts
+        return recall.mean() + (right - recall[place]) * number / (len(counts) * counts[place])
+    found = []
+    for own, confidence in zip(y == np.arange(P.shape[1])[:, None], P.T, strict=True):
+        if own.any() and not own.all():
+            # How much of the other side each row is on the right side of: its placement.
+            placed = np.empty(number)
+            for side, towards in ((own, confidence), (~own, -confidence)):
+                others = np.sort(towards[~side])
+                placed[side] = sum(np.searchsorted(others, towards[side], end) for end in ("left", "right"))
+                placed[side] /= 2 * len(others)
+            area = placed[own].mean()
+            found.append(area + (placed - area) * number / np.where(own, own.sum(), (~own).sum()))
+    return np.mean(found, axis=0) if found else np.full(number, np.nan)
+
+
 def scoring_name(scoring: str | Scorer) -> str:
     """What a scoring is called in a sentence."""
     return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
@@ -147,7 +215,7 @@ def _of_classes(name: str, y: Array, P: Array) -> float | None:
         if (y < 0).any():  # it would be infinite
             return None
         return sk.log_loss(y, P, labels=np.arange(classes)) if classes > 1 else 0.0
-    asked = np.arange(1 if name == "average_precision" and classes == 2 else 0, classes)
+    asked = np.arange(1 if classes == 2 else 0, classes)
     return _ranking(name, y[:, None] == asked, P[:, asked])
 
 
@@ -178,13 +246,22 @@ def _of_numbers(name: str, y: Array, P: Array) -> float | None:
     return sk.mean_absolute_error(y, P) if name == "mean_absolute_error" else sk.root_mean_squared_error(y, P)
 
 
+def area(own: Array, confidence: Array) -> float:
+    """That under the ROC curve: how often one that is ``own`` has the higher confidence of two; half for equal ones."""
+    _, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    ranks, number = (counts.cumsum() - (counts - 1) / 2)[place], own.sum()
+    return float((ranks[own].sum() - number * (number + 1) / 2) / (number * (len(own) - number)))
+
+
 def _ranking(name: str, own: Array, P: Array) -> float | None:
     """The mean over those columns that some rows are of and others are not."""
-    from sklearn import metrics as sk
+    figures: dict[str, Callable[[Array, Array], float]] = {"roc_auc_ovr": area}
+    if name == "average_precision":
+        from sklearn.metrics import average_precision_score
 
-    figure = sk.average_precision_score if name == "average_precision" else sk.roc_auc_score
+        figures[name] = average_precision_score
     mixed = own.any(0) & ~own.all(0)
-    found = [figure(is_own, confidence) for is_own, confidence in zip(own.T[mixed], P.T[mixed], strict=True)]
+    found = [figures[name](is_own, confidence) for is_own, confidence in zip(own.T[mixed], P.T[mixed], strict=True)]
     return float(np.mean(found)) if found else None
 
 

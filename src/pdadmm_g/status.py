@@ -9,7 +9,8 @@ class Status(Enum):
     """The value of each member is the sentence of advice that the user reads."""
 
     CONVERGED = "Both residuals fell below the tolerance: more epochs would not change the model."
-    MAX_EPOCHS = "All epochs were used; if accuracy was still rising, allow more epochs."
+    MAX_EPOCHS = "All epochs were used; if validation accuracy was still rising, allow more epochs."
+    LINEAR = "A linear model was better than every network that was tried: no other was trained."
     EARLY_STOPPED = "Validation accuracy stopped improving; the weights of its best epoch were restored."
     DIVERGED = "The objective exploded: keep rho between 4 and 100 times nu, and check the scale of the features."
     NON_FINITE = "NaN or infinity appeared: normalise the features, or bring rho and nu closer to their defaults."

@@ -11,6 +11,11 @@ SUMMARY = {
     "status": "EARLY_STOPPED", "advice": "Fine.", "test_accuracy": 0.75, "val_accuracy": 0.7, "train_accuracy": 1.0,
     "dataset": "digits", "seed": 0, "layers": 5, "parameters": 1234, "epochs": 40, "seconds": 0.4,
     "bytes_sent": 4000, "versions": {"torch": "2"},
+    "estimate": {"on": "validation", "nodes": 40, "largest_class": 0.55,
+                 "figures": {"accuracy": [0.7, 0.58, 0.82], "roc_auc_ovr": [0.8, 0.7, 0.9]}},
+    "looks": {"among": "unlabelled", "nodes": "test",
+              "uncertain": [{"node": "n7", "label": None, "predicted": "cat", "probability": 0.51}],
+              "contradicted": [{"node": EVIL, "label": "dog", "predicted": "cat", "probability": 0.98}]},
     "confusion": {"nodes": "test", "classes": ["cat", EVIL], "counts": [[3, 1], [0, 0]]},
     "metrics": {"val": {"accuracy": 0.7, "log_loss": 0.9}, "test": {"accuracy": 0.75, "log_loss": None}},
     "reliability": {"nodes": "test", "bins": [{"confidence": 0.6, "accuracy": 0.5, "rows": 3},
@@ -18,9 +23,15 @@ SUMMARY = {
     "data": {"nodes": 9, "edges": 12, "classes": 2, "train": 3, "homophily": 0.5, "degrees": [0, 1, 2, 3, 4]},
     "times": {"reading": 1.5, "training": 8.0},
 }  # fmt: skip
+IMPORTANCE = {
+    "figure": "accuracy", "score": 0.75, "on": "test", "nodes": 4, "repeats": 5,
+    "rows": [{"column": "the graph", "whose": "trained without", "lost": 0.2, "spread": None},
+             {"column": EVIL, "whose": "neighbours", "lost": 0.1, "spread": 0.02},
+             {"column": EVIL, "whose": "own", "lost": -0.01, "spread": 0.01}],
+}  # fmt: skip
 ALL_FIGURES = [
-    "accuracy", "loss", "objective", "residuals", "rho", "workers", "plan", "classes", "confusion", "reliability",
-    "times",
+    "estimate", "classes", "confusion", "reliability", "importance",
+    "accuracy", "loss", "objective", "residuals", "rho", "workers", "plan", "times",
 ]  # fmt: skip
 
 
@@ -67,6 +78,7 @@ def write_run(
     (path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in records) + tail)
     if summary is not None:
         (path / "summary.json").write_text(json.dumps(summary))
+        (path / "importance.json").write_text(json.dumps(IMPORTANCE))
     return path
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.run_files import record
 from pdadmm_g import GAMLPClassifier, Graph
-from pdadmm_g.runs.scoring import confusion, judge, worker_totals
+from pdadmm_g.runs.scoring import confusion, judge, look, worker_totals
 
 
 def test_confusion_of_classes_that_training_never_saw() -> None:
@@ -27,7 +27,7 @@ def test_test_nodes_are_judged_else_those_that_validate(tiny_graph: Graph) -> No
         own = np.trace(found.confusion["counts"]) / np.sum(found.confusion["counts"])
         assert found.metrics[mask]["accuracy"] == found.accuracies[f"{mask}_accuracy"] == pytest.approx(own)
         del tiny_graph[f"{mask}_mask"]
-    assert judge(clf, tiny_graph)[2:] == (None, None, None)
+    assert judge(clf, tiny_graph)[2:] == (None, None, None, None)
 
 
 def test_totals_of_a_run_resumed_with_more_workers() -> None:
@@ -38,3 +38,12 @@ def test_totals_of_a_run_resumed_with_more_workers() -> None:
     totals = worker_totals(Resumed())  # type: ignore[arg-type]
     assert [worker["bytes_p"] for worker in totals] == [0, 50]
     assert [round(worker["compute_seconds"], 9) for worker in totals] == [0.012, 0.006]
+
+
+def test_the_least_certain_nodes_and_those_whose_label_is_contradicted_are_worth_a_look() -> None:
+    true, P = np.array(["a", "b", "a", "b"]), np.array([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.45, 0.55]])
+    seen = (np.array(["n1", "n2", "n3", "n4"], dtype=object), true, P, np.array(["a", "b"]))
+    assert [each["node"] for each in look(*seen)] == ["n4", "n1", "n3", "n2"]
+    first, second = look(*seen, contradicted=True)
+    assert first == {"node": "n2", "label": "b", "predicted": "a", "probability": 0.9}
+    assert second["node"] == "n3"

@@ -20,6 +20,7 @@ from .datasets import datasets
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate
+from .explain import explain
 from .export import export
 from .predict import predict
 from .report import report
@@ -36,6 +37,7 @@ def cli() -> None:
     pdadmm-g train --dataset cora --data-root raw     train, write runs/cora-0/
     pdadmm-g evaluate runs/cora-0                     accuracy on the three splits
     pdadmm-g predict runs/cora-0 --out preds.csv      a label for every node
+    pdadmm-g explain runs/cora-0                      which columns and neighbours decide
     pdadmm-g compare --nodes n.csv --edges e.csv      beside scikit-learn and graph methods
     pdadmm-g export runs/cora-0 --format onnx         the model for other programs
     pdadmm-g shard graph/ --shards 8 --out graph-8    a large graph in parts
@@ -47,7 +49,7 @@ def cli() -> None:
     """
 
 
-for command in (train, evaluate, predict, compare, report, export, shard, datasets, doctor, demo):
+for command in (train, evaluate, predict, explain, compare, report, export, shard, datasets, doctor, demo):
     cli.add_command(command)
 
 

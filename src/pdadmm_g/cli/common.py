@@ -130,7 +130,7 @@ def settings_options(command: Command, without: Iterable[str] = ()) -> Command:
     """Give a command one option for every field of :class:`RunConfig` but these."""
     for item in (item for item in fields(RunConfig) if item.name not in without):
         flag, kind, text = "--" + item.name.replace("_", "-"), KINDS[item.name], described(item)
-        if kind is bool:
+        if bool in alternatives(kind):
             option = click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=text)
         else:
             flags = (flag, "--nodes") if item.name == "dataset" else (flag,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -442,6 +442,11 @@ def sparse_rows(H: Tensor, nodes: Tensor) -> Tensor:
         return H.to_sparse_coo().index_select(0, nodes).to_sparse_csr()
 
 
+def is_mostly_zero(data: Graph) -> bool:
+    """Are the features kept as a sparse matrix?"""
+    return data.x.layout != torch.strided or int(data.x.count_nonzero()) < DENSE * data.x.numel()
+
+
 def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
     """All features on the CPU, rows divided by their absolute sums if asked for, sparse where most of them is zero."""
     x = x.cpu()
@@ -461,30 +466,36 @@ def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tenso
 
 
 def candidate_features(
-    data: Graph, nodes: Tensor, averages: Sequence[int], like: GraphAugment, source: Source | None = None
-) -> Iterator[tuple[Literal["none", "hops", "average"], int, Tensor]]:
-    """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops and features of each.
+    data: Graph,
+    nodes: Tensor,
+    averages: Sequence[tuple[int, float]],
+    like: GraphAugment,
+    source: Source | None = None,
+) -> Iterator[tuple[Mode, int, float | None, Tensor]]:
+    """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops, teleport and features of each.
 
-    The features alone, averages over so many powers, and four hop blocks, before they are normalised.
+    The features alone, averages over so many powers with such a teleport, and four hop blocks, before they are
+    normalised.
     """
-    reach = max(3, *averages)
-    parts = {"hop": range(4), "mean": averages}
-    made = [(kind, k) for k in range(reach + 1) for kind, all_k in parts.items() if k in all_k]
+    reach = max([3, *(k for k, _ in averages)])
+    blocks = [("hop", 0, 0.0)] + [
+        (kind, k, own)
+        for k in range(1, reach + 1)
+        for kind, own in (*((("hop", 0.0),) if k < 4 else ()), *(("mean", own) for hops, own in averages if hops == k))
+    ]
 
     def operators(A: Tensor, H: Tensor) -> Iterator[Tensor]:
-        power, total = H, torch.zeros_like(H)
-        yield H
-        for k in range(1, reach + 1):
-            power = A @ power
-            total += power
-            if k < 4:
-                yield power
-            if k in averages:
-                yield torch.add(like.teleport * H, total, alpha=(1 - like.teleport) / k)
+        power, total, step = H, torch.zeros_like(H), 0
+        for kind, k, own in blocks:
+            while step < k:
+                power = A @ power
+                total += power
+                step += 1
+            yield power if kind == "hop" else torch.add(own * H, total, alpha=(1 - own) / k)
 
-    rows = like.propagated(data, nodes, source=source, operators=operators, blocks=len(made))
-    blocks = dict(zip(made, rows.chunk(len(made), dim=1), strict=True))
-    yield "none", 1, blocks["hop", 0]
-    for k in averages:
-        yield "average", k, blocks["mean", k]
-    yield "hops", 4, torch.cat([blocks["hop", k] for k in range(4)], dim=1)
+    rows = like.propagated(data, nodes, source=source, operators=operators, blocks=len(blocks))
+    found = dict(zip(blocks, rows.chunk(len(blocks), dim=1), strict=True))
+    yield "none", 1, None, found["hop", 0, 0.0]
+    for k, own in averages:
+        yield "average", k, own, found["mean", k, own]
+    yield "hops", 4, None, torch.cat([found["hop", k, 0.0] for k in range(4)], dim=1)

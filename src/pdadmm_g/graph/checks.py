@@ -17,7 +17,6 @@ from .targets import (
     check_labels,
     checked_columns,
     class_name,
-    hard_labels,
     has_columns,
     is_indicator,
     require_labels,
@@ -154,17 +153,12 @@ def bad_weights(weights: Tensor) -> Tensor:
 def check_training(data: Graph, *, culprit: str = "data") -> None:
     """Raise :class:`InputError` unless ``data``, already through :func:`check_graph`, can be trained on."""
     require_training_nodes(data, culprit=culprit)
-    used = torch.zeros_like(data.train_mask)
     for mask in MASKS:
         if mask in data:
-            used |= data[mask]
             require_labels(data, mask, culprit=culprit)
     if not has_columns(data):
         training = data.y[data.train_mask]
         present = set((training.sum(0).nonzero() if training.is_floating_point() else training).unique().tolist())
-        absent = set(hard_labels(data)[used].unique().tolist()) - present
-        if absent:
-            raise InputError(f"{culprit}: class {class_name(data, min(absent))} has no training node")
         if len(present) == 1:
             only = class_name(data, min(present))
             raise InputError(f"{culprit}: all training nodes are of class {only}: there is nothing to tell apart")

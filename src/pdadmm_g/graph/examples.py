@@ -96,22 +96,31 @@ def part_of(number: int, place: int, parts: int) -> range:
 
 # --------------------------------------------------------------------------------------------------------- splits
 
-#: Most nodes that are set aside to validate: more tell hardly more, and are missed in training.
-MOST = 500
+#: So large a share of the nodes is set aside to validate, and so many at the most: more tell hardly more.
+SHARE, MOST = 0.2, 2000
+#: Of so many labelled nodes none is set aside unless that is asked for: each of so many parts validates in turn.
+CROSSED, PARTS = range(10, 5001), 5
 WITHOUT = (
     "there are no validation nodes: nothing is chosen by the data, and the last epoch is kept; this costs accuracy"
 )
 
 
 def with_masks(
-    data: Graph, config: ModelConfig, *, seed: int, counted: Tensor | None = None, known: Parts | None = None
+    data: Graph,
+    config: ModelConfig,
+    *,
+    seed: int,
+    counted: Tensor | None = None,
+    known: Parts | None = None,
+    crosses: bool = False,
 ) -> tuple[Graph, tuple[str, ...]]:
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 
     Without ``train_mask`` all labelled nodes outside the other masks train. Without ``val_mask`` some of the training
     nodes that count are set aside, the same for a ``seed``, unless all epochs are trained anyway (no patience). Nodes
     of a class that weighs nothing do not count. Where it is ``known`` who trained and validated before, these do so
-    again, and some of the other nodes are set aside.
+    again, and some of the other nodes are set aside. Whoever ``crosses`` asks all of few nodes out of fold, and needs
+    none set aside.
     """
     data, reasons = one_split(data, config.split)
     if data.y is None:
@@ -123,17 +132,20 @@ def with_masks(
             if mask in data:
                 data.train_mask = data.train_mask & ~data[mask]
         reasons += (f"there is no train_mask: all {int(data.train_mask.sum())} nodes with a label are for training",)
-    if "val_mask" in data or config.patience is None or not config.validation:
+    if "val_mask" in data or config.patience is None or config.validation == 0:
         if config.patience is not None and not ("val_mask" in data and bool(data.val_mask.any())):
             reasons += (WITHOUT,)
         return data, reasons
     nodes = data.train_mask & (labels >= 0) & ~torch.isin(labels, weightless(data, config))
     nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
     number, again = len(nodes), nodes[:0]
+    if crosses and is_crossed(config, number, known):
+        what = f"there is no val_mask: all {number} nodes with a label train, and decide out of fold in {PARTS} parts"
+        return data, (*reasons, what)
     if known is not None:
         trained, validated = known.masks(data)
         again, nodes = nodes[validated[nodes]], nodes[~(trained | validated)[nodes]]
-    aside = torch.cat([again, _set_aside(nodes, labels[nodes], config.validation, seed)])
+    aside = torch.cat([again, _set_aside(nodes, labels[nodes], config.validation or SHARE, seed)])
     if not len(aside):
         why = "there are too few labels to set some aside" if known is None else "all nodes with a label trained before"
         few = f"{WITHOUT}; {why}"
@@ -146,6 +158,12 @@ def with_masks(
     what = f"{len(aside)} of the {number} nodes with a label for training{each} validate instead"
     remedy = "" if config.refit else "; refit trains on them too in the end"
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
+
+
+def is_crossed(config: ModelConfig, number: int, known: Parts | None) -> bool:
+    """Do so many labelled nodes decide out of fold, where none is there to validate?"""
+    asked = config.patience is None or config.validation is not None or (known is not None and len(known.val))
+    return not asked and number in CROSSED
 
 
 def with_parts(data: Graph, config: ModelConfig, known: Parts | None) -> Graph:
@@ -207,6 +225,15 @@ def one_split(data: Graph, split: int | None) -> tuple[Graph, tuple[str, ...]]:
         data[mask] = data[mask][:, split or 0]
     data.split = split or 0
     return data, (f"the masks are of {count} splits: the first is taken, split names another",) if split is None else ()
+
+
+def folds_of(labels: Tensor, seed: int) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Places of those that train and of those that validate, each of which does so once; some of each class in each."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = order[labels[order].argsort(stable=True)]
+    part = torch.empty_like(order)
+    part[order] = torch.arange(len(order)) % PARTS
+    return tuple(((part != own).nonzero().view(-1), (part == own).nonzero().view(-1)) for own in range(PARTS))
 
 
 def _set_aside(nodes: Tensor, labels: Tensor, share: float, seed: int) -> Tensor:

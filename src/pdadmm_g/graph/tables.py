@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .checks import bad_weights
-from .columns import NOTHING, Column, listed, matrix_of, understood
+from .columns import NOTHING, Column, listed, matrix_of, standardized, understood
+from .facts import distinct
 from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
 from .targets import NO, YES, asked, factorized, set_targets
@@ -196,6 +197,8 @@ class Naming:
     skip_unknown: bool = False
 
 
+#: A column that every table with edges has.
+DEGREE = "number of neighbours"
 #: Columns that may have the ids of nodes, and names that labels have elsewhere.
 ID_LIKE = re.compile(r"(.*[_ ])?(id|uid|uuid|key)|.*[a-z]I[dD]|node|name|user|userid|nodeid", re.IGNORECASE)
 LABEL_LIKE = re.compile(r".*(label|class|target|outcome|category|status).*|y|type|group|topic", re.IGNORECASE)
@@ -292,9 +295,9 @@ def graph_of_tables(
         if edges is not None:
             edges, said = named_edges(edges, naming, culprits[1])
     nodes, notes = named_nodes(nodes, naming, None if errors else edges, culprits[0])
-    data = Graph(num_nodes=len(nodes))
+    data, (own, degree) = Graph(num_nodes=len(nodes)), _apart(columns)
     try:
-        data = graph_of_nodes(nodes, target, naming.labels, culprits[0], columns)
+        data = graph_of_nodes(nodes, target, naming.labels, culprits[0], own)
     except InputError as error:
         errors.append(str(error))
         with suppress(InputError):  # for the edges
@@ -305,7 +308,31 @@ def graph_of_tables(
             set_edges(data, edges, culprits[1], naming.skip_unknown)
     if errors:
         raise InputError("; ".join(errors))
+    _add_degree(data, degree)
     return data
+
+
+def _apart(columns: Columns) -> tuple[Columns, Column | str | None]:
+    """What is said of the columns of a table, and of the number of neighbours, which is none of its own."""
+    if isinstance(columns, Mapping):
+        return {name: role for name, role in columns.items() if name != DEGREE}, columns.get(DEGREE)
+    own = next((column for column in columns or () if column.name == DEGREE), None)
+    return columns if own is None else tuple(column for column in columns or () if column is not own), own
+
+
+def _add_degree(data: Graph, degree: Column | str | None) -> None:
+    """Add the number of its neighbours to the features of each node of a table, unless these are counts of words."""
+    if data.edge_index is None or not standardized(data.get("columns")):
+        return
+    pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
+    counts = pd.DataFrame({DEGREE: torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()})
+    roles = {DEGREE: degree} if isinstance(degree, str) else None
+    column = degree if isinstance(degree, Column) else understood(counts, roles)[0]
+    if column.role == "ignore" and degree is None:  # they all have as many
+        return
+    x, names = matrix_of(counts, [column])
+    data.x = torch.cat([data.x, as_features(x, DEGREE)], dim=1)
+    data.columns, data.feature_names = (*data.columns, column), (*data.feature_names, *names)
 
 
 def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
@@ -390,8 +417,9 @@ def with_columns(data: Graph, columns: Columns) -> Graph:
     same = columns == (own or ()) if not isinstance(columns, Mapping) else columns.items() <= roles.items()
     if table is None or columns is None or same:
         return data
-    data = copy.copy(data)
+    data, (columns, degree) = copy.copy(data), _apart(columns)
     give_features(data, table, columns)
+    _add_degree(data, degree)
     return data
 
 

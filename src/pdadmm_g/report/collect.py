@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..config import TARGETS, RunConfig, read_yaml
 from ..errors import InputError
-from ..runs.folder import Summary, Worker
+from ..runs.folder import IMPORTANCE, Importance, Summary, Worker
 from ..status import Status
 from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
@@ -32,6 +32,8 @@ SERIES = (
 )  # fmt: skip
 #: What is drawn over the rounds of learning from unlabelled nodes.
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
+#: What is taken from the summary as it is.
+JUDGED = ("data", "estimate", "metrics", "reliability", "times", "confusion", "outputs", "looks")
 #: Settings that may be left to the data and are not said in sentences.
 SETTLED = ("augment", "hops", "weight_decay")
 #: On which the defaults of other settings depend.
@@ -92,6 +94,9 @@ def read_run(path: Path, name: str) -> Run:
     told = path / "summary.json"
     summary = read_record(Summary, told, "the summary") if told.exists() else UNFINISHED
     found = msgspec.to_builtins(summary)
+    kept, importance = path / IMPORTANCE, None
+    if kept.exists():
+        importance = msgspec.to_builtins(read_record(Importance, kept, "what columns are worth"))
     for table, names in (("confusion", "classes"), ("outputs", "names")):
         if found[table] is not None:
             found[table][names] = list(map(str, found[table][names]))
@@ -105,7 +110,8 @@ def read_run(path: Path, name: str) -> Run:
         "config": {key: _text(value) for key, value in config.items()},
         "changed": _changed(config, settings),
         "choices": [*_settled(config, found), *summary.choices],
-        **{key: found[key] for key in ("data", "metrics", "reliability", "times", "confusion", "outputs")},
+        **{key: found[key] for key in JUDGED},
+        "importance": importance,
         "series": {key: _series(epochs, key) for key in SERIES},
         "clock": _clock(epochs),
         "stages": _stages(settings, records),

@@ -27,7 +27,7 @@ DARK = ("#3a80f1", "#edc40c", "#cab7fc", "#c4fcef", "#cc7b3e", "#f23290")
 #: The script's pieces in the order in which they are joined: each builds on those before it, and the last runs it all.
 SCRIPT = (
     "elements", "numbers", "scales", "runs", "rounds",
-    "drawing", "curves", "timeline", "plan", "classes", "confusion", "reliability", "times",
+    "drawing", "curves", "timeline", "plan", "estimate", "classes", "confusion", "reliability", "importance", "times",
     "standalone", "figure", "overview", "facts", "configuration", "controls", "main",
 )  # fmt: skip
 

@@ -9,18 +9,22 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ..config import RunConfig
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, GAMLPRegressor, load_estimator
+from ..metrics import Estimate
 from ..status import Status
 from ..training import checkpoint
 from ..training.checkpoint import CHOSEN
 from ..training.records import Record, WorkerFigures, Written, as_line, is_task_line
 from ..utils import Event, decoded, locked, read_lines, read_record, reading, write_atomically, writing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The summary of a run whose model is there and has not been scored yet.
 UNSCORED = "unscored.json"
@@ -30,8 +34,8 @@ MODEL = "model.safetensors"
 FILES = ("summary.json", UNSCORED, MODEL, "metrics.jsonl", "config.yaml")
 #: There while a command writes to the folder.
 LOCK = ".lock"
-#: Where a report of the run goes unless another place is asked for.
-REPORT = "report.html"
+#: Where a report of the run goes unless another place is asked for, and what its columns are worth, once asked.
+REPORT, IMPORTANCE = "report.html", "importance.json"
 #: How a run may have ended to go on from its checkpoint; None if it was killed. With more epochs than it had, also one
 #: that used them all.
 RESUMABLE = (None, Status.INTERRUPTED.name, Status.STOPPED.name, Status.PEER_LOST.name)
@@ -72,6 +76,56 @@ class Outputs(msgspec.Struct, frozen=True):
     figures: list[Figures]
 
 
+class Look(msgspec.Struct, frozen=True):
+    """A node that is worth a look."""
+
+    node: Label
+    label: Label | None
+    predicted: Label
+    probability: float
+
+
+class Looks(msgspec.Struct, frozen=True):
+    """Nodes of which the model is least certain, and those whose label it contradicts most surely."""
+
+    #: Of which kind the first are, without a label where there are such, and the others.
+    among: str
+    uncertain: list[Look]
+    nodes: str
+    contradicted: list[Look]
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """What the score lost when the values of a column were exchanged, of the nodes themselves or of all others."""
+
+    column: str
+    whose: str
+    lost: float | None
+    spread: float | None = None
+
+
+class Importance(msgspec.Struct, frozen=True):
+    """What columns are worth to a model, see :meth:`~pdadmm_g.estimator.Estimator.importance`."""
+
+    figure: str
+    score: float | None
+    on: str
+    nodes: int
+    repeats: int
+    rows: list[Exchanged]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Importance:
+        """Those of the table; NaN is nothing."""
+        table = table.round(6)
+        rows = table.astype(object).where(table.notna(), None).to_dict("records")
+        return decoded(cls, table.attrs | {"rows": rows})
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        write_atomically(folder / IMPORTANCE, msgspec.json.encode(self))
+
+
 class Worker(WorkerFigures, frozen=True):
     """What a worker did, in an epoch or in all, and how many layers it has."""
 
@@ -93,6 +147,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     weight_decay: float | None = None
     unlabelled: int | None = None
     choices: list[str] = []
+    estimate: Estimate | None = None
     train_accuracy: float | None = None
     val_accuracy: float | None = None
     test_accuracy: float | None = None
@@ -111,6 +166,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     confusion: Confusion | None = None
     reliability: Reliability | None = None
     outputs: Outputs | None = None
+    looks: Looks | None = None
 
 
 class RunFolder:
@@ -209,14 +265,14 @@ class RunFolder:
         if whole or (self.model.exists() and not (self.previous / MODEL).exists()):
             self._drop_previous()
             self.previous.mkdir(exist_ok=True)
-            for name in (MODEL, "config.yaml", "metrics.jsonl", UNSCORED, REPORT, "summary.json"):
+            for name in (MODEL, "config.yaml", "metrics.jsonl", UNSCORED, REPORT, IMPORTANCE, "summary.json"):
                 if (self.path / name).exists():
                     (self.path / name).replace(self.previous / name)
-        for name in (*FILES, REPORT):
+        for name in (*FILES, REPORT, IMPORTANCE):
             (self.path / name).unlink(missing_ok=True)
 
     def _drop_previous(self) -> None:
-        for name in (*FILES, REPORT):
+        for name in (*FILES, REPORT, IMPORTANCE):
             (self.previous / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.previous.rmdir()  # unless somebody else has put something there

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from ..config import RunConfig
@@ -24,6 +25,7 @@ from ..graph.graph import MASKS, Graph
 from ..graph.readers import graph_alone
 from ..graph.shards import is_sharded
 from ..graph.targets import target_of
+from ..metrics import Estimate
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
 from ..training.fit import check_shards
@@ -31,7 +33,7 @@ from ..training.prepare import WarmStart, split_rows
 from ..training.records import OnEpoch, Record, Say
 from ..training.train import train
 from ..utils import compute_threads, run_tasks, task
-from .folder import DIGEST, RunFolder
+from .folder import DIGEST, Importance, RunFolder
 from .scoring import figures, summarize
 from .sharded import Shards, arranged
 
@@ -237,6 +239,8 @@ def save_run(estimator: Estimator, path: str | Path, data: Graph | None = None) 
         folder.begin(config, estimator.history_)
         folder.keep(estimator, summary)
         folder.finish(summary)
+        if estimator.importance_ is not None:
+            Importance.of(estimator.importance_).save(folder.path)
 
 
 def _split(estimator: Estimator, data: Graph) -> Graph:
@@ -260,4 +264,5 @@ def load_run(kind: type[AnyEstimator], path: str | Path) -> AnyEstimator:
     summary = folder.summary()
     estimator.message_, estimator.times_ = summary.get("message", ""), summary.get("times", {})
     estimator.choices_ = tuple(summary.get("choices", ()))
+    estimator.estimate_ = msgspec.convert(summary.get("estimate"), Estimate | None)
     return estimator

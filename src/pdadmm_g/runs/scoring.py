@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import platform
 import warnings
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,15 +18,20 @@ from .. import __version__
 from ..config import RunConfig
 from ..errors import NotFiniteError
 from ..estimator import Estimator
+from ..graph.examples import at_most
 from ..graph.facts import graph_facts
 from ..graph.graph import MASKS, Graph
-from ..graph.readers import labels_of
+from ..graph.readers import ids_of, labels_of
 from ..graph.targets import class_places, has_columns, labelled
 from ..metrics import by_output, metrics, reliability
 from ..model import outputs
 from ..training.finish import best_epoch
 from ..training.records import WORKER_FIGURES
 
+#: So many nodes of a kind are worth a look, of so many without a label at the most.
+MOST_LOOKS, MOST_ASKED = 10, 10_000
+#: What is told of them.
+LOOK = ("node", "label", "predicted", "probability")
 #: A confusion matrix, or a table, of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
@@ -41,6 +48,8 @@ class Judgement(NamedTuple):
     reliability: dict[str, Any] | None = None
     #: The figures of each of several labels or numbers, see :func:`~pdadmm_g.metrics.by_output`.
     outputs: dict[str, Any] | None = None
+    #: Which of them are worth a look.
+    looks: dict[str, Any] | None = None
 
 
 #: That of a model that there is nothing to judge by.
@@ -72,10 +81,36 @@ def judge(estimator: Estimator, data: Graph) -> Judgement:
         each = {"names": names.tolist(), "figures": by_output(true[own], P[own], target)}
         return Judgement(accuracies, figures, outputs={"nodes": judged, **each})
     table = confusion(labels[own], names[P[own].argmax(1)], names)
+    seen = (ids_of(data)[nodes.numpy()[own]], labels[own], P[own], names)
+    found: dict[str, Any] = {
+        "among": judged,
+        "uncertain": look(*seen),
+        "nodes": judged,
+        "contradicted": look(*seen, contradicted=True),
+    }
+    unlabelled = (~known).nonzero().view(-1)
+    if len(unlabelled):
+        unlabelled = at_most(MOST_ASKED, unlabelled)
+        with suppress(NotFiniteError):
+            unseen = outputs(estimator._logits(data, unlabelled).double(), target).numpy()
+            rows = look(ids_of(data)[unlabelled.numpy()], np.full(len(unlabelled), None), unseen, names)
+            found |= {"among": "unlabelled", "uncertain": rows}
     return Judgement(
         accuracies, figures, None if table is None else {"nodes": judged, **table},
-        {"nodes": judged, "bins": reliability(true[own], P[own])},
+        {"nodes": judged, "bins": reliability(true[own], P[own])}, looks=found,
     )  # fmt: skip
+
+
+def look(
+    ids: NDArray[Any], true: NDArray[Any], P: NDArray[Any], classes: NDArray[Any], *, contradicted: bool = False
+) -> list[dict[str, Any]]:
+    """The nodes of which the model is least certain, or those where it is surest that their label is another."""
+    sure, best = P.max(1), classes[P.argmax(1)]
+    rows = sure.argsort(kind="stable")
+    if contradicted:
+        rows = rows[(best != true)[rows]][::-1]
+    columns = (part[rows[:MOST_LOOKS]].tolist() for part in (ids, true, best, sure))
+    return [dict(zip(LOOK, each, strict=True)) for each in zip(*columns, strict=True)]
 
 
 def confusion(true: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
@@ -126,6 +161,7 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
         "target": settings.target,
         **{name: getattr(settings, name) for name in ("augment", "hops", "weight_decay", "unlabelled")},
         "choices": list(estimator.choices_),
+        "estimate": msgspec.to_builtins(estimator.estimate_),
         "layers": len(estimator.model_.linears),
         "parameters": sum(parameter.numel() for parameter in estimator.model_.parameters()),
         "epochs": len(history),

@@ -28,7 +28,7 @@ from ..engine.team import Line, Team, agreed, same
 from ..errors import InputError
 from ..estimator import Estimator, GAMLPClassifier, load_estimator, parameters
 from ..graph.augmentation import GraphAugment
-from ..graph.augmentation_choice import DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
+from ..graph.candidates import AVERAGES, DEFAULT_HOPS, DEFAULT_TELEPORT, augmentation
 from ..graph.columns import standardized
 from ..graph.examples import Examples
 from ..graph.graph import MASKS, order
@@ -40,8 +40,6 @@ from ..training.checkpoint import Checkpointing
 from ..training.choose import (
     DECAYS_PER_LABEL,
     MOST_ROWS,
-    NORMALIZATIONS,
-    OPERATORS,
     SHARPNESSES,
     UNLABELLED,
     choose_mesh,
@@ -225,13 +223,13 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
         if asked[name]:
             raise InputError(f"{name} is for a graph in one file, not for a sharded folder: leave it out")
     # With learning from unlabelled nodes, the first of what would be tried otherwise.
-    usual, own_share = OPERATORS[0] if config.unlabelled else (DEFAULT_HOPS, DEFAULT_TELEPORT)
+    usual, own_share = AVERAGES[0] if config.unlabelled else (DEFAULT_HOPS, DEFAULT_TELEPORT)
     augment, normalize, hops = config.augment, config.normalize, config.hops
     if augment == "auto":
         augment, hops = ("average", hops or usual) if whole.edges else ("none", 1)
     teleport = own_share if config.teleport is None else config.teleport
     if normalize == "auto":
-        normalize = NORMALIZATIONS[0] if config.unlabelled else "centered"
+        normalize = "unit" if config.unlabelled else "centered"
     taken = []
     if "auto" in (config.augment, config.normalize):
         of = f" of {hops} hops" if augment != "none" else ""

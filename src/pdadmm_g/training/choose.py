@@ -1,12 +1,13 @@
-"""What is left open and chosen: weight decay, learning from unlabelled nodes, workers and shards."""
+"""What is left open and chosen: features, network, learning from unlabelled nodes, workers and shards."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,37 +18,50 @@ from ..config import ModelConfig
 from ..engine.layout import layer_costs
 from ..engine.team import Team
 from ..errors import InputError
-from ..graph.augmentation import GraphAugment
-from ..graph.augmentation_choice import COMPONENTS, Choice, augmentation, described, linear_score
-from ..graph.examples import Examples, some_examples
+from ..graph import linear
+from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
+from ..graph.candidates import (
+    Propagated,
+    augmentation,
+    candidates,
+    described,
+    open_normalizations,
+    propagated,
+    with_defaults,
+)
+from ..graph.examples import Examples, at_most, some_examples
 from ..graph.facts import join_unlike
 from ..graph.graph import Graph
+from ..graph.linear import in_coordinates
 from ..graph.propagation import quiet
-from ..metrics import scoring_name, shown
+from ..metrics import score, scoring_name, shown
+from ..model import GAMLP
+from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
 from .growth import widths
 from .records import judged
 from .rounds import FIRST_EPOCHS
-from .train import train
+from .train import TrainingResult, train
 
 Found = TypeVar("Found")
 
 
-def short_runs(name: str, run: Callable[[ModelConfig], Found], configs: Sequence[ModelConfig]) -> list[Found]:
-    """What ``run`` gives for each, as many at a time as there are cores, each on threads of its own; a task by name.
+def short_runs(
+    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig
+) -> list[Found]:
+    """What ``run`` gives for the arguments of each job, as many at a time as there are cores for; a task by name.
 
     Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
     """
-    threads, on_cpu = max((config.threads for config in configs), default=1), all(c.device == "cpu" for c in configs)
-    at_a_time = max(1, usable_cores() // threads) if on_cpu else 1
+    at_a_time = max(1, usable_cores() // config.threads) if config.device == "cpu" else 1
     with (
         quiet(),
-        task(name, len(configs)) as step,
-        ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(threads,)) as pool,
+        task(name, len(jobs)) as step,
+        ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(config.threads,)) as pool,
     ):
         try:
             found = []
-            for each in pool.map(run, configs):
+            for each in pool.map(lambda job: run(*job), jobs):
                 found.append(each)
                 step()
             return found
@@ -90,79 +104,190 @@ def choose_weight_decay(
         return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY), (reason,)
     some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
 
-    def score(pilot: ModelConfig) -> tuple[float, float]:
+    def best(pilot: ModelConfig) -> tuple[float, float]:
         result = train(some, other, num_classes, pilot, seed=seed)
         assert result is not None
         return max(filter(None, map(judged, result.uninterrupted().history)), default=(-math.inf, -math.inf))
 
     pilots = [_pilot(config, weight_decay=weight_decay, epochs=EPOCHS) for weight_decay in WEIGHT_DECAYS]
-    scores = short_runs("weight decay", score, pilots)
-    best = max(scores)
-    choice = WEIGHT_DECAYS[scores.index(best)] if best[0] > -math.inf else DEFAULT_WEIGHT_DECAY
+    scores = short_runs("weight decay", best, [(pilot,) for pilot in pilots], config)
+    highest = max(scores)
+    choice = WEIGHT_DECAYS[scores.index(highest)] if highest[0] > -math.inf else DEFAULT_WEIGHT_DECAY
     # The risk is a sum over rows: with more of them the same pull needs a larger weight.
     number, tried = training.targets.rows().number, some.targets.rows().number
     chosen = choice * number / tried
-    reason = f"weight decay {chosen:.3g} (validation {shown(best[0])})"
+    reason = f"weight decay {chosen:.3g} (validation {shown(highest[0])})"
     return dataclasses.replace(config, weight_decay=chosen), (reason,)
 
 
-# Learning from unlabelled nodes
+# Features, network and learning from unlabelled nodes
 
 #: What is not given and not chosen either.
 UNLABELLED = 1000
-#: Features are averages of so many hops with such a share of the node's own, each with each normalisation. Those that
-#: suit a linear model best take part in the race, with each weight decay for each labelled node, since features of
-#: larger spread need less of it; then whether single entries of the features are dropped, if most of these are zero,
-#: and sharpness, each from the first one on.
-OPERATORS = ((2, 0.25), (4, 0.05), (8, 0.2))
-#: Tried too where a graph has no features: random projections of far hops tell who is near whom.
-FAR = ((16, 0.05),)
-NORMALIZATIONS: tuple[Literal["unit"], Literal["centered"]] = ("unit", "centered")
-DECAYS_PER_LABEL = (0.002, 0.0007)
+#: A network is tried on so many of the best features and on the best of each normalization, with these weight decays a
+#: row, larger ones where columns are standardized; the best with other decays, so many times as large, and wider.
+FEATURES, DECAYS, FURTHER, WIDE, WIDER = 3, ((0.001, 0.01), (0.01, 0.1)), (0.3, 3.0), 400, (1.0, 3.0)
+#: It trains for so many epochs; the mean of so many evaluations in a row counts.
+SHORT, SMOOTHED = 60, 3
+#: With unlabelled nodes: so many of the best features with each normalization; weight decays a row; whether single
+#: entries of the features are dropped, if most of them are zero; and sharpness, each from the first one on.
+OF_EACH, DECAYS_PER_LABEL = 2, (0.002, 0.0007)
 DROP_ENTRIES = (0.6, 0.0)
 SHARPNESSES = (3.0, 2.0, 5.0)
-#: So many features take part.
-KEPT = 3
-#: A short run: its rounds, most unlabelled nodes, and how many of its last evaluations count together.
-ROUNDS, NODES, LAST = 3, 1000, 2
+#: A short run: its rounds, most unlabelled nodes, folds, and how many of its last evaluations count.
+ROUNDS, NODES, FOLDS, LAST = 3, 1000, 2, 2
+#: A short run that is behind labelled nodes alone by less than the first may be ahead after all rounds; what is behind
+#: by more than the second is not looked at more closely.
+CLOSE, BEHIND = 0.05, 0.02
 #: With more labels than this share of all nodes the others are not asked.
 MOST_LABELLED = 0.2
+#: So many times more rows are looked at where there are no more columns than this.
+NARROW, MORE = 100, 5
 
 
 class Rows(NamedTuple):
-    """The nodes of a graph that train and validate, with what they should become."""
+    """The nodes of a graph whose labels decide, with what they should become."""
 
-    training: Tensor
-    validation: Tensor | None
+    nodes: Tensor
+    #: For training: class indices, probabilities, or a column a label or number.
     y: Tensor
-    y_val: Tensor | None
+    #: For scores: class indices, or the same columns.
+    t: Tensor
     weights: Tensor | None
     classes: NDArray[Any]
+    #: Places among the nodes of those that train and of those that are asked.
+    folds: tuple[tuple[Tensor, Tensor], ...]
+    #: Is every node asked in one of several folds, and trains in the end?
+    crossed: bool
+
+    @property
+    def training(self) -> Tensor:
+        """The places of the nodes that train in the end."""
+        return torch.arange(len(self.nodes)) if self.crossed or not self.folds else self.folds[0][0]
+
+    def weight(self, places: Tensor) -> float:
+        """How many training rows some nodes count as."""
+        return float(len(places) if self.weights is None else self.weights[places].sum())
+
+    def indicators(self, places: Tensor, target: str) -> Tensor:
+        """What linear models learn: a column a class, label or number."""
+        t = self.t[places]
+        return torch.nn.functional.one_hot(t, len(self.classes)) if target == "classification" else t
+
+    def at_most(self, number: int) -> Rows:
+        """So many nodes of each part of each fold at the most, evenly spaced, and no others."""
+        folds = [[at_most(number, part) for part in fold] for fold in self.folds]
+        places = torch.cat([part for fold in folds for part in fold]).unique()
+        found = tuple((torch.searchsorted(places, a), torch.searchsorted(places, b)) for a, b in folds)
+        own = {name: getattr(self, name)[places] for name in ("nodes", "y", "t")}
+        weights = None if self.weights is None else self.weights[places]
+        return self._replace(**own, weights=weights, folds=found)
 
 
-def choose_unlabelled(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
-    """``config`` with ``unlabelled`` filled in, and with all that else is left to the data where it is not 0."""
-    config = config.resolved("classification")
-    without = dataclasses.replace(config, unlabelled=0)
-    if config.unlabelled == 0 or len(rows.training) == data.num_nodes:
-        return Choice(without)
-    asked = config.unlabelled is not None
-    if asked and config.directed not in ("auto", "symmetric"):
+class Candidate(NamedTuple):
+    """Settings, and the weight decay a row, where that is left open."""
+
+    config: ModelConfig
+    decay: float | None = None
+
+    def on(self, weight: float) -> ModelConfig:
+        """The settings for training rows that weigh so much together: the risk is a sum over them."""
+        if self.decay is None:
+            return self.config
+        return dataclasses.replace(self.config, weight_decay=self.decay * weight)
+
+
+class Tried(NamedTuple):
+    """A candidate and how it did."""
+
+    candidate: Candidate
+    #: The score and the negative of the loss, the higher the better.
+    score: tuple[float, float]
+    #: Of each fold the model, whose input are the rows of :class:`Known`, and what it says of the nodes that are asked.
+    models: list[GAMLP]
+    outputs: list[Tensor]
+
+
+class Ready(NamedTuple):
+    """A model that was found on the way, and its score."""
+
+    config: ModelConfig
+    augmentation: GraphAugment
+    model: GAMLP
+    score: float
+    #: What it says of nodes that it did not train on, and what is known of them.
+    asked: tuple[Tensor, Tensor]
+    #: Its settings and why they are such, a sentence each.
+    about: tuple[str, ...] = ()
+
+
+class Choice(NamedTuple):
+    """What was decided and why; what is propagated, and its principal directions, where they are known."""
+
+    config: ModelConfig
+    source: Source | None = None
+    basis: Tensor | None = None
+    reasons: tuple[str, ...] = ()
+    #: What is said of these settings alone.
+    about: tuple[str, ...] = ()
+    #: The best of what was tried, where it may be better than what is trained in the end.
+    ready: Ready | None = None
+    #: What the best candidate says of all nodes out of fold, and what is known of them.
+    asked: tuple[Tensor, Tensor] | None = None
+
+
+class Known(NamedTuple):
+    """The rows of all known nodes under some features."""
+
+    #: In coordinates of the span of those that train, where these are fewer than the features.
+    X: Tensor
+    augmentation: GraphAugment
+    source: Source | None
+
+
+def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
+    """``config`` with all that is left to the data filled in: of everything that is tried, what has the best score."""
+    if len(rows.training) == data.num_nodes:  # nobody else is there
+        config = dataclasses.replace(config, unlabelled=0)
+    if config.unlabelled and config.directed not in ("auto", "symmetric"):
         raise InputError(f"unlabelled must be 0 with directed = {config.directed}: edges must count both ways alike")
-    against = "" if asked else _reason_against(data, rows, config)
-    if against:
-        return Choice(without, reasons=(f"nodes without labels do not teach: {against}",))
-    components = COMPONENTS if config.components is None else config.components
-    config = dataclasses.replace(config, components=components, unlabelled=config.unlabelled or UNLABELLED)
+    if not rows.folds or (config.target == "classification" and len(rows.classes) == 1):
+        choice = _defaults(data, rows, config)
+        return choice._replace(config=_of_all(choice.config)) if rows.crossed else choice
     with compute_threads(config.threads):
-        choice = Race(data, rows, config, seed).run(forced=asked)
-    return choice if choice.config.unlabelled else Choice(without, reasons=choice.reasons)
+        return Race(data, rows, config, seed).run()
+
+
+def _defaults(data: Graph, rows: Rows, config: ModelConfig) -> Choice:
+    """What is usual, where nothing tells what is better."""
+    if not config.unlabelled:
+        chosen = with_defaults(data, dataclasses.replace(config, unlabelled=0))
+        is_open = "auto" in (config.augment, config.normalize)
+        return Choice(
+            chosen, reasons=(f"features: {described(chosen)}, the default without validation nodes",) if is_open else ()
+        )
+    first = candidates(data, config)[0]
+    drop = DROP_ENTRIES[0] if is_mostly_zero(data) else 0.0
+    usual = dataclasses.replace(
+        first,
+        drop_entries=drop if config.drop_entries is None else config.drop_entries,
+        sharpness=config.sharpness or SHARPNESSES[0],
+    )
+    decay = DECAYS_PER_LABEL[0] if config.weight_decay is None else None
+    number = float(len(rows.nodes) if rows.weights is None else rows.weights.sum())
+    return Choice(Candidate(usual, decay).on(number))
+
+
+def _of_all(config: ModelConfig) -> ModelConfig:
+    """The settings with which all labelled nodes train, as long as the networks of the folds did; nobody validates."""
+    config = dataclasses.replace(config, patience=None, epochs=min(config.epochs, SHORT))
+    if config.growth == "gain" and config.stages and config.plan is None:
+        config = dataclasses.replace(config, layers=config.stages[0], stages=config.stages[:1])
+    return config
 
 
 def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
     """Why unlabelled nodes cannot be expected to help, without trying; empty if they may."""
-    if rows.validation is None:
-        return "there are no validation nodes to tell whether they help"
     if config.augment not in ("auto", "average"):
         return f"the features are not averages over hops but {config.augment}"
     if data.edge_index is None or data.edge_index.numel() == 0:
@@ -172,148 +297,310 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes train"
-    same = join_unlike(data, torch.cat([rows.training, rows.validation]))
+    same = join_unlike(data, rows.nodes)
     if same is not None:
         return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
     return ""
 
 
-class Entry(NamedTuple):
-    """A short run: its settings, mean validation score at its end, and the negative of its loss."""
-
-    config: ModelConfig
-    score: tuple[float, float]
-    #: The score before the first round, of labelled nodes alone.
-    alone: float
-
-
 class Race:
-    """Short runs: first features and weight decay, then with the best of these what is left."""
+    """All that is open stands side by side on one score: linear models, short runs, and longer ones of the best."""
 
     def __init__(self, data: Graph, rows: Rows, config: ModelConfig, seed: int) -> None:
-        self.data, self.rows, self.config, self.seed = data, rows, config, seed
-        like = augmentation(dataclasses.replace(config, augment="average", hops=1, normalize="unit"))
-        self.source = like.source(data)
-        self.basis = like.basis
-        self.entries: list[Entry] = []
+        self.data, self.given, self.seed, self.all = data, config, seed, rows
+        self.rows = rows.at_most(MOST_ROWS * (MORE if data.x.shape[1] <= NARROW else 1))
+        self.linear: list[Tried] = []
+        self.networks: list[Tried] = []
+        self._known: dict[tuple[Any, ...], Known] = {}
         #: How its scores are named.
-        self._judge = "validation" if config.scoring == "accuracy" else f"validation {scoring_name(config.scoring)}"
-        self._known: dict[Any, tuple[Examples, Examples, GraphAugment]] = {}
+        self._judge = f"{'out-of-fold' if rows.crossed else 'validation'} {scoring_name(config.scoring)}"
 
-    def run(self, *, forced: bool) -> Choice:
-        """The winner; unless ``forced``, without unlabelled nodes where labelled ones alone are as accurate."""
-        given, known = self.config, self.rows.validation is not None
-        sparse = self.source.raw is not None
-        features = self._features()
-        if known and len(features) > KEPT:
-            with task("choosing features", len(features)) as step:
-                features = sorted(features, key=lambda each: (self._suits(each), step())[0], reverse=True)[:KEPT]
-        decays: list[dict[str, Any]] = [{}]
-        if given.weight_decay is None:
-            weight = float(len(self.rows.training) if self.rows.weights is None else self.rows.weights.sum())
-            decays = [{"weight_decay": each * weight} for each in DECAYS_PER_LABEL]
-        both = [each | decay for each in features for decay in decays]
-        candidates = self._variants(given, both, DROP_ENTRIES[:1] if sparse else (0.0,), SHARPNESSES[:1])
-        decided = len(candidates) == 1 and None not in (given.drop_entries if sparse else 0.0, given.sharpness)
-        if not known or (decided and forced):
-            return Choice(candidates[0], self.source, self.basis)
-        best = self._best(candidates)
-        if sparse:
-            best = self._best(self._variants(best.config, [{}], DROP_ENTRIES[1:], ()))
-        best = self._best(self._variants(best.config, [{}], (), SHARPNESSES[1:]))
-        alone = max(entry.alone for entry in self.entries)
-        scores = f"{self._judge} {shown(best.score[0])} with them, {shown(alone)} without (short runs)"
-        if best.score[0] <= alone and not forced:
-            without = dataclasses.replace(given, unlabelled=0)
-            return Choice(without, reasons=(f"nodes without labels do not teach: {scores}",))
-        reasons = (f"nodes without labels teach: {scores}", *self._reasons(best))
-        return Choice(best.config, self.source, self.basis, reasons)
+    def run(self) -> Choice:
+        """The winner, unless what was asked for must win."""
+        asked = self.given.unlabelled
+        against = "" if asked else "0" if asked == 0 else _reason_against(self.data, self.all, self.given)
+        if against:
+            why = () if asked == 0 else (f"unlabelled nodes are not learned from: {against}",)
+            return self._choice(self._labelled_alone(), why)
+        best = self._with_unlabelled()
+        if asked:
+            return self._choice(self._whole(best) if self.rows.crossed else best)
+        alone = self._labelled_alone(best)
+        if alone.score >= best.score:
+            alone = max(alone, self._labelled_alone(), key=_score)
+        if best.score[0] > alone.score[0] - CLOSE and (self.rows.crossed or best.score <= alone.score):
+            best = self._whole(best)
+        said = f"{self._judge} {shown(best.score[0])} with them, {shown(alone.score[0])} without"
+        verb = "are" if best.score > alone.score else "are not"
+        return self._choice(max(best, alone, key=_score), (f"unlabelled nodes {verb} learned from: {said}",))
 
-    def _suits(self, features: dict[str, Any]) -> tuple[float, float]:
-        """What a linear model makes of these features."""
-        training, validation, _ = self._rows_with(dataclasses.replace(self.config, **features))
-        labels = [training.targets.labels.cpu(), validation.y.cpu()]
-        return linear_score(torch.cat([training.X, validation.X]), labels, training.weights, self.config.scoring)
+    # Candidates
 
-    def _features(self) -> list[dict[str, Any]]:
-        """What features may be, as far as that is left open."""
-        given = self.config
-        if given.augment not in ("auto", "average"):
-            operators = [{"augment": given.augment, "hops": given.hops, "teleport": given.teleport}]
+    def _labelled_alone(self, rival: Tried | None = None) -> Tried:
+        """The best network on labelled nodes alone; not looked for far where a ``rival`` is ahead on its features."""
+        given, is_open = dataclasses.replace(self.given, unlabelled=0), self.given.weight_decay is None
+        if rival is None:
+            features = self._features(given)
         else:
-            tried = OPERATORS + FAR if self.data.get("structural") else OPERATORS
-            found = {(given.hops or k, own if given.teleport is None else given.teleport): None for k, own in tried}
-            operators = [{"augment": "average", "hops": k, "teleport": own} for k, own in found]
-        kinds = NORMALIZATIONS if given.normalize == "auto" else (given.normalize,)
-        return [operator | {"normalize": kind} for operator in operators for kind in kinds]
+            features = [dataclasses.replace(rival.candidate.config, unlabelled=0)]
+        best = self._best([
+            Candidate(each, decay)
+            for each in features
+            for decay in (DECAYS[each.normalize == "standard"] if is_open else (None,))
+        ])  # fmt: skip
+        ahead = max([*self.linear, *([rival] if rival else [])], key=_score, default=best)
+        if best.score[0] < ahead.score[0] - BEHIND:
+            return best
+        config, decay = best.candidate
+        if decay is not None:
+            best = self._best([Candidate(config, by * decay) for by in FURTHER])
+            config, decay = best.candidate
+        if given.hidden is None:
+            wide = dataclasses.replace(config, hidden=WIDE)
+            best = self._best([Candidate(wide, decay and by * decay) for by in WIDER[: None if decay else 1]])
+        return best
 
-    def _variants(
-        self, config: ModelConfig, features: Iterable[dict[str, Any]], drops: Sequence[float], sharp: Sequence[float]
-    ) -> list[ModelConfig]:
-        """Variants of ``config``, in what was not given."""
-        others: list[dict[str, Any]] = [{}]
-        for name, values in (("drop_entries", drops), ("sharpness", sharp)):
-            if values and getattr(self.config, name) is None:
-                others = [other | {name: value} for other in others for value in values]
-        return [dataclasses.replace(config, **feature, **other) for feature in features for other in others]
+    def _with_unlabelled(self) -> Tried:
+        """The best network on unlabelled nodes too, after a few rounds on some of them."""
+        given = dataclasses.replace(self.given, unlabelled=self.given.unlabelled or UNLABELLED)
+        features = self._features(given)
+        decays = DECAYS_PER_LABEL if given.weight_decay is None else (None,)
+        drops, sharp = [given.drop_entries or 0.0], [given.sharpness or SHARPNESSES[0]]
+        if given.drop_entries is None and is_mostly_zero(self.data):
+            drops = [*DROP_ENTRIES]
+        if given.sharpness is None:
+            sharp = [*SHARPNESSES]
+        best = self._best([
+            Candidate(dataclasses.replace(each, drop_entries=drops[0], sharpness=sharp[0]), decay)
+            for each in features
+            for decay in decays
+        ])  # fmt: skip
+        for name, values in (("drop_entries", drops[1:]), ("sharpness", sharp[1:])):
+            config, decay = best.candidate
+            others = [dataclasses.replace(config, **{name: value}) for value in values]  # type: ignore[arg-type]
+            best = self._best([Candidate(other, decay) for other in others]) if others else best
+        return best
 
-    def _best(self, candidates: Iterable[ModelConfig]) -> Entry:
-        """The best of all entries after these candidates have run too."""
-        known = [entry.config for entry in self.entries]
-        configs = [config for config in candidates if config not in known]
-        for config in configs:
-            self._rows_with(config)  # here, so that no two runs make the same
-        self.entries += short_runs("short runs", self._entry, configs)
-        return max(self.entries, key=_score)
+    def _features(self, given: ModelConfig) -> list[ModelConfig]:
+        """The features on which networks are tried: of those that are open what suits linear models."""
+        tried, kinds = candidates(self.data, given), open_normalizations(self.data, given)
+        if len(tried) * len(kinds) == 1:
+            return tried
+        keys = [_key(each) for each in tried]
+        known = [each for each in self.linear if _key(each.candidate.config) in keys]
+        fresh = [each for each, key in zip(tried, keys, strict=True) if key not in self._known]
+        found: list[Tried] = []
+        best: list[tuple[Tried, Propagated]] = []
+        with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1)) as step:
+            for each in propagated(self.data, self.rows.nodes, fresh):
+                best.append((self._linear(each), each))
+                found.append(best[-1][0])
+                best = sorted(best, key=lambda pair: _score(pair[0]), reverse=True)[:FEATURES]
+                step()
+            for _, each in best:
+                for kind in kinds[1:]:
+                    found.append(self._linear(each._replace(config=dataclasses.replace(each.config, normalize=kind))))
+                    step()
+        if given.weight_decay is None:  # or else it is a network that was asked for
+            self.linear += found
+        found = sorted(known + found, key=_score, reverse=True)
+        if given.weight_decay is not None and given.hidden is not None and not given.unlabelled:
+            found = found[:1]
+        configs = [dataclasses.replace(own.candidate.config, unlabelled=given.unlabelled) for own in found]
+        # Networks may like another normalization than linear models do.
+        of_kinds = [[each for each in configs if each.normalize == kind] for kind in kinds]
+        if given.unlabelled:
+            return [each for own in of_kinds for each in own[:OF_EACH]]
+        first = [own[0] for own in of_kinds if own]
+        return [each for place, each in enumerate(configs) if place < FEATURES or each in first]
 
-    def _entry(self, config: ModelConfig) -> Entry:
-        assert config.unlabelled is not None
-        epochs, unlabelled = min(config.epochs, FIRST_EPOCHS), min(NODES, config.unlabelled)
-        pilot = _pilot(config, rounds=ROUNDS, epochs=epochs, unlabelled=unlabelled)
-        training, validation, augment = self._rows_with(pilot)
-        source = self.source.to(pilot.device)
-        copies = augment.copies(source, self.rows.training, pilot.drop, pilot.drop_entries)
-        result = train(training, validation, len(self.rows.classes), pilot, seed=self.seed, copies=copies)
+    # Trials
+
+    def _rows_of(self, config: ModelConfig) -> Known:
+        """The rows of the known nodes under these features."""
+        if _key(config) not in self._known:
+            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config]))))
+        return self._known[_key(config)]
+
+    def _enter(self, each: Propagated) -> Known:
+        """Keep the rows of a candidate; in coordinates, unless random copies are to be made of them.
+
+        The coordinates are of the span of the rows that train: a model sees nothing else of the others.
+        """
+        augment = augmentation(each.config, each.basis)
+        X, training = augment.fit_rows(each.rows), self.rows.training
+        if len(training) < X.shape[1] and not each.config.unlabelled:
+            X = X @ in_coordinates(X[training])[1]
+        known = self._known[_key(each.config)] = Known(X.to(each.config.device), augment, each.source)
+        return known
+
+    def _best(self, candidates: Sequence[Candidate]) -> Tried:
+        """The best network of its kind, after these have run too; one that stands alone need not run."""
+        narrow = self.given.hidden is None and not candidates[0].config.unlabelled
+        if len(candidates) == 1 and not (self.networks or narrow or self.rows.crossed):
+            return Tried(candidates[0], (-math.inf, -math.inf), [], [])
+        self.networks += self._run(candidates)
+        learns = bool(candidates[0].config.unlabelled)
+        return max((each for each in self.networks if bool(each.candidate.config.unlabelled) is learns), key=_score)
+
+    def _whole(self, tried: Tried) -> Tried:
+        """The same after all rounds."""
+        (found,) = self._run([tried.candidate], whole=True)
+        self.networks.append(found)
+        return found
+
+    def _run(self, candidates: Sequence[Candidate], *, whole: bool = False) -> list[Tried]:
+        """Networks of these settings: ``whole`` runs of them, or short ones."""
+        few = bool(candidates[0].config.unlabelled) and not whole
+        places = range(len(self.rows.folds))[: FOLDS if few else None]
+        for each in candidates:
+            self._rows_of(each.config)  # here, so that no two runs make the same
+        jobs = [(each, place, whole) for each in candidates for place in places]
+        results = iter(short_runs("short runs", self._trained, jobs, self.given))
+        return [self._judged(each, [next(results) for _ in places], whole=whole) for each in candidates]
+
+    def _trained(self, candidate: Candidate, place: int, whole: bool) -> TrainingResult:
+        """A network that is trained on a part of the rows, and is asked about another."""
+        rows, (training, asked) = self.rows, self.rows.folds[place]
+        known, config = self._known[_key(candidate.config)], candidate.on(rows.weight(training))
+        copies, changes = None, dict[str, Any](epochs=min(config.epochs, SHORT))
+        if config.unlabelled:
+            assert known.source is not None
+            source = known.source.to(config.device)
+            copies = known.augmentation.copies(source, rows.nodes[training], config.drop, config.drop_entries)
+            changes = {"epochs": min(config.epochs, FIRST_EPOCHS)}
+            if not whole:
+                changes |= {"rounds": ROUNDS, "unlabelled": min(NODES, config.unlabelled)}
+        pilot = _pilot(config, **changes, patience=None if rows.crossed else config.patience or SHORT)
+        X = known.X
+        y, t = (each.to(X if each.is_floating_point() else X.device) for each in (rows.y[training], rows.t[asked]))
+        weights = None if rows.weights is None else rows.weights[training].to(X)
+        own, others = Examples(X[training], y, weights), Examples(X[asked], t)
+        result = train(own, others, len(rows.classes), pilot, seed=self.seed, copies=copies)
         assert result is not None
-        history = result.uninterrupted().history
-        parts = [
-            list(filter(None, (judged(record) for record in history if bool(record["round"]) is in_rounds)))
-            for in_rounds in (False, True)
-        ]
-        if not all(parts) or result.status.is_failure:
-            return Entry(config, (-math.inf, 0.0), -math.inf)
-        (alone, _), (score, loss) = (np.mean(scores[-LAST:], axis=0).tolist() for scores in parts)
-        return Entry(config, (score, loss), alone)
+        return result.uninterrupted()
 
-    def _rows_with(self, config: ModelConfig) -> tuple[Examples, Examples, GraphAugment]:
-        """Rows that train and validate under these settings, and what made their features."""
-        rows, features = self.rows, _features_of(config)
-        if features not in self._known:
-            assert rows.validation is not None
-            assert rows.y_val is not None
-            augment = augmentation(config)
-            augment.basis = self.basis
-            both = augment.fit_transform(self.data, torch.cat([rows.training, rows.validation]), source=self.source)
-            X, X_val = both.to(config.device).split([len(rows.training), len(rows.validation)])
-            validation = Examples(X_val, rows.y_val.to(config.device))
-            self._known[features] = Examples(X, rows.y, rows.weights), validation, augment
-        return self._known[features]
+    def _judged(self, candidate: Candidate, results: list[TrainingResult], *, whole: bool) -> Tried:
+        """How networks did: at their end where nobody will validate, or in short runs with unlabelled nodes."""
+        learns, sizes = bool(candidate.config.unlabelled), [len(asked) for _, asked in self.rows.folds]
+        curves, outputs = [], []
+        for (_, asked), result in zip(self.rows.folds, results, strict=False):
+            scores = [judged(record) for record in result.history if not learns or record["round"]]
+            known = [score for score in scores if score is not None]
+            curves.append(known if known and not result.status.is_failure else [(-math.inf, -math.inf)])
+            with torch.no_grad():
+                X = self._known[_key(candidate.config)].X[asked]
+                outputs.append(network_outputs(result.model(X), candidate.config.target).cpu())
+        longest = max(map(len, curves))
+        padded = [each + each[-1:] * (longest - len(each)) for each in curves]
+        curve = np.average(np.array(padded), axis=0, weights=sizes[: len(curves)])
+        number = min(LAST if learns else SMOOTHED, longest)
+        smooth = [tuple(curve[end - number : end].mean(0).tolist()) for end in range(number, longest + 1)]
+        at_end = self.rows.crossed or (learns and not whole)
+        score, loss = smooth[-1] if at_end else max(smooth)
+        return Tried(candidate, (score, loss), [result.model for result in results], outputs)
 
-    def _reasons(self, best: Entry) -> Iterable[str]:
-        config, own = best.config, _features_of(best.config)
-        others = [entry.score[0] for entry in self.entries if _features_of(entry.config) != own]
-        next_best = f" ({self._judge} {shown(best.score[0])}, next best {shown(max(others))})" if others else ""
-        yield f"features: {described(config)}{next_best}"
-        dropped = f", single features dropped with probability {config.drop_entries:g}" if config.drop_entries else ""
-        yield f"weight decay {config.weight_decay:.3g}, sharpness {config.sharpness:g}{dropped}"
+    def _linear(self, each: Propagated) -> Tried:
+        """The best of a few linear models on the rows of a candidate."""
+        rows, config, X = self.rows, each.config, self._enter(each).X.cpu().double()
+        models = linear.MODELS[config.target]
+        fitted, said = [], []
+        for training, asked in rows.folds:
+            weights = None if rows.weights is None else rows.weights[training]
+            W, b = linear.fitted(X[training], rows.indicators(training, config.target), weights, config.target)
+            fitted.append((W, b))
+            said.append(models.outputs(X[asked] @ W + b[:, None]))
+        tried = [(self._score_of([P[place] for P in said]), place, ridge) for place, ridge in enumerate(linear.RIDGES)]
+        score, place, ridge = max(tried)
+        networks = [linear.network(W[place], b[place], config.activation) for W, b in fitted]
+        return Tried(Candidate(config, ridge), score, networks, [P[place] for P in said])
+
+    def _score_of(self, outputs: list[Tensor]) -> tuple[float, float]:
+        """The mean over the folds of the score, and of the negative of the loss."""
+        config, found = self.given, []
+        for (_, asked), P in zip(self.rows.folds, outputs, strict=True):
+            t = self.rows.t[asked]
+            value = score(config.scoring, t.numpy(), P.numpy(), config.target)
+            found.append((-math.inf if value is None else value, -linear.loss(P, t, config.target)))
+        sizes = [len(asked) for _, asked in self.rows.folds]
+        value, loss = np.average(np.array(found), axis=0, weights=sizes).tolist()
+        return value, loss
+
+    # The end
+
+    def _choice(self, best: Tried, why: tuple[str, ...] = ()) -> Choice:
+        """The settings that the best candidate is trained with on all rows, and what there is beside it."""
+        rows, known = self.all, self._known.get(_key(best.candidate.config))
+        config, asked = best.candidate.on(rows.weight(rows.training)), None
+        ready = max(self.linear + ([] if rows.crossed else self.networks), key=_score, default=None)
+        if rows.crossed:
+            asked = self._asked(best)
+            ready = ready if ready is not None and ready.score > best.score else None
+            config = _of_all(config)
+        source, basis = (known.source, known.augmentation.basis) if known else (None, None)
+        found = None if ready is None else self._ready(ready)
+        return Choice(config, source, basis, why, self._about(best, config), found, asked)
+
+    def _asked(self, tried: Tried) -> tuple[Tensor, Tensor]:
+        """What is said of the nodes of all folds, and what is known of them."""
+        return torch.cat(tried.outputs), torch.cat([self.rows.t[asked] for _, asked in self.rows.folds])
+
+    def _ready(self, best: Tried) -> Ready:
+        """The model of a candidate for the features themselves; where all nodes train in the end, of all of them."""
+        augment, candidate = self._known[_key(best.candidate.config)].augmentation, best.candidate
+        rows, target = self.all if self.rows.crossed else self.rows, candidate.config.target
+        config = candidate.on(rows.weight(rows.training))
+        config = dataclasses.replace(config, unlabelled=config.unlabelled or 0)
+        X, value, asked = augment.features(self.data, rows.nodes), best.score[0], self._asked(best)
+        if rows.crossed:
+            W, b = linear.fitted(X, rows.indicators(rows.training, target), rows.weights, target)
+            place = linear.RIDGES.index(candidate.decay or 0)
+            model = linear.network(W[place], b[place], config.activation)
+            return Ready(config, augment, model, value, asked, self._about(best, config))
+        model = copy.deepcopy(best.models[0]).cpu()
+        if model.widths[0] < X.shape[1]:
+            # The coordinates are X V with V^T V = I, and their columns are orthogonal.
+            C, training = self._known[_key(candidate.config)].X.cpu(), rows.training
+            V = X[training].T @ (C[training] / C[training].square().sum(0))
+            W, *others = model.parameters()
+            layers = [W.data @ V.T, *others]
+            model = GAMLP.from_parameters([*zip(layers[::2], layers[1::2], strict=True)], config.activation)
+        if len(rows.nodes) < len(self.all.nodes):
+            places = self.all.folds[0][1]
+            with torch.no_grad():
+                P = network_outputs(model(augment.features(self.data, self.all.nodes[places])), target).cpu()
+            asked = P, self.all.t[places]
+            found = score(config.scoring, asked[1].numpy(), P.numpy(), target)
+            value = -math.inf if found is None else found
+        return Ready(config, augment, model, value, asked, self._about(best, config))
+
+    def _about(self, best: Tried, config: ModelConfig) -> tuple[str, ...]:
+        """What was chosen, and what it was chosen before."""
+        given, own, about = self.given, _key(best.candidate.config), list[str]()
+        others = [each.score[0] for each in self.networks if _key(each.candidate.config) != own]
+        next_best = f", next best {shown(max(others))}" if others else ""
+        if others or self.linear:
+            about.append(f"features: {described(config)} ({self._judge} {shown(best.score[0])}{next_best})")
+        if any(best is each for each in self.linear):
+            return tuple(about)
+        parts = [f"weight decay {config.weight_decay:.3g}"] if given.weight_decay is None else []
+        parts += [f"{config.width} neurons a layer"] if given.hidden is None else []
+        parts += [f"sharpness {config.sharpness:g}"] if config.unlabelled and given.sharpness is None else []
+        if config.unlabelled and given.drop_entries is None and config.drop_entries:
+            parts.append(f"single features dropped with probability {config.drop_entries:g}")
+        if parts and self.networks:
+            about.append(f"{', '.join(parts)} ({self._judge} {shown(best.score[0])})")
+        return tuple(about)
 
 
-def _features_of(config: ModelConfig) -> tuple[Any, ...]:
-    return config.augment, config.hops, config.teleport, config.normalize
+def _key(config: ModelConfig) -> tuple[Any, ...]:
+    """What features depend on."""
+    names = ("augment", "hops", "teleport", "normalize", "row_normalize", "components", "directed")
+    return tuple(getattr(config, name) for name in names)
 
 
-def _score(entry: Entry) -> tuple[float, float]:
-    return entry.score
+def _score(tried: Tried) -> tuple[float, float]:
+    return tried.score
 
 
 # Workers and shards
@@ -339,7 +626,7 @@ def choose_mesh(
     if team is None:
         shards, processes = config.shards or 1, usable_cores() // config.threads
         epochs = config.epochs * (config.rounds + 1 if config.unlabelled else len(config.stages or (config.layers,)))
-        costs = layer_costs(rows, widths(min(rows, features), config.hidden, classes, config.layers), config.solver)
+        costs = layer_costs(rows, widths(min(rows, features), config.width, classes, config.layers), config.solver)
         is_worth = epochs * sum(costs) > WORTH_PROCESSES
         workers = max(1, min(processes // shards, config.layers)) if is_worth else 1
     else:

@@ -4,7 +4,8 @@ Calibration is one temperature for all logits, fitted on the validation rows (Gu
 
 .. math:: \min_{s > 0} \frac1n \sum_i \Bigl( \log \sum_c e^{s z_{ic}} - s z_{i y_i} \Bigr), \quad T = 1/s,
 
-which is convex in s. The last layer is divided by T, so that whoever uses the network, wherever, has the
+which is convex in s; a little of each row's weight is that of the other classes, so that few rows without a mistake do
+not ask for certainty. The last layer is divided by T, so that whoever uses the network, wherever, has the
 probabilities; the order of the classes stays.
 """
 
@@ -20,12 +21,13 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ..config import ModelConfig, settings_where, still_there
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
-from ..graph.augmentation_choice import augmentation
+from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
@@ -33,7 +35,9 @@ from ..graph.targets import hard_labels, has_columns, labelled, row_weights
 from ..metrics import shown
 from ..model import GAMLP
 from ..status import Status
-from ..utils import Count, decoded
+from ..utils import Count, decoded, read_record, write_atomically, writing
+from .checkpoint import write_tensors
+from .choose import Ready
 from .fit import fit
 from .prepare import Problem, prepare_graph
 from .records import Record, judged
@@ -63,6 +67,66 @@ def best_epoch(history: list[Record], config: ModelConfig, depth: int) -> tuple[
         return None
     (best, _), epoch = max(scored)
     return best, -epoch
+
+
+def delivered(
+    problem: Problem, result: TrainingResult, reasons: tuple[str, ...]
+) -> tuple[Problem, TrainingResult, tuple[str, ...]]:
+    """The best model of all that there is, its problem, and the ``reasons`` as they are true of it."""
+    ready, config = problem.ready, problem.config
+    best = best_epoch(result.history, config, len(result.model.linears))
+    if ready is None or (config.patience is not None and best is not None and best[0] >= ready.score):
+        return problem, result, (*reasons, kept(result, config))
+    layers = len(ready.model.linears)
+    what = "a linear model" if layers == 1 else f"{layers} layers of a short run"
+    beaten = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
+    again = ("refit is left out: it trains what training gave",) if config.refit and best is not None else ()
+    reasons = tuple(reason for reason in reasons if reason not in problem.about)
+    problem = dataclasses.replace(
+        problem, config=ready.config, augmentation=ready.augmentation, asked=ready.asked, validation=None, copies=None
+    )
+    return (
+        problem,
+        dataclasses.replace(result, model=ready.model),
+        (*reasons, *ready.about, f"kept: {what}, {beaten}", *again),
+    )
+
+
+#: What was found while choosing, beside the checkpoints of a run.
+FOUND, ASKED, ABOUT = "found.safetensors", "asked.safetensors", "chosen.json"
+
+
+def remember(folder: Path, problem: Problem, features: int) -> None:
+    """Write what was found while choosing, for whoever goes on."""
+    ready, tensors = problem.ready, dict[str, Tensor]()
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if ready is not None:
+        about = (ready.config, ready.augmentation, problem.classes, features, None)
+        save_model(folder / FOUND, TrainedModel(ready.model, *about))
+        tensors = dict(zip(("found", "known"), ready.asked, strict=True))
+        tensors["score"] = torch.tensor([ready.score], dtype=torch.float64)
+    if problem.asked is not None:
+        tensors |= dict(zip(("outputs", "targets"), problem.asked, strict=True))
+    write_tensors(folder / ASKED, tensors)
+    with writing(folder / ABOUT):
+        write_atomically(folder / ABOUT, msgspec.json.encode([problem.about, () if ready is None else ready.about]))
+
+
+def recalled(folder: Path, problem: Problem) -> Problem:
+    """The problem with what was found while choosing, by whoever began."""
+    if not (folder / ASKED).is_file():
+        return problem
+    about, of_ready = read_record(list[list[str]], folder / ABOUT, "what was chosen")
+    tensors, ready = load_file(str(folder / ASKED)), None
+    if "found" in tensors:
+        found = load_model(folder / FOUND)
+        assert found.augmentation is not None
+        config = dataclasses.replace(found.config, scoring=problem.config.scoring)
+        said = (tensors["found"], tensors["known"])
+        ready = Ready(config, found.augmentation, found.model, float(tensors["score"]), said, tuple(of_ready))
+    asked = (tensors["outputs"], tensors["targets"]) if "outputs" in tensors else None
+    return dataclasses.replace(problem, about=tuple(about), ready=ready, asked=asked)
 
 
 @torch.no_grad()
@@ -154,13 +218,17 @@ LARGEST_TEMPERATURE = 20.0
 
 @torch.no_grad()
 def temperature(model: GAMLP, problem: Problem) -> tuple[float, str]:
-    """The best number to multiply the logits of a network with, by the validation rows; and a sentence on it."""
-    assert problem.validation is not None
-    X, y = problem.validation.X, problem.validation.targets.labels
-    logits = model.to(X.device)(X).double()
+    """The best number to multiply the logits of a network with, by nodes that it did not train on; and a sentence."""
+    if problem.asked is not None:
+        logits, y = problem.asked[0].double().clamp(1e-12).log(), problem.asked[1]
+    else:
+        assert problem.validation is not None
+        X, y = problem.validation.X, problem.validation.targets.labels
+        logits = model.to(X.device)(X).double()
     s = inverse_temperature(logits, y)
     before, after = (float(torch.nn.functional.cross_entropy(scale * logits, y)) for scale in (1.0, s))
-    losses = f"log loss of the validation nodes {after:.3f}, {before:.3f} without"
+    where = "out of fold" if problem.asked is not None else "of the validation nodes"
+    losses = f"log loss {where} {after:.3f}, {before:.3f} without"
     return s, f"probabilities: temperature {1 / s:.3g}, {losses}"
 
 
@@ -173,7 +241,8 @@ def calibrate(model: GAMLP, s: float) -> None:
 
 def inverse_temperature(logits: Tensor, y: Tensor) -> float:
     """The s at which the derivative of the objective is zero, found by halving: it rises with s."""
-    own = logits.gather(1, y[:, None])[:, 0].mean()
+    doubt = 1 / (len(y) + 2)  # after Platt (1999)
+    own = ((1 - doubt) * logits.gather(1, y[:, None])[:, 0] + doubt * logits.mean(1)).mean()
     low, high = 1 / LARGEST_TEMPERATURE, LARGEST_TEMPERATURE
     for _ in range(60):
         s = (low + high) / 2

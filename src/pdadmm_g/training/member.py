@@ -64,6 +64,7 @@ class Member:
         self.nodes = range(first, first + nodes)
         self.validates = all_validating > 0
         self.classes = int(line.largest(torch.tensor(classes)))  # where rows are dealt, the first worker alone knows
+        self.config = config = config.resolved(classes=self.classes)
         kind = torch.float64 if double else torch.float32
         #: An empty tensor of the type and on the device that everything is computed with.
         self.like = torch.empty(0, dtype=kind, device=config.device) if training is None else training.X.new_empty(0)
@@ -93,7 +94,7 @@ class Member:
 
     def widths(self, depth: int) -> list[int]:
         """Those of a network with so many layers."""
-        return widths(self.features, self.config.hidden, self.classes, depth)
+        return widths(self.features, self.config.width, self.classes, depth)
 
 
 def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None:

@@ -26,26 +26,28 @@ from ..config import Config, ModelConfig, TargetKind
 from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
-from ..graph.augmentation_choice import augmentation, choose_augmentation
+from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.examples import Examples, Parts, with_masks
+from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
 from ..graph.targets import (
     Weighed,
+    class_name,
     hard_labels,
     has_columns,
     require_labels,
     require_training_nodes,
     require_y,
     row_weights,
+    strata,
     target_of,
     weighed,
 )
 from ..model import GAMLP
 from ..utils import compute_threads, task
 from .checkpoint import CHOSEN
-from .choose import Rows, choose_mesh, choose_unlabelled, choose_weight_decay
+from .choose import Ready, Rows, choose, choose_mesh, choose_weight_decay
 
 if TYPE_CHECKING:  # a worker process starts faster without pandas
     from ..graph.columns import Column
@@ -112,6 +114,11 @@ class Problem:
     units: Units | None = None
     #: Which nodes of a graph train and validate.
     nodes: Parts | None = None
+    #: Of these reasons, the settings that are trained with.
+    about: tuple[str, ...] = ()
+    #: The best of what was tried on the way, and what was said out of fold of all nodes that train, see ``Choice``.
+    ready: Ready | None = None
+    asked: tuple[Tensor, Tensor] | None = None
 
     def decided(self, seed: int, team: Team | None = None) -> Problem:
         """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
@@ -132,13 +139,14 @@ def prepare_graph(
     sample_weight: Any = None,
     fitted: GraphAugment | None = None,
     known: Parts | None = None,
+    decided: bool = False,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
     too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is. Who is ``known`` to have trained or validated does so
-    again, unless masks say otherwise.
+    again, unless masks say otherwise. Where all is ``decided``, nothing is tried.
     """
     config = config.resolved(target_of(data))
     columns = data.get("columns") or ()
@@ -149,8 +157,11 @@ def prepare_graph(
         told = (described(columns),)
         if standardized(columns):
             config = dataclasses.replace(config, row_normalize=False)
-    data, rows_of, reasons = split_rows(data, config, sample_weight, seed=seed, culprit=culprit, known=known)
+    data, rows_of, reasons = split_rows(
+        data, config, sample_weight, seed=seed, culprit=culprit, known=known, crosses=True
+    )
     _, y, weights, classes = rows_of
+    config = config.resolved(classes=0 if has_columns(data) else len(classes))
     check_training(data, culprit=culprit)
     if config.augment != "none":
         require_edges(data)
@@ -167,14 +178,10 @@ def prepare_graph(
             mask: data.y[own] if units is None else units.standardized(data.y[own]) for mask, own in parts.items()
         }
     own = _examples(torch.empty(0), y if units is None else units.standardized(y), weights, config)
-    rows = Rows(parts["train_mask"], parts.get("val_mask"), own.y, labels.get("val_mask"), own.weights, classes)
-    choice = choose_unlabelled(data, rows, config, seed=seed)
-    given = choice.config
-    if not given.unlabelled:
-        with compute_threads(config.threads):  # the choice does not depend on the number of cores
-            features = choose_augmentation(data, rows.training, rows.validation, given, weights)
-        choice = features._replace(reasons=choice.reasons + features.reasons)
-    config = choice.config
+    rows = _rows(data, parts, own, labels, classes, config, seed, known)
+    rows = rows._replace(folds=()) if decided else rows
+    choice = choose(data, rows, config, seed=seed)
+    given, config = config, choice.config
     augment, source = fitted or augmentation(config), None
     if fitted is None:
         augment.basis, source = choice.basis, choice.source
@@ -188,24 +195,61 @@ def prepare_graph(
     copies = None
     if config.unlabelled:
         source = (source or augment.source(data)).to(config.device)
-        copies = augment.copies(source, rows.training, config.drop, config.drop_entries)
+        copies = augment.copies(source, parts["train_mask"], config.drop, config.drop_entries)
     training = Examples(X_of["train_mask"], own.y, own.weights)
-    reasons = (*told, *reasons, *_remarks(data, given, config), *choice.reasons)
-    return Problem(training, validation, classes, config, augment, scored, copies, reasons, units, Parts.of(data))
+    reasons = (*told, *reasons, *_remarks(data), *choice.reasons)
+    is_compared, ready = bool(rows.folds), choice.ready
+    about = (*_directions(data, given, config, is_compared), *choice.about)
+    if ready is not None:
+        ready = ready._replace(about=(*_directions(data, given, ready.config, is_compared), *ready.about))
+    if ready is not None and units is not None:
+        ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
+    return Problem(
+        training, validation, classes, config, augment, scored, copies, (*reasons, *about), units, Parts.of(data),
+        about, ready, choice.asked,
+    )  # fmt: skip
 
 
-def _remarks(data: Graph, given: ModelConfig, chosen: ModelConfig) -> Iterator[str]:
+def _rows(
+    data: Graph,
+    parts: dict[str, Tensor],
+    own: Examples,
+    labels: dict[str, Tensor],
+    classes: NDArray[Any],
+    config: ModelConfig,
+    seed: int,
+    known: Parts | None,
+) -> Rows:
+    """The nodes whose labels decide: those that validate, or else all of few, out of fold."""
+    training, validating, t = parts["train_mask"], parts.get("val_mask"), labels["train_mask"]
+    y, weights, number = own.y.cpu(), None if own.weights is None else own.weights.cpu(), len(training)
+    if validating is not None:
+        aside = len(validating)  # of which y and weights are not asked for
+        y = torch.cat([y, y.new_zeros(aside, *y.shape[1:])])
+        weights = None if weights is None else torch.cat([weights, weights.new_ones(aside)])
+        fold = (torch.arange(number), torch.arange(number, number + aside))
+        both = torch.cat([training, validating]), y, torch.cat([t, labels["val_mask"]])
+        return Rows(*both, weights, classes, (fold,), crossed=False)
+    crossed = is_crossed(config, number, known)
+    folds = folds_of(strata(data)[training] if has_columns(data) else t, seed) if crossed else ()
+    return Rows(training, y, t, weights, classes, folds, crossed=crossed)
+
+
+def _remarks(data: Graph) -> Iterator[str]:
     """What was made of a graph that is not as most are, a sentence each."""
     if data.get("structural"):
         yield "there are no features: degrees and random projections of the graph take their place"
     if data.get("edge_attr") is not None:
         yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
     yield from data.get("notes", ())
+
+
+def _directions(data: Graph, given: ModelConfig, chosen: ModelConfig, is_compared: bool) -> Iterator[str]:
+    """What is made of directions that edges have."""
     if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
         way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
-        compared = chosen.directed != "symmetric" or not given.unlabelled
-        compared &= "val_mask" in data and bool(data.val_mask.any())
-        why = "which suits the validation nodes best" if compared else "directed='both' keeps the two ways apart"
+        alone = is_compared and not chosen.unlabelled
+        why = "which suits best" if alone else "directed='both' keeps the two ways apart"
         yield f"edges have directions: features go along them {way}, {why}"
 
 
@@ -228,6 +272,7 @@ def split_rows(
     seed: int,
     culprit: str = "data",
     known: Parts | None = None,
+    crosses: bool = False,
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
@@ -240,7 +285,7 @@ def split_rows(
         given = row_weights(sample_weight, nodes, data.num_nodes)
         sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
         counted = sample_weight > 0
-    data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known)
+    data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known, crosses=crosses)
     require_training_nodes(data, culprit=culprit)
     nodes, weights = data.train_mask.nonzero().view(-1), None
     if sample_weight is not None:
@@ -258,7 +303,24 @@ def split_rows(
         found, y = y.unique(return_inverse=True)
     classes = found.numpy() if names is None else names[found.numpy()]
     rows = weighed(y, classes, config.class_weight, weights)
-    return data if rows.kept is None else _trained_on(data, nodes[rows.kept]), rows, reasons
+    data = data if rows.kept is None else _trained_on(data, nodes[rows.kept])
+    data, unknown = _without_unknown(data)
+    return data, rows, (*reasons, *unknown)
+
+
+def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
+    """The graph without validation nodes of classes that no training node has, and a sentence on these."""
+    hard = hard_labels(data)
+    masks = [mask for mask in MASKS[1:] if mask in data]
+    strangers = (hard >= 0) & ~torch.isin(hard, hard[data.train_mask])
+    absent = [label for mask in masks for label in hard[data[mask] & strangers].unique().tolist()]
+    if not absent:
+        return data, ()
+    names = ", ".join(str(class_name(data, label)) for label in sorted({*absent}))
+    data = copy.copy(data)
+    if "val_mask" in data:
+        data.val_mask = data.val_mask & ~strangers
+    return data, (f"no training node is of class {names}: it is never predicted, and counts as wrong in tests",)
 
 
 def whole_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Tensor:
@@ -313,6 +375,7 @@ def prepare_rows(
     features = features if kept is None else features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
     unlabelled = None if config.unlabelled is None else 0
+    config = config.resolved(classes=0 if config.target != "classification" else len(classes))
     config = dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=unlabelled)
     return Problem(examples, None, classes, config, units=units)
 
@@ -397,9 +460,9 @@ class WarmStart:
         if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
             kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
             raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")
-        hidden = {*widths[1:-1]} - {config.hidden}
+        hidden = {*widths[1:-1]} - {config.width}
         if hidden:
-            raise InputError(f"init has {min(hidden)} neurons per hidden layer: set hidden so, not to {config.hidden}")
+            raise InputError(f"init has {min(hidden)} neurons per hidden layer: set hidden so, not to {config.width}")
         for name, has, needed in (
             ("features", widths[0], problem.training.X.shape[1]),
             ("classes", widths[-1], len(problem.classes)),

@@ -133,7 +133,7 @@ def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -
     chain, copies, layers = base.team.chain, base.config.copies, plan.layers(base.team.chain.rank)
     number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
     if x is None and layers:
-        x = chain.receive(base.like.new_empty(number, base.config.hidden), chain.rank - 1)
+        x = chain.receive(base.like.new_empty(number, base.config.width), chain.rank - 1)
     for index, own in zip(layers, weights, strict=True):
         assert x is not None
         x = torch.addmm(own.b, x, own.W.T)

@@ -161,7 +161,7 @@ class Stage:
         return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
 
     def _receive_activations(self, rows: int) -> Tensor:
-        return self.chain.receive(self.like.new_empty(rows, self.config.hidden), self.chain.rank - 1)
+        return self.chain.receive(self.like.new_empty(rows, self.config.width), self.chain.rank - 1)
 
     # What is measured
 

@@ -1,4 +1,4 @@
-// The table of settings; those that differ or are not the default, until all are asked for.
+// What was chosen, and the table of settings; those that differ or are not the default, until all are asked for.
 
 function configuration() {
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
@@ -24,7 +24,6 @@ function configuration() {
       "div",
       { class: "card" },
       h("div", { class: "bar" }, h("h2", {}, "Configuration"), button),
-      ...choices(),
       h("p", { class: "note" }, note),
       scrolling("Table of settings", table),
     ),
@@ -33,16 +32,20 @@ function configuration() {
 
 /** What was chosen by the data and why; runs with the same choices share them. */
 function choices() {
+  const made = choicesMade();
+  if (made.length) byId("choices").append(h("div", { class: "card" }, h("h2", {}, "What was chosen by the data, and why"), ...made));
+}
+
+function choicesMade() {
   const groups = new Map();
   for (const run of runs.filter((each) => each.choices.length)) {
     const key = JSON.stringify(run.choices);
     groups.set(key, [...(groups.get(key) || []), run]);
   }
   return [...groups.values()].flatMap((group) => {
-    const names = group.flatMap((run) => [swatch(run.colour), ` ${run.name}, `]);
+    const names = group.flatMap((run, place) => [swatch(run.colour), ` ${run.name}${place + 1 < group.length ? ", " : ""}`]);
     const items = group[0].choices.map((words) => h("li", {}, words));
-    const head = several ? [...names, "chosen by the data"] : ["Chosen by the data"];
-    return [h("h3", {}, ...head), h("ul", { class: "choices" }, ...items)];
+    return [...(several ? [h("h3", {}, ...names)] : []), h("ul", { class: "choices" }, ...items)];
   });
 }
 

@@ -19,7 +19,8 @@ function controls() {
     drawAll();
   };
   const axes = { epoch: "epochs", seconds: "seconds" };
-  byId("controls").append(choice("Horizontal axis", axes, axis, count), themeButton());
+  byId("axes").append(choice("Horizontal axis", axes, axis, count));
+  byId("controls").append(themeButton());
 }
 
 /** Light or dark as the system is, until the button is pressed. */

@@ -1,4 +1,4 @@
-// Beside the overview: all metrics on each kind of nodes, and what is known of the data.
+// Below the overview: all metrics on each kind of nodes, and what is known of the data.
 
 const METRICS = {
   accuracy: "accuracy",
@@ -18,10 +18,8 @@ const figureText = (name, value) =>
   value != null && ["mean_absolute_error", "root_mean_squared_error"].includes(name) ? short(value, 4) : share(value);
 const PARTS = { train: "training", val: "validation", test: "test" };
 
-function facts() {
-  const cards = [metricsCard(), ...runs.map(outputsCard), ...dataCards()].filter(Boolean);
-  byId("facts").append(...cards);
-  byId("facts").hidden = !cards.length;
+function addCards(...cards) {
+  byId("facts").append(...cards.filter(Boolean));
   byId("facts").classList.toggle("several", several);
 }
 
@@ -84,6 +82,45 @@ function outputsCard(run) {
   );
 }
 
+/** The nodes of which the model is least certain, and those whose label it contradicts most surely. */
+function looksCards() {
+  if (several || !runs[0].looks) return [];
+  const { among, uncertain, nodes, contradicted } = runs[0].looks;
+  const kinds = [
+    ["uncertain", "Least certain", `Of the ${PARTS[among] || among} nodes, those of which the model is least sure.`, uncertain],
+    ["contradicted", "Surest of another label", `Of the ${PARTS[nodes] || nodes} nodes: is their label right?`, contradicted],
+  ];
+  return kinds
+    .filter(([, , , rows]) => rows.length)
+    .map(([id, title, why, rows]) => {
+      const known = rows.some(({ label }) => label != null);
+      const head = ["node", ...(known ? ["label"] : []), "predicted"].map((name) => h("th", { scope: "col" }, name));
+      const body = rows.map(({ node, label, predicted, probability }) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, String(node)),
+          known ? h("td", {}, String(label)) : null,
+          h("td", {}, String(predicted)),
+          h("td", { class: "number" }, share(probability)),
+        ),
+      );
+      const table = h(
+        "table",
+        {},
+        h("thead", {}, h("tr", {}, ...head, numberHead("probability"))),
+        h("tbody", {}, ...body),
+      );
+      return h(
+        "div",
+        { class: "card looks", id },
+        h("h2", {}, title),
+        h("p", { class: "note" }, why),
+        scrolling(`Table of nodes: ${title}`, table),
+      );
+    });
+}
+
 const numberHead = (name) => h("th", { scope: "col", class: "number" }, name);
 
 /** One for each graph that runs were on. */
@@ -113,7 +150,7 @@ function dataCards() {
     return h(
       "div",
       { class: "card data" },
-      h("h2", {}, run.facts.dataset ? `Data: ${run.facts.dataset}` : "Data"),
+      h("h2", {}, run.facts.dataset ? `Data: ${fileOf(run)}` : "Data"),
       h("p", { class: "note" }, spread),
       h("div", { class: "tiles" }, ...tiles),
     );

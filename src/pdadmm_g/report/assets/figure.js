@@ -1,7 +1,7 @@
 // The frame of a figure: title, switches, what is read under the pointer or with the arrow keys.
 
-// A figure is given its id, its title, the function that paints it, and what else it needs: note and label (what is
-// shown), more (what only the page says of it), keys (names of series), candidates (runs of which one is drawn), scale
+// A figure is given its id, its title, the function that paints it, and what else it needs: place (the element that it
+// goes to, that of the curves by default), note and label (what is shown), more (what only the page says of it), keys (names of series), candidates (runs of which one is drawn), scale
 // (log or linear), rounds (whether its axis counts these), modes and mode (what may be drawn, and what is), folded
 // (whether only its title is shown until it is asked for), marks (whether the epoch that is kept is marked), least and most (beyond which no value is drawn). Painting fills the svg and returns its height; it may set show (what is read at a place),
 // range and steps (how the arrow keys walk), key (what the colours mean).
@@ -23,7 +23,7 @@ function addFigure(figure) {
     colours,
     tip,
   );
-  byId("figures").append(card);
+  byId(figure.place || "figures").append(card);
   const hint = (content) => {
     note.textContent = content;
   };

@@ -110,11 +110,23 @@ function timesFigure() {
   addFigure({ id: "times", title: "Wall time", note: "What the run spent its time on.", paint: drawTimes });
 }
 
+function estimateFigure() {
+  if (!estimated) return;
+  addFigure({ id: "estimate", place: "facts", title: "What to expect", note: estimateNote(), paint: drawEstimate });
+}
+
+function importanceFigure() {
+  const asked = runs.filter((run) => run.importance);
+  if (!asked.length) return;
+  addFigure({ id: "importance", place: "facts", title: "What columns are worth", candidates: asked, paint: drawImportance });
+}
+
 /** Where accuracy is above the diagonal, the model is better than it says. */
 function reliabilityFigure() {
   if (!runs.some((run) => run.reliability)) return;
   addFigure({
     id: "reliability",
+    place: "facts",
     title: "Calibration",
     note: "Accuracy by confidence; above the dashed line the model is better than it says, below it is worse.",
     paint: drawReliability,
@@ -129,6 +141,7 @@ function classFigures() {
     .join(" or ");
   addFigure({
     id: "classes",
+    place: "facts",
     title: "Per class",
     note: `On the ${nodes} nodes; in brackets how many of them are of the class.`,
     modes: { recall: "recall", precision: "precision", f1: "F1" },
@@ -137,6 +150,7 @@ function classFigures() {
   });
   addFigure({
     id: "confusion",
+    place: "facts",
     title: "Confusion matrix",
     note: `Counts of ${nodes} nodes; the shade is the share of the true class.`,
     candidates: judged,
@@ -160,18 +174,35 @@ function drawWhenResized() {
   }).observe(document.body);
 }
 
+/** The details are drawn once they are seen, also on paper. */
+function drawWhenOpened() {
+  const details = byId("training");
+  details.addEventListener("toggle", drawAll);
+  addEventListener("beforeprint", () => {
+    details.open = true;
+    drawAll();
+  });
+}
+
 legend();
 controls();
 overview();
-facts();
+estimateFigure();
+addCards(metricsCard(), ...runs.map(outputsCard));
+classFigures();
+reliabilityFigure();
+importanceFigure();
+addCards(...looksCards(), ...dataCards());
+choices();
+const judgedFigures = figures.length;
 curveFigures();
 roundFigure();
 workerFigures();
-classFigures();
-reliabilityFigure();
 timesFigure();
-if (!figures.length) byId("figures").append(h("p", { class: "card" }, "No epoch has ended yet: nothing to draw."));
+if (figures.length === judgedFigures)
+  byId("figures").append(h("p", { class: "card" }, "No epoch has ended yet: nothing to draw."));
 configuration();
 footer();
 drawAll();
 drawWhenResized();
+drawWhenOpened();

@@ -1,0 +1,104 @@
+"""Why a finished run says what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+from .common import Output, data_options, figure, load_run, output_options, sharded_dataset, words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What is lost by less than this is nothing to speak of.
+LEAST = 0.001
+
+
+@click.command(short_help="Print which columns and neighbours decide.")
+@data_options
+@click.option("--node", metavar="ID", help="explain this one node [default: what columns are worth to all]")
+@click.option("--out", metavar="FILE", help="write the table as CSV", shell_complete=words())
+@output_options
+def explain(
+    run: str,
+    dataset: str | None,
+    edges: str | None,
+    data_root: str | None,
+    shards: int,
+    node: str | None,
+    out: str | None,
+    output: Output,
+    **names: Any,
+) -> None:
+    """Print what columns and neighbours are worth to the model of the run folder RUN, or to its label of one node.
+
+    Without --node: the score that is lost when the values of a column are exchanged at random between nodes, of the
+    nodes themselves (own) or of their neighbours, and what a model is behind that is trained again without the graph.
+    It is kept in the run folder, and 'pdadmm-g report RUN' shows it.
+
+    With --node: how the label of that node changes when one of its columns, or one of its neighbours', has its mean,
+    and when the edges to one neighbour are not there.
+
+    \b
+    pdadmm-g explain runs/cora-0
+    pdadmm-g explain runs/nodes-0 --node n17
+    pdadmm-g explain runs/nodes-0 --nodes nodes.csv --edges edges.csv --out importance.csv
+    """
+    if sharded_dataset(run, dataset, shards) is not None:
+        raise InputError("explain is not for a folder of shards: give one graph with --dataset")
+
+    from ..runs.folder import Importance, RunFolder
+    from ..utils import check_folder, write_atomically
+
+    if out is not None:
+        check_folder(Path(out))
+    estimator, data = load_run(run, dataset, edges, data_root, **names)
+    folder = RunFolder(run)
+    if node is not None:
+        table = estimator.explain(data, node)
+        lines = _of_node(table)
+    else:
+        output.progress("exchanging columns")
+        table = estimator.importance(data)
+        lines = _of_all(table)
+    if out is not None:
+        write_atomically(Path(out), table.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+    for line in lines:
+        output.say(line)
+    if node is None and (dataset is None or not folder.config().dataset):
+        Importance.of(table).save(folder.path)
+    output.result({**table.attrs, "rows": json.loads(table.to_json(orient="records", double_precision=6))})
+
+
+def _of_all(table: pd.DataFrame) -> list[str]:
+    """What the columns are worth, for people."""
+    about, lost = table.attrs, table["lost"]
+    name, words = about["figure"], about["figure"].replace("_", " ")
+    lines = [f"{words} {figure(name, about['score'])} on {about['nodes']:,} {about['on']} nodes"]
+    for behind in lost[table["column"] == "the graph"]:
+        lines[0] += f"; of a model that is trained again without the graph {figure(name, about['score'] - behind)}"
+    lines.append("what is lost when the values of a column are exchanged between nodes:")
+    small = (lost.abs() < LEAST) & (table["column"] != "all columns")
+    for row in table[~small & (table["column"] != "the graph")].to_dict("records"):
+        whose = "" if row["whose"] == "own" else " of neighbours"
+        lines.append(f"{row['lost']:+8.3f} +/- {row['spread']:.3f}  {row['column']}{whose}")
+    return [*lines, f"all others: less than {LEAST}"] if small.any() else lines
+
+
+def _of_node(table: pd.DataFrame) -> list[str]:
+    """What moved the prediction of a node, for people."""
+    about = table.attrs
+    if about["target"] == "regression":
+        head, without = f"node {about['node']}: {about['label']} {about['said']:.4g}", "{:.4g}"
+    else:
+        head, without = f"node {about['node']}: {about['label']}, probability {about['said']:.3f}", "{:.3f}"
+    lines = [f"{head}; without what moved it most:"]
+    texts = {"own": "{} = {}", "neighbours": "{} of neighbours", "neighbour": "edge to {} ({})"}
+    for row in table.to_dict("records"):
+        text = texts[row["kind"]].format(row["name"], row["value"]).replace(" = None", "").replace(" (None)", "")
+        lines.append(f"{without.format(row['without']):>8}  {text}")
+    return lines

@@ -1,0 +1,184 @@
+"""The augmentations that are tried where that is left to the data, and the rows that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..config import ModelConfig
+from .augmentation import GraphAugment, Source, candidate_features
+from .facts import are_directed
+from .graph import Graph
+from .propagation import Directed, Mode, Normalization
+
+#: Taken where nothing is tried.
+DEFAULT_HOPS = 8
+DEFAULT_TELEPORT = 0.05
+#: Averages over so many powers of the graph with such a share of the node's own. The last one is for labelled nodes
+#: alone, and for graphs without features: of random copies it is too smooth.
+AVERAGES = ((2, 0.25), (4, 0.05), (8, 0.2), (16, 0.05))
+#: Every candidate is tried with the first, the best ones with the others too. Rows of a bag of words have a length; of
+#: the columns of a table each counts by itself.
+NORMALIZATIONS: tuple[Normalization, ...] = ("centered", "unit", "standard")
+#: So many principal directions stand for the features where unlabelled nodes are learned from; otherwise as many as can
+#: be propagated with so many products, and all of them where so many suffice.
+COMPONENTS, MOST_PRODUCTS, MOST_ENTRIES = 256, 2e9, 100_000_000
+
+
+def augmentation(config: ModelConfig, basis: Tensor | None = None) -> GraphAugment:
+    """The augmentation that ``config`` describes, once it is chosen, perhaps with principal directions learned."""
+    assert config.augment != "auto"
+    assert config.normalize != "auto"
+    assert config.hops is not None
+    augment = GraphAugment(
+        config.augment,
+        config.hops,
+        teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
+        row_normalize=config.row_normalize is not False,
+        normalize=config.normalize,
+        components=config.components,
+        directed="symmetric" if config.directed == "auto" else config.directed,
+    )
+    augment.basis = basis
+    return augment
+
+
+def described(config: ModelConfig) -> str:
+    """The features that these settings make, in words."""
+    normalized = {"none": "as they are", "unit": "unit length", "centered": "centred", "standard": "standardized"}[
+        config.normalize
+    ]
+    if config.row_normalize is False:
+        normalized = f"rows not divided by their sums, {normalized}"
+    if config.components is not None:
+        normalized = f"{config.components} principal directions, {normalized}"
+    if config.augment == "none":
+        return f"own features, {normalized}"
+    kind = {
+        "hops": f"{config.hops} hop blocks",
+        "apart": f"own features and {config.hops} hops without them",
+        "power": f"power {config.hops} of the graph",
+        "average": f"average of {config.hops} hops, own share {config.teleport or 0:g}",
+    }[config.augment]
+    ways = {"out": ", along edges", "in": ", against edges", "both": ", each way by itself"}.get(config.directed, "")
+    return f"{kind}{ways}, {normalized}"
+
+
+def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
+    """``config`` with the features that are usual, where nothing can be tried."""
+    edges = data.edge_index is not None and data.edge_index.numel() > 0
+    if config.augment == "auto":
+        config = dataclasses.replace(
+            config, augment="average" if edges else "none", hops=config.hops or DEFAULT_HOPS if edges else 1
+        )
+    return dataclasses.replace(
+        config,
+        hops=config.hops or DEFAULT_HOPS,
+        teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
+        directed="symmetric" if config.directed == "auto" else config.directed,
+        normalize="centered" if config.normalize == "auto" else config.normalize,
+    )
+
+
+def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
+    """All features that ``config`` leaves open, but for their normalization, which is the first of those open."""
+    if data.edge_index is None or data.edge_index.numel() == 0:
+        config = dataclasses.replace(config, augment="none" if config.augment == "auto" else config.augment)
+    ways: list[Directed] = ["symmetric"] if config.directed == "auto" else [config.directed]
+    if config.directed == "auto" and config.augment != "none" and not config.unlabelled and are_directed(data):
+        ways.append("both")
+    averages = [
+        (config.hops or hops, own if config.teleport is None else config.teleport)
+        for hops, own in AVERAGES[: 3 if config.unlabelled and not data.get("structural") else None]
+    ]
+    tried: list[tuple[Mode, int, float | None]] = [("average", *each) for each in dict.fromkeys(averages)]
+    if config.augment == "auto" and not config.unlabelled:
+        tried = [("none", 1, None), *tried, ("hops", config.hops or 4, None), ("apart", config.hops or 3, None)]
+    elif config.augment not in ("auto", "average"):
+        tried = [(config.augment, config.hops or 1, config.teleport)]  # type: ignore[list-item]
+    scales = (True, False) if is_scale_open(data, config) else (config.row_normalize,)
+    normalize = open_normalizations(data, config)[0]
+    return [
+        dataclasses.replace(
+            config, augment=mode, hops=hops, teleport=DEFAULT_TELEPORT if own is None else own, directed=way,
+            row_normalize=scale, normalize=normalize,
+            components=config.components or _components(data, config, mode),
+        )
+        for scale in scales
+        for way in ways
+        for mode, hops, own in tried
+        if mode != "none" or way == ways[0]
+    ]  # fmt: skip
+
+
+def is_scale_open(data: Graph, config: ModelConfig) -> bool:
+    """Is it left open whether rows are divided by their sums, and does it matter?"""
+    return config.row_normalize is None and config.augment == "auto" and not data.get("structural")
+
+
+def open_normalizations(data: Graph, config: ModelConfig) -> tuple[Normalization, ...]:
+    """What may be done to the rows in the end. Random copies of standardized columns are too noisy to learn from."""
+    if config.normalize != "auto":
+        return (config.normalize,)
+    if config.unlabelled:
+        return NORMALIZATIONS[:2]
+    if data.get("columns") and not config.row_normalize:
+        return NORMALIZATIONS[2:]
+    return NORMALIZATIONS if config.augment == "auto" else NORMALIZATIONS[:2]
+
+
+def _components(data: Graph, config: ModelConfig, mode: Mode) -> int | None:
+    """How many principal directions of the features are taken, where that is left open; None for all features."""
+    features = data.x.shape[1]
+    if config.unlabelled:
+        return COMPONENTS if features > COMPONENTS else None
+    if config.augment != "auto" or (mode == "none" and data.x.numel() <= MOST_ENTRIES):
+        return None
+    edges = data.num_nodes if data.edge_index is None else data.num_nodes + data.edge_index.shape[1]
+    number = max(COMPONENTS, int(MOST_PRODUCTS / (edges * AVERAGES[-1][0])))
+    return number if number < features else None
+
+
+class Propagated(NamedTuple):
+    """The rows of some nodes under a candidate before they are normalised, and what they come from."""
+
+    config: ModelConfig
+    rows: Tensor
+    #: What is propagated, where another of the same operator may share it, and its principal directions.
+    source: Source | None
+    basis: Tensor | None
+
+
+def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
+    """The rows of ``nodes`` under each of these, of as few propagations as possible."""
+    groups: dict[tuple[object, ...], list[ModelConfig]] = {}
+    for config in configs:
+        groups.setdefault((config.row_normalize, config.components), []).append(config)
+    for group in groups.values():
+        first = dataclasses.replace(group[0], augment="hops", hops=1, normalize="none", directed="symmetric")
+        like = augmentation(first)
+        source = like.source(data) if first.components is not None or first.unlabelled else None
+        shared = {
+            (config.augment, config.hops, config.teleport if config.augment == "average" else None): config
+            for config in group
+            if config.augment == "average" or (config.augment, config.hops) in (("none", 1), ("hops", 4))
+            if config.directed == "symmetric" or config.augment == "none"
+        }
+        averages = [
+            (config.hops or 1, config.teleport or 0.0) for config in shared.values() if config.augment == "average"
+        ]
+        if len(shared) > 1:
+            for mode, hops, teleport, rows in candidate_features(data, nodes, averages, like, source):
+                if (mode, hops, teleport) in shared:
+                    config = shared[mode, hops, teleport]
+                    group.remove(config)
+                    yield Propagated(config, rows, source, like.basis)
+        for config in group:
+            augment = augmentation(dataclasses.replace(config, normalize="none"), like.basis)
+            # What is propagated goes with the adjacency of one direction and mode.
+            same = config.directed == "symmetric" and config.augment != "apart"
+            own = source if same else None
+            yield Propagated(config, augment.propagated(data, nodes, source=own), own, like.basis)

@@ -1,0 +1,134 @@
+"""What columns, neighbours and the graph are worth, where it is known who decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from helpers.communities import communities
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, explanation
+from pdadmm_g.explanation import Asked
+from pdadmm_g.graph.checks import check_graph
+
+NODES = 500
+APART = {"layers": 2, "augment": "apart", "hops": 2, "normalize": "none", "unlabelled": 0, "epochs": 60}
+
+
+def tables(decides: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Nodes whose label is that of a column of theirs, or of the mean of a column over their neighbours."""
+    random = np.random.default_rng(0)
+    nodes = pd.DataFrame(random.standard_normal((NODES, 3)), columns=["mine", "theirs", "noise"])
+    nodes["kind"] = random.choice(["a", "b", "c"], NODES)
+    source, target = random.integers(NODES, size=(2, 3 * NODES))
+    A = np.zeros((NODES, NODES))
+    A[source, target] = A[target, source] = 1
+    np.fill_diagonal(A, 0)
+    around = A @ nodes["theirs"] / A.sum(1).clip(1)
+    by = {"mine": nodes["mine"], "theirs": 3 * around, "kind": (nodes["kind"] == "a") - 0.5}[decides]
+    nodes["label"] = np.where(by > 0, "yes", "no")
+    nodes["split"] = np.where(np.arange(NODES) % 2, "train", np.where(np.arange(NODES) % 4, "test", "val"))
+    nodes.insert(0, "id", [f"n{node}" for node in range(NODES)])
+    return nodes, pd.DataFrame({"source": nodes["id"][source].array, "target": nodes["id"][target].array})
+
+
+@pytest.mark.parametrize("decides", ["mine", "theirs", "kind"])
+def test_the_column_that_decides_is_found_and_noise_is_worth_nothing(decides: str) -> None:
+    nodes, edges = tables(decides)
+    clf = GAMLPClassifier(**APART, random_state=0).fit(nodes, edges)
+    table = clf.importance(nodes, edges)
+    whose = "neighbours" if decides == "theirs" else "own"
+    lost = table.set_index(["column", "whose"])["lost"].sort_index()
+    columns = ["mine", "theirs", "noise", "kind"]
+    assert {*lost.index} == {("the graph", "trained without")} | {
+        (name, each) for name in ("all columns", *columns) for each in ("own", "neighbours")
+    }
+    assert lost[decides, whose] > 0.25
+    assert lost["all columns", whose] == pytest.approx(lost[decides, whose], abs=0.1)
+    assert lost.drop([(decides, whose), ("all columns", whose)]).drop("the graph").abs().max() < 0.04
+    assert (lost["the graph", "trained without"] > 0.25) == (decides == "theirs")
+    shuffled = clf.importance(nodes.sample(frac=1, random_state=1), edges[::-1])
+    pd.testing.assert_frame_equal(shuffled, table, rtol=0.01)
+    assert table.attrs["score"] == pytest.approx(clf.score(nodes, edge_index=edges))
+    assert (table.attrs["on"], table.attrs["nodes"]) == ("test", NODES // 4)
+
+    of_one = clf.explain(nodes, "n7", edges)
+    first = of_one.iloc[0]
+    assert of_one.attrs["label"] == clf.predict(nodes, [7], edge_index=edges)[0]
+    assert of_one.attrs["said"] == pytest.approx(clf.predict_proba(nodes, [7], edge_index=edges).max(), abs=1e-5)
+    if decides == "theirs":
+        assert {"neighbour", "neighbours"} & {*of_one["kind"][:2]}
+    else:
+        assert (first["name"], first["kind"], first["value"]) == (decides, "own", nodes[decides][7])
+        assert first["without"] < of_one.attrs["said"] - 0.1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"augment": "hops", "hops": 3},
+        {"augment": "average", "hops": 4, "components": 5, "normalize": "centered"},
+        {"augment": "apart", "directed": "both", "normalize": "standard", "row_normalize": False},
+        {"augment": "power", "directed": "in", "hops": 2},
+        {"augment": "none"},
+    ],
+)
+@pytest.mark.parametrize("weighed", [False, True])
+def test_changed_columns_and_edges_are_what_the_model_says_of_a_changed_graph(settings: dict, weighed: bool) -> None:
+    data = communities(90)
+    data.edge_weight = torch.rand(data.edge_index.shape[1]) if weighed else None
+    clf = GAMLPClassifier(layers=2, epochs=5, weight_decay=0.1, unlabelled=0, random_state=0).set_params(**settings)
+    data = check_graph(clf.fit(data) and data)
+    if settings["augment"] == "none":
+        data.edge_index = data.edge_weight = None
+
+    def close(found: torch.Tensor, changed) -> None:
+        torch.testing.assert_close(found, clf._logits(changed, asked), rtol=1e-4, atol=1e-5)
+
+    asked = torch.tensor([5])
+    rows = Asked(clf, data, asked)
+    columns, values = [2, 7], torch.tensor([0.5, -1.0])
+    own, others = data.clone(), data.clone()
+    own.x[5, columns] = values
+    others.x[:5, columns] = others.x[6:, columns] = values
+    others.x[6:, columns] = values
+    close(rows.logits(), data)
+    for found, changed in zip(rows.exchanged(columns, values).values(), (own, others), strict=rows.joined):
+        close(found, changed)
+    if rows.joined and not weighed:  # with weights, these are divided by another mean
+        near = int(data.edge_index[1][data.edge_index[0] == 5][0])
+        less = data.clone()
+        less.edge_index = data.edge_index[:, (data.edge_index != torch.tensor([[5], [near]])).any(0)]
+        close(rows.without(int(torch.searchsorted(rows.near, near))), less)
+
+
+def test_numbers_many_columns_and_graphs_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = communities(90, labels=15)
+    monkeypatch.setattr(explanation, "MOST_GROUPS", 4)
+    clf = GAMLPClassifier(layers=2, epochs=5, augment="hops", weight_decay=0.1, unlabelled=0, random_state=0)
+    table = clf.fit(data).importance(data, repeats=1)
+    assert table["column"].nunique() == 6  # four of 20, all, and the graph
+    assert len(clf.explain(data, 3, most=5)) == 5
+    data.x = torch.randn(90, 20, generator=torch.Generator().manual_seed(0))
+    data.y = data.x[:, :2] @ torch.tensor([[1.0], [0.2]])
+    data.target_kind = "regression"
+    reg = GAMLPRegressor(layers=2, augment="none", normalize="standard", row_normalize=False, weight_decay=0.01)
+    worth = reg.set_params(random_state=0).fit(data).importance(data).set_index("column")["lost"]
+    assert worth.drop("all columns").idxmax() == "column 0"
+    assert reg.explain(data, 3).attrs["said"] == pytest.approx(reg.predict(data, [3])[0], rel=1e-4)
+    data.y = (data.x[:, :2] > 0).float()
+    data.target_kind = "multilabel"
+    several = clf.fit(data).importance(data, repeats=1)
+    assert several.attrs["figure"] == "f1_micro"
+    assert clf.explain(data, 3).attrs["said"] == pytest.approx(clf.predict_proba(data, [3]).max(), abs=1e-5)
+    del data.x, data.y
+    data.y = torch.arange(90) % 3
+    del data.target_kind
+    bare = clf.fit(data).importance(data)
+    assert {*bare["column"]} == {"all columns"}
+    with pytest.raises(InputError, match="no node 'n7'; nodes are called 0, 1, 2"):
+        clf.explain(data, "n7")
+    del data.y
+    with pytest.raises(InputError, match="no labels"):
+        clf.importance(data)
