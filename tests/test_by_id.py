@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from helpers.commands import SMALL
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError, as_graph
 from pdadmm_g.cli import main
 from pdadmm_g.graph.checks import check_graph
@@ -18,6 +19,10 @@ from pdadmm_g.graph.datasets import digest
 from pdadmm_g.graph.examples import with_parts
 
 SETTINGS: dict[str, Any] = {"layers": 2, "hidden": 8, "epochs": 10, "random_state": 0, "threads": 1}
+FIXED = SETTINGS | {
+    "augment": "hops", "hops": 2, "normalize": "standard", "directed": "symmetric", "label_hops": 0,
+    "weight_decay": 0.1, "unlabelled": 0,
+}  # fmt: skip
 
 
 def tables(ids: str = "text", number: int = 120) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -41,7 +46,10 @@ def by_id(clf: Any, *data: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("ids", ["text", "numbers"])
-@pytest.mark.parametrize("settings", [{}, {"unlabelled": 0, "components": 3}, {"augment": "average", "hops": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"unlabelled": 0, "components": 3}, {"augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit"}],
+)
 def test_any_order_of_rows_and_columns_gives_the_same(ids: str, settings: dict[str, Any]) -> None:
     nodes, edges = tables(ids)
     rows = nodes.sample(frac=1, random_state=1)[["c", "label", "b", "id", "e", "a", "d"]]
@@ -52,7 +60,7 @@ def test_any_order_of_rows_and_columns_gives_the_same(ids: str, settings: dict[s
     mixed = edges.sample(frac=1, random_state=2)
     found = by_id(clf.fit(rows, mixed, sample_weight=weights[rows.index].to_numpy()), rows, mixed)
     # The first names the columns as they stand.
-    assert (clf.choices_[1:], clf.feature_names_in_.tolist()) == (chosen[1:], [*"cbead"])
+    assert (clf.choices_[1:], clf.feature_names_in_.tolist()) == (chosen[1:], [*"cbead", "number of neighbours"])
     pd.testing.assert_frame_equal(found, expected, atol=1e-5)
     some = clf.predict_proba(rows, [5, 3], edge_index=mixed)
     np.testing.assert_allclose(some, clf.predict_proba(rows, edge_index=mixed)[[5, 3]], atol=1e-6)
@@ -97,19 +105,19 @@ def test_learned_columns_do_not_overwrite_ids_or_probabilities() -> None:
     nodes, edges = tables()
     learned = pd.DataFrame(np.eye(3)[np.arange(120) % 3], columns=["red", "probability_red", "node"]).astype(int)
     nodes = nodes.drop(columns="label")
-    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, risk="logistic").fit(nodes, learned, edges)
+    clf = GAMLPClassifier(**FIXED, risk="logistic").fit(nodes, learned, edges)
     found = clf.predictions(nodes, edges, probabilities=True)
     assert [*found][:4] == ["node", "red", "predicted_probability_red", "predicted_node"]
     assert found["node"].tolist() == nodes["id"].tolist()
     np.testing.assert_array_equal(found["probability_red"], clf.predict_proba(nodes, edge_index=edges)[:, 0])
     numbers = pd.DataFrame({"node": np.arange(120.0)})
-    clf = GAMLPRegressor(**SETTINGS).fit(nodes, numbers, edges)
+    clf = GAMLPRegressor(**FIXED).fit(nodes, numbers, edges)
     assert [*clf.predictions(nodes, edges)] == ["node", "predicted_node"]
 
 
 def test_who_validated_is_part_of_the_model(tmp_path: Path) -> None:
     nodes, edges = tables()
-    clf = GAMLPClassifier(**SETTINGS, unlabelled=0).fit(nodes, edges)
+    clf = GAMLPClassifier(**FIXED, validation=0.2).fit(nodes, edges)
     assert clf.nodes_ is not None
     clf.save(tmp_path / "run", nodes, edges)
     expected = json.loads((tmp_path / "run/summary.json").read_text())["metrics"]
@@ -121,7 +129,7 @@ def test_who_validated_is_part_of_the_model(tmp_path: Path) -> None:
     assert found.keys() == expected.keys() == {"train", "val"}
     for part in found:
         assert found[part] == pytest.approx(expected[part], abs=1e-5)
-    warm = GAMLPClassifier(**SETTINGS | {"random_state": 1}, unlabelled=0).fit(grown, edges, init=tmp_path / "run")
+    warm = GAMLPClassifier(**FIXED | {"random_state": 1}).fit(grown, edges, init=tmp_path / "run")
     before, after = clf.nodes_, warm.nodes_
     assert after is not None
     assert {*before.train} < {*after.train}
@@ -141,7 +149,7 @@ def test_the_command_knows_who_validated(tmp_path: Path, capsys, monkeypatch) ->
         streams = capsys.readouterr()
         return int(caught.value.code or 0), streams.out or streams.err
 
-    options = ("--layers=2", "--hidden=8", "--epochs=5", "--unlabelled=0", "--threads=1")
+    options = (*SMALL, "--unlabelled=0", "--threads=1", "--validation=0.2")
     tabled = ("--nodes", "nodes.csv", "--edges", "edges.csv")
     assert run("train", *tabled, "--out", "run", *options)[0] == 0
     expected = json.loads(run("evaluate", "run", "--json")[1])["metrics"]
@@ -166,7 +174,7 @@ def test_the_command_knows_who_validated(tmp_path: Path, capsys, monkeypatch) ->
 def test_refit_keeps_the_temperature() -> None:
     nodes, edges = tables()
     plain, calibrated = (
-        GAMLPClassifier(**SETTINGS, unlabelled=0, refit=True, calibrate=calibrate).fit(nodes, edges)
+        GAMLPClassifier(**FIXED, validation=0.2, refit=True, calibrate=calibrate).fit(nodes, edges)
         for calibrate in (False, True)
     )
     assert plain.nodes_ is not None
@@ -176,7 +184,7 @@ def test_refit_keeps_the_temperature() -> None:
     torch.testing.assert_close(ours * temperature, theirs, rtol=1e-2, atol=1e-6)
     masked = as_graph(nodes, edges)
     masked.train_mask, masked.val_mask = torch.arange(120) < 40, (torch.arange(120) >= 40) & (torch.arange(120) < 60)
-    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, refit=True).fit(masked)
+    clf = GAMLPClassifier(**FIXED, refit=True).fit(masked)
     parts = with_parts(check_graph(masked), clf.config_, clf.nodes_)
     assert (int(parts.train_mask.sum()), int(parts.val_mask.sum())) == (60, 0)
 
@@ -194,7 +202,7 @@ def test_nothing_is_left_beside_an_export_that_is_killed(tmp_path: Path, monkeyp
     from pdadmm_g.runs import export
 
     nodes, edges = tables()
-    clf = GAMLPClassifier(**SETTINGS, unlabelled=0, weight_decay=0.1).fit(nodes, edges)
+    clf = GAMLPClassifier(**FIXED).fit(nodes, edges)
     seen = []
     monkeypatch.setattr(export, "_compared", lambda *_: seen.append([*tmp_path.iterdir()]) or 0.0)
     export.export(clf, tmp_path / "model.safetensors", "safetensors")

@@ -11,14 +11,16 @@ import pytest
 import torch
 
 import pdadmm_g
+from helpers.commands import SMALL
 from helpers.communities import communities
-from pdadmm_g import GAMLPClassifier, InputError, comparison
+from helpers.estimators import classifier
+from pdadmm_g import InputError, comparison
 from pdadmm_g.cli import main
 from pdadmm_g.comparison import METHODS, PAIRED, Columns, compare, differences, splits_of
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.metrics import contributions, metrics, score
 
-FAST = GAMLPClassifier(layers=2, epochs=5, augment="hops", unlabelled=0, weight_decay=0.1)
+FAST = classifier(hidden=100)
 FEW = ["largest", "lr-graph", "ours"]
 
 
@@ -103,8 +105,7 @@ def test_sparse_columns_stay_sparse_for_logistic_regression_and_few_for_trees() 
 
 
 def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--layers", "2", "--epochs", "5", "--augment", "hops", "--unlabelled", "0", "--weight-decay", "0.1"]
-    command = ["compare", *options, "--methods", "largest,lr,ours", "--out", str(tmp_path / "table.csv")]
+    command = ["compare", *SMALL, "--unlabelled=0", "--methods=largest,lr,ours", "--out", str(tmp_path / "table.csv")]
     for extra in ([], ["--json"]):
         with pytest.raises(SystemExit, match="0"):
             main([*command, *extra])

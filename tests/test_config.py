@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
-from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
-from pdadmm_g.graph.augmentation_choice import COMPONENTS, MOST_ENTRIES
+from pdadmm_g.config import GONE, HIDDEN, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
+from pdadmm_g.graph.candidates import COMPONENTS
+from pdadmm_g.graph.examples import CROSSED, MOST
+from pdadmm_g.training.choose import LABEL_HOPS, UNLABELLED, WIDE
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,10 @@ def test_resolved_fills_in_what_depends_on_other_settings() -> None:
 
 def test_what_goes_with_each_kind_of_target() -> None:
     for target, known in TARGETS.items():
-        config = ModelConfig(target=target).resolved()
+        config = ModelConfig(target=target).resolved(classes=3)
         assert (config.risk, config.scoring) == (known.risks[0], known.scorings[0])
+    assert ModelConfig().resolved("classification", classes=2).scoring == "roc_auc_ovr"
+    assert ModelConfig(scoring="accuracy").resolved("classification", classes=2).scoring == "accuracy"
     unknown = ModelConfig().resolved()
     assert (unknown.risk, unknown.scoring) == ("auto", "auto")
     assert unknown.resolved("classification").risk == "cross-entropy"
@@ -139,7 +143,11 @@ def test_the_record_is_the_constructor_of_the_estimators() -> None:
 def test_help_says_what_others_do() -> None:
     texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
     assert f"{COMPONENTS} directions" in texts["components"]
-    assert f"{MOST_ENTRIES // 10**6} million entries" in texts["components"]
+    assert f"[default: {HIDDEN}, on a graph {WIDE} where that suits better]" in texts["hidden"]
+    assert f"[default: {LABEL_HOPS} where they help" in texts["label_hops"]
+    assert f"[default: {UNLABELLED} where they help" in texts["unlabelled"]
+    assert f"{MOST} at the most" in texts["validation"]
+    assert f"none of up to {CROSSED.stop - 1} labelled nodes" in texts["validation"]
     assert "all but the residual r with bf16 and the linearized solver" in texts["precision"]
 
 

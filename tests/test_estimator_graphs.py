@@ -53,8 +53,8 @@ def test_isolated_nodes(tiny_graph: Data) -> None:
 def test_no_edges_at_all(tiny_graph: Data) -> None:
     """Every node is alone: the graph adds nothing, and that is no error."""
     tiny_graph.edge_index = torch.empty(2, 0, dtype=torch.int64)
-    clf = fitted(tiny_graph, augment="auto", normalize="auto", hops=None)
-    alone = fitted(tiny_graph, augment="none", normalize="auto", hops=1)
+    clf = fitted(tiny_graph, augment="auto", hops=None)
+    alone = fitted(tiny_graph, augment="none", hops=1)
     np.testing.assert_allclose(clf.predict_proba(tiny_graph), alone.predict_proba(tiny_graph), atol=1e-4)
 
 

@@ -20,12 +20,12 @@ from helpers.columns import ring
 from helpers.communities import communities
 from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, as_graph
-from pdadmm_g.graph import augmentation_choice
+from pdadmm_g.graph import linear
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
 
 SMALL = {"layers": 3, "hidden": 16, "epochs": 40, "augment": "average", "hops": 4, "normalize": "unit",
-         "weight_decay": 0.03, "random_state": 0}  # fmt: skip
+         "teleport": 0.05, "weight_decay": 0.03, "random_state": 0}  # fmt: skip
 KINDS = {"multilabel": GAMLPClassifier, "regression": GAMLPRegressor}
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -367,24 +367,25 @@ def test_weights_of_a_graph(tiny_graph: Data) -> None:
 
 def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes without weight do not train the model that chooses, either."""
-    seen = []
+    seen = {}
 
-    def spy(X: torch.Tensor, labels: list[torch.Tensor], weights: torch.Tensor | None, *_: object) -> None:
-        seen.append((len(labels[0]), None if weights is None else weights.tolist()))
+    def spy(X: torch.Tensor, t: torch.Tensor, weights: torch.Tensor | None, *_: object) -> None:
+        seen[len(X)] = None if weights is None else weights.tolist()
         raise InputError("enough")
 
-    monkeypatch.setattr(augmentation_choice, "linear_score", spy)
+    monkeypatch.setattr(linear, "fitted", spy)
     for weights in ([1, 2, 0, 1, 1, 2], None):
         with pytest.raises(InputError, match="enough"):
             GAMLPClassifier(layers=2, unlabelled=0).fit(tiny_graph, sample_weight=weights)
-    assert seen == [(5, [1, 2, 1, 1, 2]), (6, None)]
+    assert seen == {5: [1, 2, 1, 1, 2], 6: None}
 
 
 def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:
-    """Then there is nothing for a linear model to tell apart, and the choice is that without validation."""
+    """Then there is nothing to tell apart, and what is learned is how probable it is."""
     tiny_graph.y = torch.tensor([[0.9, 0.1], [0.6, 0.4]])[tiny_graph.y]
-    clf = GAMLPClassifier(layers=2, hidden=8, epochs=20, weight_decay=0.1, random_state=0).fit(tiny_graph)
-    assert (clf.config_.augment, clf.config_.hops, clf.config_.normalize) == ("average", 8, "centered")
+    clf = GAMLPClassifier(layers=2, hidden=8, epochs=50, random_state=0, calibrate=False).fit(tiny_graph)
+    assert clf.predict(tiny_graph).tolist() == [0] * 20
+    assert clf.predict_proba(tiny_graph)[:, 1].mean() == pytest.approx(0.25, abs=0.1)
 
 
 # ------------------------------------------------------------------------------------------------- weights of classes
@@ -423,7 +424,7 @@ def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data) -> 
     for mask in ("train_mask", "val_mask", "test_mask"):
         del tiny_graph[mask]
     tiny_graph.y = torch.tensor([4, 6, 9])[torch.arange(20) % 3]
-    clf = classifier(class_weight={6: 0}, refit=True).fit(tiny_graph)
+    clf = classifier(class_weight={6: 0}, refit=True, validation=0.2).fit(tiny_graph)
     assert clf.classes_.tolist() == [4, 9]
     assert any("2 of the 13 nodes with a label for training" in choice for choice in clf.choices_)
     assert any("trained again on all 13 labels" in choice for choice in clf.choices_)
@@ -479,10 +480,13 @@ def test_a_graph_with_probabilities(tiny_graph: Data) -> None:
     with pytest.raises(InputError, match=r"node 9 has no label \(a row of NaN\) to score against"):
         clf.score(tiny_graph, [9])
     tiny_graph.y[3] = torch.tensor([0.1, 0.1, 0.8])  # a validation node of a class that training has only a share of
-    classifier().fit(tiny_graph)
-    tiny_graph.y[tiny_graph.train_mask] = torch.tensor([0.5, 0.5, 0.0])
-    with pytest.raises(InputError, match="class 2 has no training node"):
-        classifier().fit(tiny_graph)
+    clf = classifier().fit(tiny_graph)
+    assert 3 in clf.nodes_.val
+    assert "never predicted" not in " ".join(clf.choices_)
+    tiny_graph.y[tiny_graph.train_mask] = torch.tensor([0.6, 0.4, 0.0])
+    clf = classifier().fit(tiny_graph)
+    assert 3 not in clf.nodes_.val
+    assert "no training node is of class 2: it is never predicted" in " ".join(clf.choices_)
 
 
 # ---------------------------------------------------------------------------------------------------- what is refused

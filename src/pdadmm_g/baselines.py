@@ -30,7 +30,7 @@ from .graph.augmentation import GraphAugment, feature_rows
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
 from .graph.graph import Graph, id_order, node_numbers, reordered
-from .graph.propagation import DENSE, normalized, quiet, to_csc, weighted_adjacency
+from .graph.propagation import DENSE, quiet, to_csc, weighted_adjacency
 from .model import GAMLP, finite
 from .status import Status
 from .training.prepare import Problem, split_rows
@@ -368,7 +368,7 @@ class CopiesRows(Rows):
             thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
             X = thinned @ self.H
             X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
-            copies.append(normalized(X, self.augment.normalize, 1, self.augment.mean, self.augment.scale))
+            copies.append(self.augment._normalized(X))
         return torch.stack(copies)
 
 

@@ -182,6 +182,10 @@ class Settings:
         "no direction, else that or both, whichever suits a linear model best on the validation nodes", GRAPH,
         by_data=True,
     )
+    label_hops: FromZero | None = option(
+        None, "known labels of nodes one, two, ... hops away are features too, up to so many hops; 0 for none "
+        "[default: 4 where they help, 0 where unlabelled nodes are learned from]", GRAPH, by_data=True,
+    )
     columns: Mapping[str, Role] | None = option(
         None, "what columns of a table of nodes are: number, count, boolean, category, date, text or ignore, e.g. "
         "zip=category,note=ignore, in Python and YAML a mapping [default: what their values look like]", GRAPH,

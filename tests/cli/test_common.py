@@ -192,7 +192,7 @@ def test_a_lost_process_is_told_in_one_line() -> None:
 
 
 def test_an_interrupt_while_settings_are_chosen_saves_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdadmm_g.training.prepare.choose_augmentation", interrupt)
+    monkeypatch.setattr("pdadmm_g.training.prepare.choose", interrupt)
     code, _, err = run("train", "--dataset", "graph.npz", "--out", "run", "--unlabelled", "0")
     assert (code, err.splitlines()[-1]) == (
         130, "interrupted before the first epoch: nothing was saved; start again with the same command",

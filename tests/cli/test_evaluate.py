@@ -9,7 +9,8 @@ import pytest
 from torch_geometric.data import Data
 
 from helpers.commands import SMALL, assert_refused, save
-from pdadmm_g import GAMLPClassifier, InputError
+from helpers.estimators import classifier
+from pdadmm_g import InputError
 
 
 def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_labels_that_the_model_does_not_know(run, graph_file: Path, tiny_graph: 
 
 
 def test_labels_of_another_kind_than_the_models(run, graph_file: Path, tiny_graph: Data) -> None:
-    clf = GAMLPClassifier(layers=2, epochs=3, augment="average", weight_decay=0.1, random_state=0)
+    clf = classifier()
     named = tiny_graph.clone()
     named.y = np.array(["ant", "bee"])[named.y.numpy()]
     clf.fit(named).save("run")

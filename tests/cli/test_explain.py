@@ -12,7 +12,7 @@ from pdadmm_g.report.collect import read_run
 def test_the_command_prints_keeps_and_shows(run, graph_file: Path) -> None:
     assert run("train", "--dataset", graph_file, *SMALL, "--out", "run")[0] == 0
     code, out, _ = run("explain", "run", "--out", "table.csv")
-    assert (code, out.splitlines()[0].split(" of a ")[0]) == (0, "accuracy 1.000 on 8 test nodes;")
+    assert (code, out.splitlines()[0].split(" of a ")[0]) == (0, "roc auc ovr 1.000 on 8 test nodes;")
     found = json.loads(run("explain", "run", "--json")[1])
     assert [row["column"] for row in found["rows"]] == pd.read_csv("table.csv")["column"].tolist()
     assert read_run(Path("run"), "run")["importance"]["rows"] == found["rows"]

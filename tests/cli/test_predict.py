@@ -57,7 +57,7 @@ def write_tables(data: Data) -> None:
 def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
     """The run finds its tables again; nodes that validate are set aside, and the same ones are scored afterwards."""
     write_tables(tiny_graph)
-    code, out, err = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    code, out, err = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--validation", "0.2", *SMALL)
     assert code == 0, err
     assert "there is no train_mask: all 16 nodes with a label are for training" in out
     assert "there is no val_mask: 4 of the 16 nodes" in out

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from helpers.columns import ring
-from helpers.commands import SMALL, assert_refused, save
+from helpers.commands import FIXED, SMALL, assert_refused, save
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, load_dataset
 
 NAMES = ("red", "round", "new")
@@ -33,7 +33,7 @@ def test_from_tables_to_predictions(run, kind: str, tmp_path: Path) -> None:
     write_tables(kind)
     target = ["--target", kind] if kind == "regression" else []
     given = ["--nodes", "nodes.csv", "--edges", "edges.csv", "--labels", ",".join(NAMES), *target]
-    settings = ["--layers", "3", "--hidden", "16", "--epochs", "40", "--weight-decay", "0.03", *SMALL[8:12]]
+    settings = ["--layers", "3", "--hidden", "16", "--epochs", "40", *FIXED[2:-2], "--weight-decay", "0.03"]
     code, out, err = run("train", *given, *settings, "--checkpoint-every", "10", "--out", "out")
     assert code == 0, err
     figure = {"multilabel": "f1_micro", "regression": "r2"}[kind]

@@ -17,7 +17,8 @@ from experiments.results import Results
 from pdadmm_g.engine.watchdog import WorkerLostError
 
 FAST = {
-    "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1,
+    "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
+    "weight_decay": 0.1,
     "unlabelled": 0,
 }  # fmt: skip
 OPTIONS = {"data_root": None, "processes": 1}

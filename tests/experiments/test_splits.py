@@ -14,7 +14,8 @@ from experiments.tables import DEFAULT, PEERS
 from pdadmm_g.training.prepare import prepare_graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "unit", "unlabelled": 0}
+FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
+        "unlabelled": 0}  # fmt: skip
 
 
 def labelled(*sizes: int) -> Data:

@@ -104,13 +104,13 @@ def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
 def test_candidates_are_what_the_augmentations_give() -> None:
     data = path_of_four()
     nodes = torch.tensor([2, 0])
-    like = GraphAugment(teleport=0.1)
-    candidates = list(candidate_features(data, nodes, (1, 2, 5), like))
-    assert [(mode, hops) for mode, hops, _ in candidates] == [
-        ("none", 1), ("average", 1), ("average", 2), ("average", 5), ("hops", 4),
+    like = GraphAugment()
+    candidates = list(candidate_features(data, nodes, ((2, 0.25), (5, 0.1), (2, 0.0)), like))
+    assert [each[:3] for each in candidates] == [
+        ("none", 1, None), ("average", 2, 0.25), ("average", 5, 0.1), ("average", 2, 0.0), ("hops", 4, None),
     ]  # fmt: skip
-    for mode, hops, X in candidates:
-        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=0.1).propagated(data, nodes))
+    for mode, hops, own, X in candidates:
+        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=own or 0.0).propagated(data, nodes))
 
 
 @given(

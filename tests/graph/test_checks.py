@@ -56,7 +56,7 @@ def test_unsound_graphs_are_refused(tiny_graph: Data, changes: dict, message: st
     [
         ({"y": None}, "labels 'y' are missing"),
         ({"train_mask": torch.zeros(20, dtype=torch.bool)}, "train_mask is empty"),
-        ({"train_mask": torch.tensor([0, 1])}, "class 1 has no training node"),
+        ({"train_mask": torch.tensor([0, 1])}, "all training nodes are of class 0"),
         ({"y": torch.tensor([-1, *[0] * 9, *[1] * 10])}, r"node 0 of train_mask has no label \(y = -1\)"),
     ],
 )
@@ -64,6 +64,17 @@ def test_untrainable_graphs_are_refused(tiny_graph: Data, changes: dict, message
     data = check_graph(changed(tiny_graph, changes))
     with pytest.raises(InputError, match=message):
         check_training(data)
+
+
+def test_a_class_without_training_nodes_is_named_and_never_predicted(tiny_graph: Data) -> None:
+    tiny_graph.y = tiny_graph.y.clone()
+    strangers = torch.tensor([3, 13, 6, 16])  # two validate, two are for the test
+    tiny_graph.y[strangers] = 2
+    clf = classifier(epochs=20).fit(tiny_graph)
+    assert clf.classes_.tolist() == [0, 1]
+    assert "no training node is of class 2: it is never predicted" in " ".join(clf.choices_)
+    assert not np.isin(clf.nodes_.val, strangers).any()
+    assert clf.score(tiny_graph) == 6 / 8
 
 
 def test_overlapping_masks_warn(tiny_graph: Data) -> None:

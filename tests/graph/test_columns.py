@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.commands import SMALL
+from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.cli import main
 from pdadmm_g.graph.columns import matrix_of, understood
@@ -39,15 +41,15 @@ def messy() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: object) -> GAMLPClassifier:
-    return GAMLPClassifier(layers=2, epochs=4, unlabelled=0, random_state=0, **settings).fit(nodes, edges)
+    return classifier(normalize="standard", **settings).fit(nodes, edges)
 
 
 def test_columns_are_understood_and_said() -> None:
     clf = fitted(*messy(), columns={"zip": "category"})
     assert clf.choices_[0] == (
-        "columns: 4 numbers (income, age, height, price); 1 yes or no (premium); 2 categories (zip, city); "
-        "1 date (joined); 1 text (bio); left out: name (nearly another text in every row), same (the same in every "
-        "row), number (a number of its own in every row)"
+        "columns: 5 numbers (income, age, height, price, number of neighbours); 1 yes or no (premium); 2 categories "
+        "(zip, city); 1 date (joined); 1 text (bio); left out: name (nearly another text in every row), same (the same "
+        "in every row), number (a number of its own in every row)"
     )
     assert not clf.config_.row_normalize
     names = [*clf.feature_names_in_]
@@ -82,7 +84,7 @@ def test_new_rows_have_the_features_of_training_in_python_files_and_loaded_model
         main(["predict", str(tmp_path / "run"), *out])
     assert not done.value.code
     grown["label"] = nodes["label"].reindex(grown.index)
-    again = GAMLPClassifier(layers=2, epochs=2, random_state=0).fit(as_graph(grown, edges), init=clf)
+    again = classifier(normalize="standard", epochs=2).fit(as_graph(grown, edges), init=clf)
     assert again.columns_ == clf.columns_
     with pytest.raises(InputError, match="fitted on a table"):
         clf.predict(as_graph(nodes, edges).x, edge_index=as_graph(nodes, edges).edge_index)
@@ -130,7 +132,7 @@ def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
     strange.to_csv(tmp_path / "edges.csv", index=False, sep="|")
     names = ["--labels", "Status", "--skip-unknown", "--columns", "zip=category,name=ignore"]
     tables = ["--nodes", str(tmp_path / "nodes.csv"), "--edges", str(tmp_path / "edges.csv")]
-    short = ["--layers", "2", "--epochs", "2", "--unlabelled", "0", "--out", str(tmp_path / "run")]
+    short = [*SMALL, "--unlabelled", "0", "--out", str(tmp_path / "run")]
     for command in (["train", *tables, *names, *short], ["evaluate", str(tmp_path / "run")]):
         with pytest.raises(SystemExit) as done:
             main(command)
@@ -162,7 +164,24 @@ def test_a_bag_of_counts_stays_as_it_is() -> None:
     assert {column.role for column in columns} == {"count"}
     assert np.array_equal(matrix_of(bag, columns)[0], bag.to_numpy())
     ends = pd.DataFrame({"source": range(49), "target": range(1, 50)})
-    assert fitted(bag.assign(label=np.arange(50) % 2), ends).config_.row_normalize
+    graph = as_graph(bag.assign(label=np.arange(50) % 2), ends)
+    assert len(graph.feature_names) == 30
+    assert classifier().fit(graph).augmentation_.row_normalize
+
+
+def test_the_number_of_neighbours_is_a_column() -> None:
+    """Of different nodes; unless they all have as many, or nobody wants to know."""
+    nodes, edges = messy()
+    more = pd.concat([edges, edges.set_axis(["target", "source"], axis=1), edges.assign(target=edges["source"])])
+    near = pd.concat([edges, edges.set_axis(["target", "source"], axis=1)]).query("source != target")
+    degrees = near.groupby("source")["target"].nunique().reindex(nodes["id"], fill_value=0).to_numpy()
+    graph = as_graph(nodes, more)
+    column = graph.x[:, graph.feature_names.index("number of neighbours")].numpy()
+    assert np.array_equal(np.unique(degrees, return_inverse=True)[1], np.unique(column, return_inverse=True)[1])
+    ring = pd.DataFrame({"source": nodes["id"], "target": np.roll(nodes["id"], 1)})
+    ignored = {"number of neighbours": "ignore"}
+    for given in (as_graph(nodes, ring), as_graph(nodes, more, columns=ignored)):
+        assert "number of neighbours" not in given.feature_names
 
 
 def test_roles_that_cannot_be(tiny_graph: Graph) -> None:

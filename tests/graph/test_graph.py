@@ -43,6 +43,7 @@ def test_augmentation_is_a_transform_of_either_kind(tiny_graph: Graph) -> None:
 
 
 FEATURES = list("abcde")
+KNOWN = [*FEATURES, "number of neighbours"]
 
 
 def tables(data: Graph) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -58,13 +59,13 @@ def fitted(nodes: pd.DataFrame, edges: pd.DataFrame, **settings: Any) -> GAMLPCl
 def test_columns_in_another_order_give_the_same(tiny_graph: Graph, tmp_path: Path, kind: str) -> None:
     nodes, edges = tables(tiny_graph)
     clf = fitted(nodes, edges)
-    assert clf.feature_names_in_.tolist() == FEATURES
+    assert clf.feature_names_in_.tolist() == KNOWN
     expected = clf.predict_proba(nodes, edge_index=edges)
     if kind in ("loaded", "run folder"):
         path = tmp_path / ("model.safetensors" if kind == "loaded" else "run")
         clf.save(path)
         clf = GAMLPClassifier.load(path)
-        assert clf.feature_names_in_.tolist() == FEATURES
+        assert clf.feature_names_in_.tolist() == KNOWN
     other = nodes[["e", "label", "b", "a", "d", "c"]]
     assert np.array_equal(clf.predict_proba(other, edge_index=edges), expected)
     y = nodes["label"]
@@ -98,7 +99,7 @@ def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph)
         GAMLPClassifier(**settings, random_state=1).fit(table, edge_index=edges, init=clf)
         for table in (nodes, nodes[["e", "label", "b", "a", "d", "c"]])
     )
-    assert other.feature_names_in_.tolist() == FEATURES
+    assert other.feature_names_in_.tolist() == KNOWN
     expected = again.predict_proba(nodes, edge_index=edges)
     assert np.array_equal(other.predict_proba(nodes, edge_index=edges), expected)
     with pytest.raises(InputError, match="feature 'a' is missing"):

@@ -188,7 +188,7 @@ def by_one_process(nodes: list[int], augment: GraphAugment) -> torch.Tensor:
     for seed in np.random.SeedSequence(SEED).generate_state(2, np.uint64).tolist():
         kept = torch.from_numpy(uniform(seed, np.arange(120)) >= DROP).float()[:, None]
         rows = torch.cat(list(augment.operator(source.A, source.H * kept / (1 - DROP))), 1)[nodes]
-        found.append(normalized(rows, augment.normalize, augment.blocks, augment.mean, augment.scale))
+        found.append(augment._normalized(rows))
     return torch.stack(found)
 
 

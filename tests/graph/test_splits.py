@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from pdadmm_g import GAMLPClassifier, InputError
+from helpers.estimators import classifier
+from pdadmm_g import InputError
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.graph import examples
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.examples import MOST, with_masks
+from pdadmm_g.graph.examples import CROSSED, PARTS, Parts, folds_of, with_masks
 
 
 def labelled(*counts: int, unlabelled: int = 0) -> Data:
@@ -24,15 +27,61 @@ def by_class(data: Data, mask: str) -> list[int]:
     return torch.bincount(data.y[data[mask]], minlength=int(data.y.max()) + 1).tolist()
 
 
-def test_labelled_nodes_train_but_a_fifth_of_each_class() -> None:
+def test_so_large_a_share_of_each_class_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     data, reasons = split(labelled(50, 10, 2, unlabelled=5))
     assert by_class(data, "val_mask") == [10, 2, 1]
     assert by_class(data, "train_mask") == [40, 8, 1]
     assert not (data.train_mask & data.val_mask).any()
     assert by_class(split(labelled(10, 1))[0], "val_mask") == [2, 0]  # a class of one keeps its node
-    assert by_class(split(labelled(4000, 4000))[0], "val_mask") == [MOST // 2, MOST // 2]
+    assert by_class(split(labelled(20, 10), validation=0.5)[0], "val_mask") == [10, 5]
+    monkeypatch.setattr(examples, "MOST", 12)
+    assert by_class(split(labelled(40, 40))[0], "val_mask") == [6, 6]
     assert "all 62 nodes with a label" in reasons[0]
     assert "13 of the 62 nodes" in reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "settings", "crosses"),
+    [
+        ((5, 5), {}, True),
+        ((5, 4), {}, False),
+        ((CROSSED.stop - 6, 5), {}, True),
+        ((CROSSED.stop - 5, 5), {}, False),
+        ((5, 5), {"validation": 0.2}, False),
+        ((5, 5), {"validation": 0}, False),
+        ((5, 5), {"patience": None}, False),
+    ],
+)
+def test_of_few_nodes_none_is_set_aside_where_all_can_be_asked(counts, settings, crosses: bool) -> None:
+    data, reasons = with_masks(labelled(*counts, unlabelled=5), ModelConfig(**settings), seed=0, crosses=True)
+    assert ("decide out of fold in 5 parts" in reasons[-1]) is crosses
+    if crosses:
+        assert "val_mask" not in data
+        assert by_class(data, "train_mask") == [*counts]
+
+
+def test_where_some_validated_before_they_do_so_again() -> None:
+    data = labelled(10, 10)
+    known = Parts(np.arange(5), np.array([15, 16]))
+    split, _ = with_masks(data, ModelConfig(), seed=0, known=known, crosses=True)
+    assert split.val_mask[[15, 16]].all()
+    assert split.train_mask[:5].all()
+    nobody = Parts(np.arange(20), np.empty(0, dtype=np.int64))
+    assert "val_mask" not in with_masks(data, ModelConfig(), seed=0, known=nobody, crosses=True)[0]
+
+
+def test_each_node_is_asked_once_and_each_part_has_its_share_of_each_class() -> None:
+    labels = torch.tensor([0] * 23 + [1] * 11 + [2] * 3)[torch.randperm(37, generator=torch.Generator().manual_seed(0))]
+    folds = folds_of(labels, 3)
+    assert len(folds) == PARTS
+    assert torch.cat([asked for _, asked in folds]).sort().values.tolist() == [*range(37)]
+    for training, asked in folds:
+        assert torch.cat([training, asked]).sort().values.tolist() == [*range(37)]
+        for label, number in ((0, 23), (1, 11), (2, 3)):
+            assert abs(int((labels[asked] == label).sum()) - number / PARTS) < 1
+    again, other = folds_of(labels, 3), folds_of(labels, 4)
+    assert all(torch.equal(a[1], b[1]) for a, b in zip(folds, again, strict=True))
+    assert not all(len(a[1]) == len(b[1]) and torch.equal(a[1], b[1]) for a, b in zip(folds, other, strict=True))
 
 
 def test_the_seed_says_which() -> None:
@@ -93,14 +142,14 @@ def test_masks_of_several_splits(tiny_graph: Data) -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             split(check_graph(graph), split=number)
-    clf = GAMLPClassifier(layers=2, epochs=5, weight_decay=0.1, split=1, unlabelled=0).fit(swapped)
+    clf = classifier(split=1).fit(swapped)
     assert clf.score(swapped) == 1.0
 
 
 def test_weights_count_before_nodes_are_set_aside(tiny_graph: Data) -> None:
     """A weight a training node is one for each that the user sees, and a node of weight zero does not validate."""
     del tiny_graph.val_mask
-    clf = GAMLPClassifier(layers=2, epochs=5, weight_decay=0.1, unlabelled=0, random_state=0)
+    clf = classifier(validation=0.2)
     weights = torch.ones(6)
     weights[0] = 0
     clf.fit(tiny_graph, sample_weight=weights)

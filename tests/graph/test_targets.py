@@ -11,7 +11,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from helpers.columns import ring
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.graph.augmentation_choice import linear_score
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.examples import with_masks
 from pdadmm_g.graph.facts import graph_facts
@@ -70,32 +69,6 @@ def test_every_label_validates_and_trains() -> None:
     assert bool(split.y[split.val_mask].any(0).all())
     assert bool(split.y[split.train_mask].any(0).all())
     assert "some of each label" in reasons[-1]
-
-
-@pytest.mark.parametrize("target", ["classification", "multilabel", "regression"])
-def test_the_linear_model_is_what_it_says(target: str) -> None:
-    """By its definition for numbers, and with weights as if rows were there so often for all."""
-    classes = target == "classification"
-    data = ring("multilabel") if classes else check_graph(as_graph(ring(target), target=target))
-    X, y = data.x.double(), data.y[:, 0] if classes else data.y
-    order = torch.arange(len(X))
-    scoring = {"classification": "accuracy", "multilabel": "f1_micro", "regression": "r2"}[target]
-    score, _ = linear_score(X, [y[:80], y[80:]], None, scoring, target)
-    weighed = linear_score(X, [y[:80], y[80:]], torch.full((80,), 2.0), scoring, target)
-    twice = torch.cat([order[:80], order[:80], order[80:]])
-    repeated = linear_score(X[twice], [y[twice[:160]], y[80:]], None, scoring, target)
-    assert weighed == pytest.approx(repeated, abs=1e-9)
-    assert score == pytest.approx(weighed[0], abs=1e-9)
-    if target == "regression":
-        A = torch.cat([X - X[:80].mean(0), torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
-        best = -torch.inf
-        for ridge in (1e-4, 1e-3, 1e-2, 1e-1):
-            D = 80 * ridge * torch.eye(A.shape[1], dtype=torch.float64)
-            D[-1, -1] = 0
-            B = torch.linalg.solve(A[:80].T @ A[:80] + D, A[:80].T @ y[:80])
-            error = (A[80:] @ B - y[80:]).square().sum(0) / (y[80:] - y[80:].mean(0)).square().sum(0)
-            best = max(best, float((1 - error).mean()))
-        assert score == pytest.approx(best, abs=1e-9)
 
 
 def test_tables(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ import numpy as np
 from pdadmm_g.graph.graph import Graph
 
 #: Features and weight decay, so that nothing is searched for.
-FIXED = ["--augment", "average", "--hops", "2", "--normalize", "unit", "--weight-decay", "0.1"]
+FIXED = [
+    "--augment", "average", "--hops", "2", "--teleport", "0.05", "--normalize", "unit", "--label-hops", "0",
+    "--weight-decay", "0.1",
+]  # fmt: skip
 SMALL = ["--layers", "3", "--hidden", "8", "--epochs", "5", *FIXED]
 
 

@@ -18,6 +18,7 @@ from pdadmm_g.runs.run import train_run
 SETTINGS = {
     "augment": "average",
     "hops": 2,
+    "teleport": 0.05,
     "normalize": "centered",
     "weight_decay": 0.1,
     "rho": 5.0,
@@ -28,6 +29,7 @@ SETTINGS = {
     "quantize": "pq",
     "checkpoint_every": 5,
     "unlabelled": 0,
+    "label_hops": 0,
 }
 #: What torchrun tells the first of four processes.
 MEMBER = {

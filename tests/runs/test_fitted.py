@@ -19,7 +19,9 @@ from pdadmm_g.graph.examples import with_masks
 from pdadmm_g.runs.scoring import judge
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "unlabelled": 0}
-GRAPH: dict[str, Any] = SMALL | {"augment": "average", "hops": 2, "normalize": "unit", "class_weight": {0: 2.0}}
+GRAPH: dict[str, Any] = SMALL | {
+    "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit", "class_weight": {0: 2.0},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_a_function_that_scored_has_no_place_in_a_run_folder(tiny_graph: Data, t
     clf.report(tmp_path / "page.html", tiny_graph)
     again = GAMLPClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(again.predict_proba(tiny_graph), clf.predict_proba(tiny_graph))
-    assert again.config_.scoring == "accuracy"
+    assert again.config_.scoring == "roc_auc_ovr"  # the usual one of two classes
 
 
 def test_saving_replaces_what_was_saved_and_nothing_else(
@@ -113,7 +115,7 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
 
 def test_the_split_that_was_drawn_is_scored(tiny_graph: Data, tmp_path: Path) -> None:
     del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
-    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(tiny_graph)
+    clf = GAMLPClassifier(random_state=3, validation=0.2, **GRAPH).fit(tiny_graph)
     clf.save(tmp_path / "run", tiny_graph)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     drawn, _ = with_masks(tiny_graph, clf.config_, seed=3)
@@ -130,7 +132,7 @@ def test_nodes_with_new_labels_neither_trained_nor_validated(tiny_graph: Data, t
     del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
     seen = tiny_graph.clone()
     seen.y = tiny_graph.y.where(known, -1)
-    clf = GAMLPClassifier(random_state=3, **GRAPH).fit(seen)
+    clf = GAMLPClassifier(random_state=3, validation=0.2, **GRAPH).fit(seen)
     found = []
     for data in (seen, tiny_graph):
         clf.save(tmp_path / "run", data)

@@ -42,7 +42,7 @@ class SameCopies(Copies):
         for each in np.random.SeedSequence(seed).generate_state(number, np.uint64).tolist():
             kept = torch.from_numpy(uniform(each, np.arange(140)) >= self.drop).float()[:, None]
             rows = torch.cat(list(self.operator(self.source.A, self.source.H * kept / (1 - self.drop))), 1)[nodes]
-            found.append(normalized(rows, self.normalize, self.operator.blocks, self.mean, self.scale))
+            found.append(normalized(rows, self.normalize, [rows.shape[1]], self.mean, self.scale))
         return torch.stack(found)
 
     def sample(self, most: int, generator: torch.Generator) -> Tensor:

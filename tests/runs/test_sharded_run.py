@@ -20,15 +20,19 @@ from helpers.communities import communities
 from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli import main
+from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.watchdog import WorkerLostError
+from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.shards import graph_source, shard_graph
 from pdadmm_g.runs import sharded
 from pdadmm_g.runs.folder import RunFolder
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import fit
+from pdadmm_g.training.choose import choose_weight_decay
+from pdadmm_g.training.prepare import prepare_graph
 
 SETTINGS = {"layers": 3, "stages": (2, 3), "hidden": 12, "epochs": 15, "random_state": 0}
-FEATURES = {"augment": "average", "hops": 3, "normalize": "centered", "unlabelled": 0}
+FEATURES = {"augment": "average", "hops": 3, "teleport": 0.05, "normalize": "centered", "unlabelled": 0}
 OPTIONS = ["--layers", "3", "--stages", "2,3", "--hidden", "12", "--epochs", "15", "--hops", "3", "--quiet"]
 DATA = communities(nodes=140, features=30, labels=12)
 
@@ -42,7 +46,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole() -> GAMLPClassifier:
-    return GAMLPClassifier(**SETTINGS, **FEATURES).fit(DATA.clone())
+    """One process with the weight decay that it would choose by the rule of folders of shards."""
+    settings = {name: value for name, value in (SETTINGS | FEATURES).items() if name != "random_state"}
+    problem = prepare_graph(check_graph(DATA), ModelConfig(**settings, weight_decay=0.1).resolved(), seed=0)
+    config = dataclasses.replace(problem.config, weight_decay=None)
+    config, _ = choose_weight_decay(problem.training, problem.validation, 3, config, seed=0)
+    estimator = GAMLPClassifier(**SETTINGS, **FEATURES, weight_decay=config.weight_decay, calibrate=False)
+    return estimator.fit(DATA.clone())
 
 
 def command(*arguments: str | Path) -> int:

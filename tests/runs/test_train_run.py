@@ -79,7 +79,7 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
     assert json.loads((out / "summary.json").read_text()) == summary
     assert (summary["status"], summary["epochs"], summary["times"]["training"] > 0) == ("MAX_EPOCHS", 24, True)
     assert summary["test_accuracy"] > 0.5
-    assert len(summary["choices"]) == 1
+    assert [choice.split(":")[0] for choice in summary["choices"]] == ["kept", "probabilities"]
     assert sorted(path.name for path in out.glob("*.*")) == [
         "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",
     ]  # fmt: skip
@@ -200,7 +200,8 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "import sitecustomize\nsitecustomize.forbid()\n"
         "local_workers.WORKER = [sys.executable, 'worker.py']\n"
         "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
-        "                   weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2, unlabelled=0)\n"
+        "                   teleport=0.05, weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2,\n"
+        "                   unlabelled=0)\n"
         "def stop(record):\n    if record['epoch'] == 5:\n        raise StopIteration\n"
         "try:\n    train_run(config, on_epoch=stop)\n    raise SystemExit('did not stop')\n"
         "except StopIteration:\n    pass\n"

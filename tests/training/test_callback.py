@@ -17,7 +17,8 @@ from pdadmm_g.training.fit import heard as take_in
 from pdadmm_g.training.stage import Stage
 
 SMALL: dict[str, Any] = {
-    "layers": 3, "hidden": 8, "epochs": 6, "augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1,
+    "layers": 3, "hidden": 8, "epochs": 6, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
+    "weight_decay": 0.1,
     "unlabelled": 0, "random_state": 0,
 }  # fmt: skip
 

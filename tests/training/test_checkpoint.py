@@ -19,7 +19,7 @@ from pdadmm_g import InputError
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine.worker import Worker
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import checkpoint
+from pdadmm_g.training import checkpoint, choose
 
 
 def test_resume_needs_nothing_but_the_checkpoint(tmp_path: Path, undisturbed: bytes) -> None:
@@ -51,19 +51,19 @@ def test_inverses_of_earlier_epochs_come_along(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    undecided = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": None}
-    # Two of each are enough to choose from.
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.RIDGES", (1e-2,))
-    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
+    undecided = {"augment": "auto", "hops": None, "normalize": "auto", "weight_decay": None, "label_hops": None}
+    # Few are enough to choose from.
+    monkeypatch.setattr("pdadmm_g.graph.candidates.AVERAGES", ((2, 0.25),))
+    for name, number in (("FEATURES", 1), ("SHORT", 5)):
+        monkeypatch.setattr(choose, name, number)
     whole = train_run(config(tmp_path / "whole", **undecided))
     interrupted_run(tmp_path / "run", **undecided)
 
     def again(*_: object, **__: object) -> None:
         raise AssertionError("chosen again")
 
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.linear_score", again)
-    monkeypatch.setattr("pdadmm_g.training.choose.train", again)
+    monkeypatch.setattr("pdadmm_g.graph.linear.fitted", again)
+    monkeypatch.setattr(choose, "train", again)
     resumed = train_run(config(tmp_path / "run", **undecided), resume=True)
     assert any(choice.startswith("features: ") for choice in whole["choices"])
     assert resumed["choices"] == whole["choices"]
@@ -145,7 +145,7 @@ def stopped(tmp_path: Path, tiny_graph: Data) -> RunConfig:
     torch.save(tiny_graph, tmp_path / "g.pt")
     config = RunConfig(
         dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "run"), layers=2, hidden=4, epochs=4, augment="average",
-        weight_decay=0.1, quantize="p", checkpoint_every=1, normalize="unit",
+        teleport=0.05, weight_decay=0.1, quantize="p", checkpoint_every=1, normalize="unit",
     )  # fmt: skip
 
     def stop(record: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,15 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.layout import Plan
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
+from pdadmm_g.training import choose
 from pdadmm_g.training.finish import LARGEST_TEMPERATURE, _settings, inverse_temperature
 from pdadmm_g.training.train import TrainingResult
 
 SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}
-FIXED = SMALL | {"augment": "average", "hops": 2, "normalize": "unit", "weight_decay": 0.1, "unlabelled": 0}
+FIXED = SMALL | {
+    "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit", "weight_decay": 0.1, "unlabelled": 0,
+    "calibrate": False,
+}  # fmt: skip
 
 
 def test_it_is_training_on_all_labels_with_what_was_kept(tiny_graph: Data) -> None:
@@ -32,7 +37,7 @@ def test_it_is_training_on_all_labels_with_what_was_kept(tiny_graph: Data) -> No
                             for i, record in enumerate(chosen.history_)]  # fmt: skip
     kept = []
     for stage in (1, 2):
-        own = [(record["val_accuracy"], -record["val_loss"]) for record in chosen.history_ if record["stage"] == stage]
+        own = [(record["val_score"], -record["val_loss"]) for record in chosen.history_ if record["stage"] == stage]
         kept.append(own.index(max(own)) + 1)
     together = tiny_graph.clone()
     together.train_mask = tiny_graph.train_mask | tiny_graph.val_mask
@@ -70,17 +75,25 @@ def test_depths_that_gained_nothing_say_nothing_of_epochs_and_rounds() -> None:
 
 
 def test_what_was_chosen_stays_and_what_was_set_aside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))  # two are enough to choose from
-    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
+    monkeypatch.setattr(choose.Race, "_ready", lambda *_: None)  # what is trained is kept
+    monkeypatch.setattr(choose, "FEATURES", 1)
     data = communities(60, labels=10)
     del data.val_mask, data.test_mask
     weights = np.where(data.train_mask.numpy(), 2.0, 1.0)
-    clf = GAMLPClassifier(**SMALL, unlabelled=0).fit(data, sample_weight=weights)
-    again = GAMLPClassifier(**SMALL, unlabelled=0, refit=True).fit(data, sample_weight=weights)
-    names = ("augment", "hops", "normalize", "teleport", "directed")
+    settings = SMALL | {"unlabelled": 0, "validation": 0.2}
+    clf = GAMLPClassifier(**settings).fit(data, sample_weight=weights)
+    again = GAMLPClassifier(**settings, refit=True).fit(data, sample_weight=weights)
+    names = ("augment", "hops", "normalize", "teleport", "directed", "label_hops", "row_normalize")
     assert [getattr(again.config_, name) for name in names] == [getattr(clf.config_, name) for name in names]
     assert again.config_.weight_decay == pytest.approx(clf.config_.weight_decay * 30 / 24)
     assert "trained again on all 30 labels" in again.choices_[-1]
+
+
+def test_a_model_that_was_found_on_the_way_is_not_trained_again() -> None:
+    data = communities(150, 2, 8, labels=15, noise=4.0)
+    clf = GAMLPClassifier(layers=2, hidden=2, epochs=1, random_state=0, unlabelled=0, refit=True).fit(data)
+    assert len(clf.nodes_.val) == int(data.val_mask.sum())
+    assert any("refit is left out" in choice for choice in clf.choices_)
 
 
 def test_without_validation_nodes_there_is_nothing_to_add(tiny_graph: Data) -> None:
@@ -98,7 +111,7 @@ def test_an_interrupt_keeps_the_model_that_training_gave(tiny_graph: Data, monke
     monkeypatch.setattr("pdadmm_g.estimator.refit", interrupted)
     monkeypatch.setattr("pdadmm_g.estimator.calibrate", interrupted)
     for setting in ("refit", "calibrate"):
-        clf = GAMLPClassifier(**FIXED, **{setting: True}).fit(tiny_graph)
+        clf = GAMLPClassifier(**FIXED | {setting: True}).fit(tiny_graph)
         assert clf.status_.name == "INTERRUPTED"
         assert np.array_equal(clf.predict_proba(tiny_graph), trained.predict_proba(tiny_graph))
 
@@ -118,14 +131,18 @@ def test_the_temperature_is_where_the_log_loss_is_smallest() -> None:
 
 
 def test_without_a_mistake_it_stays_within_bounds() -> None:
-    assert inverse_temperature(torch.eye(3), torch.arange(3)) == pytest.approx(LARGEST_TEMPERATURE)
+    """Few rows are not certain: (1 + 1 / 3) / 5 of their weight is that of what they are not."""
+    assert inverse_temperature(torch.eye(3), torch.arange(3)) == pytest.approx(math.log(13))
+    many = torch.eye(3).repeat(50, 1), torch.arange(3).repeat(50)
+    assert inverse_temperature(*many) > math.log(100)
+    assert inverse_temperature(0.01 * many[0], many[1]) == pytest.approx(LARGEST_TEMPERATURE)
     assert inverse_temperature(torch.eye(3), torch.tensor([1, 2, 0])) == pytest.approx(1 / LARGEST_TEMPERATURE)
 
 
 def test_probabilities_change_and_classes_do_not(tmp_path: Path) -> None:
     data = communities()
     settings = FIXED | {"layers": 2, "epochs": 5, "weight_decay": 1.0}
-    plain, fitted = (GAMLPClassifier(**settings, calibrate=calibrate).fit(data) for calibrate in (False, True))
+    plain, fitted = (GAMLPClassifier(**settings | {"calibrate": calibrate}).fit(data) for calibrate in (False, True))
     np.testing.assert_array_equal(fitted.predict(data), plain.predict(data))
     y = data.y[data.val_mask]
 
@@ -141,10 +158,20 @@ def test_probabilities_change_and_classes_do_not(tmp_path: Path) -> None:
     np.testing.assert_array_equal(restored.predict_proba(data), fitted.predict_proba(data))
 
 
+def test_it_goes_by_what_was_said_out_of_fold() -> None:
+    data = communities(90, labels=10, noise=3.0)
+    del data.val_mask
+    clf = GAMLPClassifier(**FIXED | {"layers": 2, "calibrate": None}).fit(data)
+    after, before = (float(part.split()[0]) for part in clf.choices_[-1].split("log loss out of fold ")[1].split(", "))
+    assert after <= before
+    plain = GAMLPClassifier(**FIXED | {"layers": 2}).fit(data)
+    np.testing.assert_array_equal(clf.predict(data), plain.predict(data))
+
+
 def test_it_needs_validation_nodes(tiny_graph: Data) -> None:
     del tiny_graph.val_mask
     with pytest.raises(InputError, match="calibrate needs validation nodes: give the graph a val_mask"):
-        GAMLPClassifier(calibrate=True, validation=0, **FIXED).fit(tiny_graph)
+        GAMLPClassifier(**FIXED | {"calibrate": True, "validation": 0}).fit(tiny_graph)
     X, y = load_iris(return_X_y=True)
     with pytest.raises(InputError, match="CalibratedClassifierCV"):
         GAMLPClassifier(calibrate=True, layers=2, epochs=1).fit(X, y)

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,11 +9,12 @@ from torch_geometric.data import Data
 from pdadmm_g import InputError, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.training import prepare
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph, prepare_rows
 
-CONFIG = ModelConfig(layers=2, hidden=4, epochs=3, augment="average", normalize="unit", weight_decay=0.1).resolved()
+CONFIG = ModelConfig(
+    layers=2, hidden=4, epochs=3, augment="average", teleport=0.05, normalize="unit", weight_decay=0.1
+).resolved()
 
 
 def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None:
@@ -29,33 +27,15 @@ def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None
     assert torch.equal(torch.as_tensor(problem.classes)[problem.test.y], tiny_graph.y[tiny_graph.test_mask])
 
 
-def test_choices_are_made_once(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is best matters in other tests: here two candidates are enough.
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.HOPS", (2, 4))
-    monkeypatch.setattr("pdadmm_g.graph.augmentation_choice.RIDGES", (1e-2,))
-    monkeypatch.setattr("pdadmm_g.training.choose.WEIGHT_DECAYS", (0.1, 1.0))
-    undecided = ModelConfig(layers=2, hidden=4, epochs=3).resolved()
+def test_choices_are_made_once(tiny_graph: Data) -> None:
+    undecided = ModelConfig(layers=2, epochs=3).resolved()
     problem = prepare_graph(tiny_graph, undecided, seed=0)
-    assert "auto" not in (problem.config.augment, problem.config.normalize)
-    assert problem.config.weight_decay is None
+    assert "auto" not in (problem.config.augment, problem.config.normalize, problem.config.directed)
+    assert None not in (problem.config.weight_decay, problem.config.hops, problem.config.unlabelled)
     decided = problem.decided(0)
-    assert decided.config.weight_decay is not None
     assert decided.decided(1).config == decided.config
-
-
-def test_features_are_chosen_with_the_threads_of_the_run(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as there are cores would make the choice depend on their number, and wait for those that are busy."""
-    seen = []
-    choose = prepare.choose_augmentation
-
-    def chosen(*arguments: Any) -> Any:
-        seen.append(torch.get_num_threads())
-        return choose(*arguments)
-
-    monkeypatch.setattr(prepare, "choose_augmentation", chosen)
-    before = torch.get_num_threads()
-    prepare_graph(tiny_graph, dataclasses.replace(CONFIG, unlabelled=0, threads=3), seed=0, test=False)
-    assert (seen, torch.get_num_threads()) == ([3], before)
+    again = prepare_graph(tiny_graph, undecided, seed=0, decided=True)  # as whoever goes on, who knows the choice
+    assert again.ready is None
 
 
 def test_rows_are_taken_as_they_are() -> None:
@@ -102,10 +82,7 @@ def test_errors_speak_of_labels_and_nodes_as_the_user_does(tiny_graph: Data) -> 
     nodes["split"] = ["train"] * 10 + ["val"] * 10
     edges = pd.DataFrame({"source": ["n0"], "target": ["n1"]})
     config = ModelConfig(augment="none", unlabelled=0).resolved()
-    with pytest.raises(InputError, match="data: class bee has no training node"):
-        prepare_graph(check_graph(as_graph(nodes, edges)), config, seed=0)
-    nodes["label"] = "bee"
-    with pytest.raises(InputError, match="all training nodes are of class bee: there is nothing to tell apart"):
+    with pytest.raises(InputError, match="data: all training nodes are of class ant: there is nothing to tell apart"):
         prepare_graph(check_graph(as_graph(nodes, edges)), config, seed=0)
     nodes["label"] = ["ant", "bee"] * 9 + ["ant", None]
     with pytest.raises(InputError, match=r"node n19 of val_mask has no label \(it is empty\)"):

@@ -20,7 +20,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.training.train import train
 
 SMALL: dict[str, Any] = {
-    "layers": 3, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "normalize": "centered",
+    "layers": 3, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "centered",
     "weight_decay": 0.1, "unlabelled": 0, "random_state": 0,
 }  # fmt: skip
 OPEN: dict[str, Any] = dict.fromkeys(("hops", "weight_decay", "unlabelled")) | {"augment": "auto", "normalize": "auto"}

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .graph import Graph
+from .known_labels import KnownLabels
 from .propagation import (
     DENSE,
     LEARNED,
@@ -122,7 +123,7 @@ class Copies:
                 H = self.source.thinned(near, self.drop_entries, generator)
             for start, block in column_blocks(H, H.dtype):
                 put(each, width, start, self.operator(A, block.mul_(factor)), rows)
-            normalized(each, self.normalize, blocks, self.mean, self.scale)
+            normalized(each, self.normalize, [width] * blocks, self.mean, self.scale)
         return out
 
     def tensors(self) -> dict[str, Tensor]:
@@ -195,6 +196,8 @@ class GraphAugment:
             root of their standard deviation, not the fourth. None for the features as they are.
         directed: Which way features go along edges, see :func:`~pdadmm_g.graph.propagation.weighted_adjacency`. With
             ``"both"`` each direction has blocks of its own, after the features themselves where these are one.
+        label_hops: So many blocks follow with what is ``known`` of the labels of nodes one, two, ... hops away, see
+            :mod:`~pdadmm_g.graph.known_labels`.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -208,12 +211,15 @@ class GraphAugment:
     normalize: Normalization = "unit"
     components: int | None = None
     directed: Directed = "symmetric"
+    label_hops: int = 0
     dtype: torch.dtype = torch.float32
     #: Column means and scales of the centred features, on the CPU wherever the graph is; None before :meth:`fit`.
     mean: Tensor | None = field(default=None, init=False)
     scale: Tensor | None = field(default=None, init=False)
     #: The principal directions (features, components), on the CPU too; None where all features are taken.
     basis: Tensor | None = field(default=None, init=False)
+    #: The labels that are known; None where they are no features.
+    known: KnownLabels | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for name, kind in (("mode", Mode), ("normalize", Normalization), ("directed", Directed)):
@@ -232,11 +238,16 @@ class GraphAugment:
         """How many blocks the output has, each of the width of what is propagated."""
         return self.operator.blocks
 
+    def sizes(self, columns: int) -> list[int]:
+        """The widths of all blocks of so many columns of output, those of known labels last."""
+        labels = [] if self.known is None else [self.known.targets.shape[1]] * self.label_hops
+        return [(columns - sum(labels)) // self.blocks] * self.blocks + labels
+
     def width(self, features: int) -> int:
         """How many columns the output has for so many features."""
-        if self.basis is not None:
-            return self.blocks * self.basis.shape[1]
-        return self.blocks * min(features, self.components or features)
+        width = min(features, self.components or features) if self.basis is None else self.basis.shape[1]
+        labels = 0 if self.known is None else self.label_hops * self.known.targets.shape[1]
+        return self.blocks * width + labels
 
     def __call__(self, data: AnyGraph) -> AnyGraph:
         data = copy.copy(data)
@@ -289,7 +300,7 @@ class GraphAugment:
         """Column means and scales by a sample of the propagated rows, ``number`` with those of other processes."""
         rows, number = rows.clone(), number or len(rows)
         if self.normalize == "centered":
-            to_unit_length(rows, self.blocks)
+            to_unit_length(rows, self.sizes(rows.shape[1]))
         mean = total(rows.sum(0)) / number
         deviation = total(torch.linalg.vector_norm(rows.sub_(mean), dim=0).square()).sqrt() / number**0.5
         self.mean = mean.cpu()
@@ -302,6 +313,8 @@ class GraphAugment:
     def learned(self) -> dict[str, Tensor]:
         """What it learned from the graph that it was fitted on."""
         known = {"mean": self.mean, "scale": self.scale, "basis": self.basis}
+        if self.known is not None:
+            known |= {f"label_{name}": tensor for name, tensor in self.known._asdict().items()}
         return {name: tensor for name, tensor in known.items() if tensor is not None}
 
     def restore(self, learned: dict[str, Tensor], features: int) -> None:
@@ -311,6 +324,13 @@ class GraphAugment:
             # Of a graph with few nodes there are no more directions than nodes.
             if self.basis.ndim != 2 or len(self.basis) != features or self.basis.shape[1] > self.components:
                 raise ValueError("its principal directions do not fit its features")
+        if self.label_hops:
+            self.known = KnownLabels(*(learned[f"label_{name}"] for name in KnownLabels._fields))
+            keys, targets, sums = self.known
+            if keys.dtype != torch.int64 or keys.ndim != 1 or targets.ndim != 2 or not len(keys):
+                raise ValueError("its known labels are none")
+            if not len(keys) == len(targets) == len(sums) or int(keys.min()) < -(2**63) or sums.ndim != 1:
+                raise ValueError("its known labels do not fit each other")
         if self.normalize in LEARNED:
             self.mean, self.scale = learned["mean"], learned["scale"]
             if not self.mean.shape == self.scale.shape == (self.width(features),):
@@ -327,7 +347,7 @@ class GraphAugment:
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
-        return normalized(rows, self.normalize, self.blocks, self.mean, self.scale)
+        return normalized(rows, self.normalize, self.sizes(rows.shape[1]), self.mean, self.scale)
 
     def propagated(
         self,
@@ -354,6 +374,8 @@ class GraphAugment:
             if scale is not None:
                 H *= scale
             put(out, width, start, operators(A, H), rows)
+        if operators == self.operator and self.known is not None:
+            out = torch.cat([out, self.known.rows(data, nodes, self.label_hops)], dim=1)
         return out
 
     def adjacency(self, data: Graph, directed: Directed | None = None) -> Adjacency | None:

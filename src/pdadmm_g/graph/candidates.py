@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..config import ModelConfig
 from .augmentation import GraphAugment, Source, candidate_features
 from .facts import are_directed
-from .graph import Graph
+from .graph import MASKS, Graph
+from .known_labels import KnownLabels
 from .propagation import Directed, Mode, Normalization
 
 #: Taken where nothing is tried.
@@ -23,12 +25,12 @@ AVERAGES = ((2, 0.25), (4, 0.05), (8, 0.2), (16, 0.05))
 #: Every candidate is tried with the first, the best ones with the others too. Rows of a bag of words have a length; of
 #: the columns of a table each counts by itself.
 NORMALIZATIONS: tuple[Normalization, ...] = ("centered", "unit", "standard")
-#: So many principal directions stand for the features where unlabelled nodes are learned from; otherwise as many as can
-#: be propagated with so many products, and all of them where so many suffice.
-COMPONENTS, MOST_PRODUCTS, MOST_ENTRIES = 256, 2e9, 100_000_000
+#: So many principal directions stand for the features where unlabelled nodes are learned from; otherwise all features
+#: that can be propagated with so many products into rows of so many entries, or as many directions up to a limit.
+COMPONENTS, MOST_PRODUCTS, MOST_ENTRIES, MOST_COMPONENTS, FEW_COMPONENTS = 256, 4e9, 100_000_000, 1024, (256, 64)
 
 
-def augmentation(config: ModelConfig, basis: Tensor | None = None) -> GraphAugment:
+def augmentation(config: ModelConfig, basis: Tensor | None = None, known: KnownLabels | None = None) -> GraphAugment:
     """The augmentation that ``config`` describes, once it is chosen, perhaps with principal directions learned."""
     assert config.augment != "auto"
     assert config.normalize != "auto"
@@ -41,8 +43,10 @@ def augmentation(config: ModelConfig, basis: Tensor | None = None) -> GraphAugme
         normalize=config.normalize,
         components=config.components,
         directed="symmetric" if config.directed == "auto" else config.directed,
+        label_hops=config.label_hops or 0,
     )
     augment.basis = basis
+    augment.known = known if augment.label_hops else None
     return augment
 
 
@@ -51,6 +55,8 @@ def described(config: ModelConfig) -> str:
     normalized = {"none": "as they are", "unit": "unit length", "centered": "centred", "standard": "standardized"}[
         config.normalize
     ]
+    if config.label_hops:
+        normalized += f", known labels up to {config.label_hops} hops away"
     if config.row_normalize is False:
         normalized = f"rows not divided by their sums, {normalized}"
     if config.components is not None:
@@ -80,6 +86,7 @@ def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
         teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
         directed="symmetric" if config.directed == "auto" else config.directed,
         normalize="centered" if config.normalize == "auto" else config.normalize,
+        label_hops=config.label_hops or 0,
     )
 
 
@@ -101,16 +108,18 @@ def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
         tried = [(config.augment, config.hops or 1, config.teleport)]  # type: ignore[list-item]
     scales = (True, False) if is_scale_open(data, config) else (config.row_normalize,)
     normalize = open_normalizations(data, config)[0]
+    config = dataclasses.replace(config, label_hops=config.label_hops or 0)
     return [
         dataclasses.replace(
             config, augment=mode, hops=hops, teleport=DEFAULT_TELEPORT if own is None else own, directed=way,
             row_normalize=scale, normalize=normalize,
-            components=config.components or _components(data, config, mode),
+            components=components,
         )
         for scale in scales
         for way in ways
         for mode, hops, own in tried
         if mode != "none" or way == ways[0]
+        for components in _components(data, config, mode, hops)
     ]  # fmt: skip
 
 
@@ -130,16 +139,26 @@ def open_normalizations(data: Graph, config: ModelConfig) -> tuple[Normalization
     return NORMALIZATIONS if config.augment == "auto" else NORMALIZATIONS[:2]
 
 
-def _components(data: Graph, config: ModelConfig, mode: Mode) -> int | None:
-    """How many principal directions of the features are taken, where that is left open; None for all features."""
+def _components(data: Graph, config: ModelConfig, mode: Mode, hops: int) -> tuple[int | None, ...]:
+    """How many principal directions of the features are taken; None for all features.
+
+    Averages are also of few of them, which suits few labels.
+    """
     features = data.x.shape[1]
+    if config.components is not None or (config.augment != "auto" and not config.unlabelled):
+        return (config.components,)
     if config.unlabelled:
-        return COMPONENTS if features > COMPONENTS else None
-    if config.augment != "auto" or (mode == "none" and data.x.numel() <= MOST_ENTRIES):
-        return None
-    edges = data.num_nodes if data.edge_index is None else data.num_nodes + data.edge_index.shape[1]
-    number = max(COMPONENTS, int(MOST_PRODUCTS / (edges * AVERAGES[-1][0])))
-    return number if number < features else None
+        return (COMPONENTS if features > COMPONENTS else None,)
+    edges = 0 if data.edge_index is None else data.num_nodes + data.edge_index.shape[1]
+    # All averages are of the same directions: those of a few hops are on the way to those of many.
+    steps, blocks = {"none": (0, 1), "average": (AVERAGES[-1][0], 1)}.get(mode, (hops - 1, hops))
+    rows = sum(int(data[mask].sum()) for mask in MASKS[:2] if mask in data)
+    most = None
+    if features * steps * edges > MOST_PRODUCTS or features * blocks * rows > MOST_ENTRIES:
+        number = max(COMPONENTS, min(MOST_COMPONENTS, int(MOST_PRODUCTS / (edges * AVERAGES[-1][0] + 1))))
+        most = number if number < features else None
+    few = FEW_COMPONENTS if mode == "average" and not data.get("structural") else ()
+    return (most, *(each for each in few if each < (most or features)))
 
 
 class Propagated(NamedTuple):
@@ -152,8 +171,15 @@ class Propagated(NamedTuple):
     basis: Tensor | None
 
 
-def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
+def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig], known: KnownLabels) -> Iterator[Propagated]:
     """The rows of ``nodes`` under each of these, of as few propagations as possible."""
+    labels = {hops: known.rows(data, nodes, hops) for hops in {config.label_hops or 0 for config in configs} - {0}}
+    for each in _without_labels(data, nodes, configs):
+        hops = each.config.label_hops
+        yield each._replace(rows=torch.cat([each.rows, labels[hops]], dim=1)) if hops else each
+
+
+def _without_labels(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
     groups: dict[tuple[object, ...], list[ModelConfig]] = {}
     for config in configs:
         groups.setdefault((config.row_normalize, config.components), []).append(config)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ..model import GAMLP
 
 #: Weight decays, per training row.
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 #: Steps end where no entry of the gradient is larger.
 SMALL = 1e-6
 
@@ -52,7 +52,9 @@ def fitted(X: Tensor, t: Tensor, weights: Tensor | None, target: str) -> tuple[T
     # B lies in the span of the rows: of few rows, their coordinates in it make the problem small.
     basis = None
     if len(X) < X.shape[1]:
-        X, basis = in_coordinates(X)
+        K = X @ X.T
+        A = spanned(K)
+        X, basis = K @ A, X.T @ A
     curvatures, axes = torch.linalg.eigh(X.T @ (share * X))
     X = X @ axes
     ridges = torch.tensor(RIDGES, dtype=X.dtype)
@@ -84,10 +86,8 @@ def loss(P: Tensor, t: Tensor, target: str) -> float:
     return float(-P[torch.arange(len(t)), t].clamp(1e-12).log().mean())
 
 
-def in_coordinates(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows in an orthonormal basis of their span (its columns), with products of rows alone."""
-    lengths, axes = torch.linalg.eigh((X @ X.T).double())
-    kept = lengths > (1e-12 if X.dtype == torch.float64 else 1e-7) * lengths[-1].clamp(min=1e-300)
-    roots = lengths[kept].sqrt()
-    axes = axes[:, kept]
-    return (axes * roots).to(X.dtype), X.T @ (axes / roots).to(X.dtype)
+def spanned(K: Tensor) -> Tensor:
+    """A, with which :math:`V = X^T A` is an orthonormal basis of the span of the rows of X, from their products K."""
+    lengths, axes = torch.linalg.eigh(K.double())
+    kept = lengths > (1e-12 if K.dtype == torch.float64 else 1e-7) * lengths[-1].clamp(min=1e-300)
+    return (axes[:, kept] / lengths[kept].sqrt()).to(K.dtype)

@@ -8,7 +8,7 @@ Where edges have weights or directions, see :func:`renormalized_adjacency`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -226,8 +226,13 @@ def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     return found, csr(own[0], own[1], own[2], part.shape)
 
 
-def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, scale: Tensor | None) -> Tensor:
-    """The propagated ``rows`` as the network takes them, see :class:`GraphAugment`. Overwrites ``rows``."""
+def normalized(
+    rows: Tensor, normalize: str, blocks: Sequence[int], mean: Tensor | None, scale: Tensor | None
+) -> Tensor:
+    """The propagated ``rows``, in ``blocks`` of so many columns, as the network takes them. Overwrites ``rows``.
+
+    See :class:`~pdadmm_g.graph.augmentation.GraphAugment`.
+    """
     if normalize in ("unit", "centered"):
         to_unit_length(rows, blocks)
     if normalize in LEARNED:
@@ -239,9 +244,9 @@ def normalized(rows: Tensor, normalize: str, blocks: int, mean: Tensor | None, s
     return rows
 
 
-def to_unit_length(rows: Tensor, blocks: int) -> None:
-    """Scale each of so many blocks of each row to length 1; zero rows stay zero."""
-    for block in rows.chunk(blocks, dim=1):
+def to_unit_length(rows: Tensor, blocks: Sequence[int]) -> None:
+    """Scale each of the blocks, of so many columns, of each row to length 1; zero rows stay zero."""
+    for block in rows.split([*blocks], dim=1):
         norm = torch.linalg.vector_norm(block, dim=1, keepdim=True)
         block.div_(norm.where(norm > 0, 1.0))
 

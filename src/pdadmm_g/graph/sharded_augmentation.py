@@ -25,7 +25,7 @@ from ..admm.risks import Targets
 from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
 from .augmentation import SAMPLE, GraphAugment, principal_directions
-from .propagation import COLUMNS, LEARNED, csr, inverse, normalized, put
+from .propagation import COLUMNS, LEARNED, csr, inverse, put
 from .shards import Part, StackedRows, mapped
 
 if TYPE_CHECKING:
@@ -142,14 +142,14 @@ class ShardedAugment:
 
     def rows(self, index: NDArray[Any]) -> Tensor:
         """Augmented rows of nodes of the part, in order, which are counted from its first one."""
-        return self._normalized(torch.from_numpy(self._propagated.at(index)))
+        return self.augment._normalized(torch.from_numpy(self._propagated.at(index)))
 
     def blocks(self) -> Iterator[Tensor]:
         """The augmented rows of all nodes of the part, a block at a time."""
         step = max(1, ROW_BYTES // (4 * self.width))
         for start in range(0, self.part.count, step):
             stop = min(start + step, self.part.count)
-            yield self._normalized(torch.from_numpy(self._propagated.between(start, stop)))
+            yield self.augment._normalized(torch.from_numpy(self._propagated.between(start, stop)))
 
     def copies(self, index: NDArray[Any], factors: Tensor) -> Tensor:
         """Augmented rows of nodes of the part in copies of all features (copies, nodes, columns).
@@ -165,11 +165,8 @@ class ShardedAugment:
                 put(copy, width, start, self.augment.operator(matrix, H * factor[:, None]), index)
         self._release()
         for copy in out:
-            self._normalized(copy)
+            self.augment._normalized(copy)
         return out
-
-    def _normalized(self, rows: Tensor) -> Tensor:
-        return normalized(rows, self.augment.normalize, self.augment.blocks, self.augment.mean, self.augment.scale)
 
     # --------------------------------------------------------------------------------------------------- propagation
 

@@ -57,7 +57,7 @@ class Program(nn.Module):
             self.model.linears = nn.ModuleList(map(Rounded, self.model.linears))
         # A model of a plain matrix takes it as it is.
         fitted = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        self.normalize, self.blocks = fitted.normalize, fitted.blocks
+        self.normalize, self.blocks = fitted.normalize, fitted.sizes(self.model.widths[0])
         self.mean: Tensor | None
         self.scale: Tensor | None
         # Buffers, which move to a GPU with the weights; torch.export of torch 2.6 fails on one that is None.
@@ -76,9 +76,9 @@ class Program(nn.Module):
 
     def _unit_length(self, rows: Tensor) -> Tensor:
         """As :func:`~pdadmm_g.graph.propagation.to_unit_length`, which overwrites what it is given."""
-        blocks = rows.unflatten(1, (self.blocks, -1))
-        norm = torch.linalg.vector_norm(blocks, dim=2, keepdim=True)
-        return (blocks / norm.where(norm > 0, 1.0)).flatten(1)
+        blocks = rows.split(self.blocks, dim=1)
+        norms = [torch.linalg.vector_norm(block, dim=1, keepdim=True) for block in blocks]
+        return torch.cat([block / norm.where(norm > 0, 1.0) for block, norm in zip(blocks, norms, strict=True)], dim=1)
 
 
 class Rounded(nn.Module):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..errors import InputError
 from ..graph import linear
 from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
 from ..graph.candidates import (
+    COMPONENTS,
     Propagated,
     augmentation,
     candidates,
@@ -32,7 +34,7 @@ from ..graph.candidates import (
 from ..graph.examples import Examples, at_most, some_examples
 from ..graph.facts import join_unlike
 from ..graph.graph import Graph
-from ..graph.linear import in_coordinates
+from ..graph.known_labels import KnownLabels
 from ..graph.propagation import quiet
 from ..metrics import score, scoring_name, shown
 from ..model import GAMLP
@@ -46,28 +48,40 @@ from .train import TrainingResult, train
 Found = TypeVar("Found")
 
 
-def short_runs(
-    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig
-) -> list[Found]:
-    """What ``run`` gives for the arguments of each job, as many at a time as there are cores for; a task by name.
+def in_parallel(run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], config: ModelConfig) -> Iterator[Found]:
+    """What ``run`` gives for the arguments of each job, as many at a time as there are cores for.
 
-    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there.
+    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there. Jobs
+    are asked for as they can begin.
     """
     at_a_time = max(1, usable_cores() // config.threads) if config.device == "cpu" else 1
+    begun: deque[Future[Found]] = deque()
     with (
         quiet(),
-        task(name, len(jobs)) as step,
         ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(config.threads,)) as pool,
     ):
         try:
-            found = []
-            for each in pool.map(lambda job: run(*job), jobs):
-                found.append(each)
-                step()
-            return found
+            for job in jobs:
+                begun.append(pool.submit(run, *job))
+                if len(begun) > at_a_time:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
         except BaseException:
             pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
             raise
+
+
+def short_runs(
+    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig
+) -> list[Found]:
+    """All results of :func:`in_parallel`, as a task of that name."""
+    found = []
+    with task(name, len(jobs)) as step:
+        for each in in_parallel(run, jobs, config):
+            found.append(each)
+            step()
+    return found
 
 
 def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
@@ -123,10 +137,13 @@ def choose_weight_decay(
 # Features, network and learning from unlabelled nodes
 
 #: What is not given and not chosen either.
-UNLABELLED = 1000
+UNLABELLED, LABEL_HOPS = 1000, 4
 #: A network is tried on so many of the best features and on the best of each normalization, with these weight decays a
 #: row, larger ones where columns are standardized; the best with other decays, so many times as large, and wider.
-FEATURES, DECAYS, FURTHER, WIDE, WIDER = 3, ((0.001, 0.01), (0.01, 0.1)), (0.3, 3.0), 400, (1.0, 3.0)
+FEATURES, DECAYS, FURTHER, WIDE = 3, ((0.001, 0.01), (0.01, 0.1)), (0.3, 3.0), 400
+#: So many of the best on some rows are tried on all, with decays a row by so much smaller; of more rows linear models are
+#: not tried, nor are rows given by their coordinates.
+FINALISTS, FALLING, MOST_COORDINATES = 2, (1.0, 0.3, 0.1), 2500
 #: It trains for so many epochs; the mean of so many evaluations in a row counts.
 SHORT, SMOOTHED = 60, 3
 #: With unlabelled nodes: so many of the best features with each normalization; weight decays a row; whether single
@@ -159,6 +176,8 @@ class Rows(NamedTuple):
     folds: tuple[tuple[Tensor, Tensor], ...]
     #: Is every node asked in one of several folds, and trains in the end?
     crossed: bool
+    #: What is known of those that train in the end.
+    known: KnownLabels
 
     @property
     def training(self) -> Tensor:
@@ -312,6 +331,7 @@ class Race:
         self.linear: list[Tried] = []
         self.networks: list[Tried] = []
         self._known: dict[tuple[Any, ...], Known] = {}
+        self._results: dict[tuple[Any, ...], TrainingResult] = {}
         #: How its scores are named.
         self._judge = f"{'out-of-fold' if rows.crossed else 'validation'} {scoring_name(config.scoring)}"
 
@@ -329,7 +349,7 @@ class Race:
         if alone.score >= best.score:
             alone = max(alone, self._labelled_alone(), key=_score)
         if best.score[0] > alone.score[0] - CLOSE and (self.rows.crossed or best.score <= alone.score):
-            best = self._whole(best)
+            best = self._whole(best, alone)
         said = f"{self._judge} {shown(best.score[0])} with them, {shown(alone.score[0])} without"
         verb = "are" if best.score > alone.score else "are not"
         return self._choice(max(best, alone, key=_score), (f"unlabelled nodes {verb} learned from: {said}",))
@@ -339,10 +359,9 @@ class Race:
     def _labelled_alone(self, rival: Tried | None = None) -> Tried:
         """The best network on labelled nodes alone; not looked for far where a ``rival`` is ahead on its features."""
         given, is_open = dataclasses.replace(self.given, unlabelled=0), self.given.weight_decay is None
-        if rival is None:
-            features = self._features(given)
-        else:
-            features = [dataclasses.replace(rival.candidate.config, unlabelled=0)]
+        features = self._features(given, most=None if rival is None else COMPONENTS)
+        if rival is not None:
+            features = [dataclasses.replace(rival.candidate.config, unlabelled=0, label_hops=0), *features[:1]]
         best = self._best([
             Candidate(each, decay)
             for each in features
@@ -357,7 +376,7 @@ class Race:
             config, decay = best.candidate
         if given.hidden is None:
             wide = dataclasses.replace(config, hidden=WIDE)
-            best = self._best([Candidate(wide, decay and by * decay) for by in WIDER[: None if decay else 1]])
+            best = self._best([Candidate(wide, decay)])
         return best
 
     def _with_unlabelled(self) -> Tried:
@@ -381,9 +400,14 @@ class Race:
             best = self._best([Candidate(other, decay) for other in others]) if others else best
         return best
 
-    def _features(self, given: ModelConfig) -> list[ModelConfig]:
-        """The features on which networks are tried: of those that are open what suits linear models."""
+    def _features(self, given: ModelConfig, most: int | None = None) -> list[ModelConfig]:
+        """The features on which networks are tried: of those that are open what suits linear models.
+
+        Where so many directions are the ``most``, no features of more columns are looked at.
+        """
         tried, kinds = candidates(self.data, given), open_normalizations(self.data, given)
+        if most is not None:
+            tried = [each for each in tried if (each.components or self.data.x.shape[1]) <= most] or tried[:1]
         if len(tried) * len(kinds) == 1:
             return tried
         keys = [_key(each) for each in tried]
@@ -391,16 +415,40 @@ class Race:
         fresh = [each for each, key in zip(tried, keys, strict=True) if key not in self._known]
         found: list[Tried] = []
         best: list[tuple[Tried, Propagated]] = []
-        with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1)) as step:
-            for each in propagated(self.data, self.rows.nodes, fresh):
-                best.append((self._linear(each), each))
-                found.append(best[-1][0])
-                best = sorted(best, key=lambda pair: _score(pair[0]), reverse=True)[:FEATURES]
+        labels = given.label_hops is None and not given.unlabelled and self.data.edge_index is not None
+
+        def trial(each: Propagated) -> tuple[Tried, Propagated]:
+            self._enter(each)
+            return self._linear(each.config), each
+
+        def trials(rows: Iterable[Propagated]) -> Iterator[tuple[Tried, Propagated]]:
+            for both in in_parallel(trial, ((each,) for each in rows), given):
+                found.append(both[0])
                 step()
-            for _, each in best:
-                for kind in kinds[1:]:
-                    found.append(self._linear(each._replace(config=dataclasses.replace(each.config, normalize=kind))))
-                    step()
+                yield both
+
+        with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + labels)) as step:
+            for configs in self._halved(fresh, found):
+                for both in trials(propagated(self.data, self.rows.nodes, configs, self.rows.known)):
+                    best = sorted([*best, both], key=lambda pair: _score(pair[0]), reverse=True)[:FEATURES]
+            rows = {_key(each.config): each for _, each in best}
+            others = [
+                each._replace(config=dataclasses.replace(each.config, normalize=kind))
+                for each in rows.values()
+                for kind in kinds[1:]
+            ]
+            deque(trials(others), maxlen=0)
+            if labels:
+                arriving = self.rows.known.rows(self.data, self.rows.nodes, LABEL_HOPS)
+                with_labels = []
+                for tried in sorted(found, key=_score, reverse=True)[:FEATURES]:
+                    config = tried.candidate.config
+                    each = rows[_key(dataclasses.replace(config, normalize=kinds[0]))]
+                    config = dataclasses.replace(config, label_hops=LABEL_HOPS)
+                    with_labels.append(
+                        each._replace(config=config, rows=torch.cat([each.rows, arriving.to(each.rows)], dim=1))
+                    )
+                deque(trials(with_labels), maxlen=0)
         if given.weight_decay is None:  # or else it is a network that was asked for
             self.linear += found
         found = sorted(known + found, key=_score, reverse=True)
@@ -414,12 +462,23 @@ class Race:
         first = [own[0] for own in of_kinds if own]
         return [each for place, each in enumerate(configs) if place < FEATURES or each in first]
 
+    def _halved(self, configs: list[ModelConfig], found: list[Tried]) -> Iterator[list[ModelConfig]]:
+        """First what is narrow, then blocks of hops with the scale of rows and the directions that suit averages."""
+        blocks = [each for each in configs if each.augment in ("hops", "apart")]
+        yield [each for each in configs if each not in blocks]
+        averages = [each for each in found if each.candidate.config.augment == "average"]
+        if averages:
+            ahead = max(averages, key=_score).candidate.config
+            alike = (ahead.row_normalize, ahead.directed)
+            blocks = [each for each in blocks if (each.row_normalize, each.directed) == alike]
+        yield blocks
+
     # Trials
 
     def _rows_of(self, config: ModelConfig) -> Known:
         """The rows of the known nodes under these features."""
         if _key(config) not in self._known:
-            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config]))))
+            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config], self.rows.known))))
         return self._known[_key(config)]
 
     def _enter(self, each: Propagated) -> Known:
@@ -427,10 +486,11 @@ class Race:
 
         The coordinates are of the span of the rows that train: a model sees nothing else of the others.
         """
-        augment = augmentation(each.config, each.basis)
+        augment = augmentation(each.config, each.basis, self.rows.known)
         X, training = augment.fit_rows(each.rows), self.rows.training
-        if len(training) < X.shape[1] and not each.config.unlabelled:
-            X = X @ in_coordinates(X[training])[1]
+        if len(training) < min(X.shape[1], MOST_COORDINATES) and not each.config.unlabelled:
+            K = X @ X[training].T
+            X = K @ linear.spanned(K[training])
         known = self._known[_key(each.config)] = Known(X.to(each.config.device), augment, each.source)
         return known
 
@@ -439,25 +499,47 @@ class Race:
         narrow = self.given.hidden is None and not candidates[0].config.unlabelled
         if len(candidates) == 1 and not (self.networks or narrow or self.rows.crossed):
             return Tried(candidates[0], (-math.inf, -math.inf), [], [])
-        self.networks += self._run(candidates)
         learns = bool(candidates[0].config.unlabelled)
-        return max((each for each in self.networks if bool(each.candidate.config.unlabelled) is learns), key=_score)
+        before = [each for each in self.networks if bool(each.candidate.config.unlabelled) is learns]
+        if self.rows.crossed and not learns:
+            candidates = self._ahead(candidates, before)
+        self.networks += (found := self._run(candidates, folds=FOLDS if learns else None) if candidates else [])
+        return max(before + found, key=_score)
 
-    def _whole(self, tried: Tried) -> Tried:
-        """The same after all rounds."""
+    def _ahead(self, candidates: Sequence[Candidate], before: Sequence[Tried]) -> list[Candidate]:
+        """Of these the few that are ahead of the best one before on the first folds."""
+        found = sorted(self._run(candidates, folds=FOLDS), key=_score, reverse=True)[:FINALISTS]
+        if before:
+            (rival,) = self._run([max(before, key=_score).candidate], folds=FOLDS)
+            found = [each for each in found if each.score > rival.score]
+        return [each.candidate for each in found]
+
+    def _whole(self, tried: Tried, rival: Tried | None = None) -> Tried:
+        """The same after all rounds; not on all folds where a ``rival`` is ahead on the first ones."""
+        if rival is not None and len(self.rows.folds) > FOLDS:
+            (found,) = self._run([tried.candidate], whole=True, folds=FOLDS)
+            (other,) = self._run([rival.candidate], folds=FOLDS)
+            if found.score < other.score:
+                return found
         (found,) = self._run([tried.candidate], whole=True)
         self.networks.append(found)
         return found
 
-    def _run(self, candidates: Sequence[Candidate], *, whole: bool = False) -> list[Tried]:
-        """Networks of these settings: ``whole`` runs of them, or short ones."""
-        few = bool(candidates[0].config.unlabelled) and not whole
-        places = range(len(self.rows.folds))[: FOLDS if few else None]
+    def _run(
+        self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None
+    ) -> list[Tried]:
+        """Networks of these settings on the first folds, or all: ``whole`` runs of them, or short ones."""
+        places = range(len(self.rows.folds))[:folds]
         for each in candidates:
             self._rows_of(each.config)  # here, so that no two runs make the same
         jobs = [(each, place, whole) for each in candidates for place in places]
-        results = iter(short_runs("short runs", self._trained, jobs, self.given))
-        return [self._judged(each, [next(results) for _ in places], whole=whole) for each in candidates]
+        fresh = [job for job in jobs if _run_of(*job) not in self._results]
+        results = short_runs("short runs", self._trained, fresh, self.given)
+        self._results |= zip([_run_of(*job) for job in fresh], results, strict=True)
+        return [
+            self._judged(each, [self._results[_run_of(each, place, whole)] for place in places], whole=whole)
+            for each in candidates
+        ]
 
     def _trained(self, candidate: Candidate, place: int, whole: bool) -> TrainingResult:
         """A network that is trained on a part of the rows, and is asked about another."""
@@ -500,9 +582,9 @@ class Race:
         score, loss = smooth[-1] if at_end else max(smooth)
         return Tried(candidate, (score, loss), [result.model for result in results], outputs)
 
-    def _linear(self, each: Propagated) -> Tried:
+    def _linear(self, config: ModelConfig) -> Tried:
         """The best of a few linear models on the rows of a candidate."""
-        rows, config, X = self.rows, each.config, self._enter(each).X.cpu().double()
+        rows, X = self.rows, self._rows_of(config).X.cpu().double()
         models = linear.MODELS[config.target]
         fitted, said = [], []
         for training, asked in rows.folds:
@@ -528,8 +610,31 @@ class Race:
 
     # The end
 
+    def _finals(self, best: Tried) -> Tried:
+        """The best on all rows, where others than all were tried, with smaller decays too, and linear models too.
+
+        The best decay a row falls with the number of rows.
+        """
+        if len(self.rows.nodes) == len(self.all.nodes) or best.candidate.config.unlabelled:
+            return best
+        most = 1 if self.rows.crossed else FINALISTS
+        networks, linears = (
+            [*{_key(each.candidate.config): each.candidate for each in sorted(tried, key=_score)}.values()][-most:]
+            for tried in (self.networks, self.linear)
+        )
+        self.rows, self._known, self._results, self.networks, self.linear = self.all, {}, {}, [], []
+        with task("choosing features", len(linears)) as step:
+            for candidate in linears:
+                if min(len(self.rows.training), self._rows_of(candidate.config).X.shape[1]) <= MOST_COORDINATES:
+                    self.linear.append(self._linear(candidate.config))
+                step()
+        return self._best([
+            Candidate(config, decay and by * decay) for config, decay in networks for by in FALLING if decay or by == 1
+        ])  # fmt: skip
+
     def _choice(self, best: Tried, why: tuple[str, ...] = ()) -> Choice:
         """The settings that the best candidate is trained with on all rows, and what there is beside it."""
+        best = self._finals(best)
         rows, known = self.all, self._known.get(_key(best.candidate.config))
         config, asked = best.candidate.on(rows.weight(rows.training)), None
         ready = max(self.linear + ([] if rows.crossed else self.networks), key=_score, default=None)
@@ -595,8 +700,13 @@ class Race:
 
 def _key(config: ModelConfig) -> tuple[Any, ...]:
     """What features depend on."""
-    names = ("augment", "hops", "teleport", "normalize", "row_normalize", "components", "directed")
+    names = ("augment", "hops", "teleport", "normalize", "row_normalize", "components", "directed", "label_hops")
     return tuple(getattr(config, name) for name in names)
+
+
+def _run_of(candidate: Candidate, place: int, whole: bool) -> tuple[Any, ...]:
+    """By which a run is told from all others."""
+    return str(candidate), place, whole
 
 
 def _score(tried: Tried) -> tuple[float, float]:

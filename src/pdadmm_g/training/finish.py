@@ -137,6 +137,7 @@ def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None
         return
     columns = (torch.arange(augment.blocks)[:, None] * len(places) + torch.tensor(places)).view(-1)
     W = model.linears[0].get_parameter("weight")
+    columns = torch.cat([columns, torch.arange(len(columns), W.shape[1])])
     W.copy_(W[:, columns])
     if augment.mean is not None and augment.scale is not None:
         augment.mean, augment.scale = augment.mean[columns], augment.scale[columns]

@@ -31,6 +31,7 @@ from ..graph.checks import check_training, require_edges
 from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask
+from ..graph.known_labels import KnownLabels
 from ..graph.targets import (
     Weighed,
     class_name,
@@ -182,7 +183,7 @@ def prepare_graph(
     rows = rows._replace(folds=()) if decided else rows
     choice = choose(data, rows, config, seed=seed)
     given, config = config, choice.config
-    augment, source = fitted or augmentation(config), None
+    augment, source = fitted or augmentation(config, known=rows.known), None
     if fitted is None:
         augment.basis, source = choice.basis, choice.source
     nodes = torch.cat(list(parts.values()))
@@ -223,16 +224,18 @@ def _rows(
     """The nodes whose labels decide: those that validate, or else all of few, out of fold."""
     training, validating, t = parts["train_mask"], parts.get("val_mask"), labels["train_mask"]
     y, weights, number = own.y.cpu(), None if own.weights is None else own.weights.cpu(), len(training)
+    shares = y if y.is_floating_point() else torch.nn.functional.one_hot(y, len(classes))
+    labels_known = KnownLabels.of(data, training, shares)
     if validating is not None:
         aside = len(validating)  # of which y and weights are not asked for
         y = torch.cat([y, y.new_zeros(aside, *y.shape[1:])])
         weights = None if weights is None else torch.cat([weights, weights.new_ones(aside)])
         fold = (torch.arange(number), torch.arange(number, number + aside))
         both = torch.cat([training, validating]), y, torch.cat([t, labels["val_mask"]])
-        return Rows(*both, weights, classes, (fold,), crossed=False)
+        return Rows(*both, weights, classes, (fold,), crossed=False, known=labels_known)
     crossed = is_crossed(config, number, known)
     folds = folds_of(strata(data)[training] if has_columns(data) else t, seed) if crossed else ()
-    return Rows(training, y, t, weights, classes, folds, crossed=crossed)
+    return Rows(training, y, t, weights, classes, folds, crossed=crossed, known=labels_known)
 
 
 def _remarks(data: Graph) -> Iterator[str]:
@@ -390,7 +393,7 @@ def _examples(X: Tensor, y: Tensor, weights: Tensor | None, config: ModelConfig)
 # Training that starts from a network that is there already
 
 #: Settings that make the features, which must stay what the network was trained on.
-FEATURES = ("augment", "hops", "teleport", "row_normalize", "normalize", "components", "directed")
+FEATURES = ("augment", "hops", "teleport", "row_normalize", "normalize", "components", "directed", "label_hops")
 
 
 @dataclass(frozen=True)
