@@ -54,13 +54,14 @@ from .graph.targets import (
     require_y,
     target_of,
 )
-from .metrics import Estimate, estimate
+from .metrics import OUT_OF_FOLD, Estimate, estimate
 from .model import GAMLP, decisions, finite, outputs
 from .status import Status
 from .training.checkpoint import Checkpointing
 from .training.finish import (
+    Calibration,
     TrainedModel,
-    calibrate,
+    calibration,
     delivered,
     load_model,
     recalled,
@@ -68,7 +69,6 @@ from .training.finish import (
     remember,
     save_model,
     take_columns,
-    temperature,
 )
 from .training.fit import fit
 from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
@@ -234,13 +234,13 @@ class Estimator(Parameters, BaseEstimator):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             problem, result, choices = delivered(problem, result, reasons)
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
-            s, found = 1.0, None
+            s, found = Calibration(), None
             try:
                 if calibrates and not result.status.is_failure:
-                    s, why = temperature(result.model, problem)
+                    s, why = calibration(result.model, problem)
                     choices += (why,)
-                    calibrate(result.model, s)
-                found = _estimated(result.model, problem)
+                    s.apply(result.model)
+                found = _estimated(result.model, problem, s)
                 if config.refit and problem.validation is not None and ended:
                     assert isinstance(X, Graph)
                     first = result
@@ -248,7 +248,7 @@ class Estimator(Parameters, BaseEstimator):
                         problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
                     choices += (why,)
                     if result is not first:
-                        calibrate(result.model, s)
+                        s.apply(result.model)
             except KeyboardInterrupt:
                 result.status = Status.INTERRUPTED  # with the model that training gave
             self.times_ = tasks.times()
@@ -855,18 +855,18 @@ def _bare(graph: Graph) -> Graph:
 
 
 @torch.no_grad()
-def _estimated(model: GAMLP, problem: Problem) -> Estimate | None:
+def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Estimate | None:
     """How good classes are expected to be, by nodes that did not train."""
     rows, on = problem.validation, "validation"
     if problem.config.target != "classification" or (rows is None and problem.asked is None):
         return None
     if problem.asked is not None:
-        P, y = problem.asked
-        on = on if problem.nodes is not None and len(problem.nodes.val) else "out of fold"
+        P, y = torch.softmax(calibration.of(problem.asked[0].clamp(1e-12).log()), dim=1), problem.asked[1]
+        on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
         assert rows is not None
         P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
-    return estimate(y.numpy(), P.numpy(), on) if bool(P.isfinite().all()) else None
+    return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
 
 
 def given_data(

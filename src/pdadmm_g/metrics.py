@@ -8,7 +8,7 @@ A figure that is not defined on the rows at hand (a ranking of one class, say) i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 #: Bins of equal width in which confidence is compared with accuracy.
 BINS = 15
+#: The figures that are expected on new rows; draws that tell how optimistic they are.
+EXPECTED, DRAWS = ("accuracy", "balanced_accuracy", "roc_auc_ovr"), 200
+#: What rows are called of which each was asked of a model that the others trained; as many count as one.
+OUT_OF_FOLD, CROSSED = "out of fold", 1.5
 #: What an interval leaves out on either side.
 TAIL = 0.05
 
@@ -112,32 +116,57 @@ class Estimate(msgspec.Struct, frozen=True):
     figures: dict[str, tuple[float, float, float]]
 
 
-def estimate(y: ArrayLike, probabilities: ArrayLike, on: str = "validation") -> Estimate:
+def estimate(
+    y: ArrayLike, probabilities: ArrayLike, on: str = "validation", optimism: Mapping[str, float] | None = None
+) -> Estimate:
     r"""Accuracy, balanced accuracy and area under the ROC curve with their 90% intervals.
 
     A figure is written as a mean of what each row adds to it (:func:`contributions`), whose variance says from how many
     independent rows with the same mean it would be as certain,
     :math:`n_e = n \hat\theta (1 - \hat\theta) / \mathrm{var}`. The interval is that of Clopper and Pearson for so
     many rows. For accuracy these are all rows; all others count no more than
-    :math:`C^2 / \sum_c n_c^{-1}` rows of C classes with :math:`n_c` rows each.
+    :math:`C^2 / \sum_c n_c^{-1}` rows of C classes with :math:`n_c` rows each. Where the rows have also chosen among
+    several models, the ``optimism`` of that is taken off, see :func:`optimism_of`. Rows that are asked out of fold have
+    trained the models of the other folds: they count as fewer.
     """
     from scipy.special import betaincinv
 
     y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
     counts = np.unique(y, return_counts=True)[1]
     figures = {}
-    for name in ("accuracy", "balanced_accuracy", "roc_auc_ovr"):
+    for name in EXPECTED:
         each = contributions(name, y, P)
-        value, variance = min(max(float(each.mean()), 0.0), 1.0), each.var()
+        value, variance = min(max(float(each.mean()) - (optimism or {}).get(name, 0.0), 0.0), 1.0), each.var()
         if math.isnan(value):
             continue
         rows = len(y) if name == "accuracy" else len(counts) ** 2 / (1 / counts).sum()
         rows = min(rows, len(y) * value * (1 - value) / variance) if variance > 0 else rows
+        rows /= CROSSED if on == OUT_OF_FOLD else 1.0
         right, wrong = value * rows, (1 - value) * rows
         low = float(betaincinv(right, wrong + 1, TAIL)) if right else 0.0
         high = float(betaincinv(right + 1, wrong, 1 - TAIL)) if wrong else 1.0
         figures[name] = (value, low, high)
     return Estimate(on, len(y), float(counts.max() / len(y)), figures)
+
+
+def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer) -> dict[str, float]:
+    """By how much the best of several models by the score of some rows looks better on these rows than it is.
+
+    By what the best on rows that are drawn with replacement loses on the others (Tsamardinos et al., 2018).
+    """
+    y = np.asarray(y)
+    own = {
+        name: np.stack([contributions(name, y, np.asarray(P, dtype=np.float64)) for P in models]) for name in EXPECTED
+    }
+    by = own[scoring] if isinstance(scoring, str) and scoring in own else own["accuracy"]
+    random, lost = np.random.default_rng(0), {name: list[float]() for name in EXPECTED}
+    for _ in range(DRAWS):
+        drawn = np.bincount(random.integers(len(y), size=len(y)), minlength=len(y))
+        best, left = int((by @ drawn).argmax()), drawn == 0
+        for name, each in own.items():
+            lost[name].append(float(each[best] @ drawn) / len(y) - float(each[best, left].mean()))
+    means = {name: float(np.mean(each)) for name, each in lost.items()}
+    return {name: max(mean, 0.0) for name, mean in means.items() if not math.isnan(mean)}
 
 
 def contributions(figure: str, y: Array, P: Array) -> Array:

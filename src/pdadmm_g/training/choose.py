@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,8 +36,8 @@ from ..graph.examples import Examples, at_most, some_examples
 from ..graph.facts import join_unlike
 from ..graph.graph import Graph
 from ..graph.known_labels import KnownLabels
-from ..graph.propagation import quiet
-from ..metrics import score, scoring_name, shown
+from ..graph.propagation import Normalization, quiet
+from ..metrics import optimism_of, score, scoring_name, shown
 from ..model import GAMLP
 from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
@@ -138,11 +139,13 @@ def choose_weight_decay(
 
 #: What is not given and not chosen either.
 UNLABELLED, LABEL_HOPS = 1000, 4
+#: Features of several blocks, which are screened last: they are the widest.
+BLOCKS = ("hops", "apart")
 #: A network is tried on so many of the best features and on the best of each normalization, with these weight decays a
 #: row, larger ones where columns are standardized; the best with other decays, so many times as large, and wider.
 FEATURES, DECAYS, FURTHER, WIDE = 3, ((0.001, 0.01), (0.01, 0.1)), (0.3, 3.0), 400
-#: So many of the best on some rows are tried on all, with decays a row by so much smaller; of more rows linear models are
-#: not tried, nor are rows given by their coordinates.
+#: So many of the best on some rows are tried on all, with decays a row by so much smaller; of more rows linear models
+#: are not tried, nor are rows given by their coordinates.
 FINALISTS, FALLING, MOST_COORDINATES = 2, (1.0, 0.3, 0.1), 2500
 #: It trains for so many epochs; the mean of so many evaluations in a row counts.
 SHORT, SMOOTHED = 60, 3
@@ -253,6 +256,8 @@ class Choice(NamedTuple):
     ready: Ready | None = None
     #: What the best candidate says of all nodes out of fold, and what is known of them.
     asked: tuple[Tensor, Tensor] | None = None
+    #: By figure, how much better the best of all looks on the nodes that decide than it is.
+    optimism: Mapping[str, float] = MappingProxyType({})
 
 
 class Known(NamedTuple):
@@ -413,48 +418,13 @@ class Race:
         keys = [_key(each) for each in tried]
         known = [each for each in self.linear if _key(each.candidate.config) in keys]
         fresh = [each for each, key in zip(tried, keys, strict=True) if key not in self._known]
-        found: list[Tried] = []
-        best: list[tuple[Tried, Propagated]] = []
-        labels = given.label_hops is None and not given.unlabelled and self.data.edge_index is not None
-
-        def trial(each: Propagated) -> tuple[Tried, Propagated]:
-            self._enter(each)
-            return self._linear(each.config), each
-
-        def trials(rows: Iterable[Propagated]) -> Iterator[tuple[Tried, Propagated]]:
-            for both in in_parallel(trial, ((each,) for each in rows), given):
-                found.append(both[0])
-                step()
-                yield both
-
-        with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + labels)) as step:
-            for configs in self._halved(fresh, found):
-                for both in trials(propagated(self.data, self.rows.nodes, configs, self.rows.known)):
-                    best = sorted([*best, both], key=lambda pair: _score(pair[0]), reverse=True)[:FEATURES]
-            rows = {_key(each.config): each for _, each in best}
-            others = [
-                each._replace(config=dataclasses.replace(each.config, normalize=kind))
-                for each in rows.values()
-                for kind in kinds[1:]
-            ]
-            deque(trials(others), maxlen=0)
-            if labels:
-                arriving = self.rows.known.rows(self.data, self.rows.nodes, LABEL_HOPS)
-                with_labels = []
-                for tried in sorted(found, key=_score, reverse=True)[:FEATURES]:
-                    config = tried.candidate.config
-                    each = rows[_key(dataclasses.replace(config, normalize=kinds[0]))]
-                    config = dataclasses.replace(config, label_hops=LABEL_HOPS)
-                    with_labels.append(
-                        each._replace(config=config, rows=torch.cat([each.rows, arriving.to(each.rows)], dim=1))
-                    )
-                deque(trials(with_labels), maxlen=0)
+        found = self._screened(fresh, kinds, given)
         if given.weight_decay is None:  # or else it is a network that was asked for
             self.linear += found
-        found = sorted(known + found, key=_score, reverse=True)
+        ranked = sorted(known + found, key=_score, reverse=True)
         if given.weight_decay is not None and given.hidden is not None and not given.unlabelled:
-            found = found[:1]
-        configs = [dataclasses.replace(own.candidate.config, unlabelled=given.unlabelled) for own in found]
+            ranked = ranked[:1]
+        configs = [dataclasses.replace(own.candidate.config, unlabelled=given.unlabelled) for own in ranked]
         # Networks may like another normalization than linear models do.
         of_kinds = [[each for each in configs if each.normalize == kind] for kind in kinds]
         if given.unlabelled:
@@ -462,16 +432,52 @@ class Race:
         first = [own[0] for own in of_kinds if own]
         return [each for place, each in enumerate(configs) if place < FEATURES or each in first]
 
-    def _halved(self, configs: list[ModelConfig], found: list[Tried]) -> Iterator[list[ModelConfig]]:
-        """First what is narrow, then blocks of hops with the scale of rows and the directions that suit averages."""
-        blocks = [each for each in configs if each.augment in ("hops", "apart")]
-        yield [each for each in configs if each not in blocks]
+    def _screened(self, fresh: list[ModelConfig], kinds: Sequence[Normalization], given: ModelConfig) -> list[Tried]:
+        """Linear models on all these features, on the best also with other normalizations and with known labels."""
+        with_labels = given.label_hops is None and not given.unlabelled and self.data.edge_index is not None
+        found: list[Tried] = []
+        ahead: list[tuple[Tried, Propagated]] = []
+
+        def trial(each: Propagated) -> tuple[Tried, Propagated]:
+            self._enter(each)
+            return self._linear(each.config), each
+
+        def screen(rows: Iterable[Propagated]) -> None:
+            nonlocal ahead
+            for tried, each in in_parallel(trial, ((own,) for own in rows), given):
+                found.append(tried)
+                # Of no others are the rows kept: they may take much memory.
+                ahead = sorted([*ahead, (tried, each)], key=lambda both: _score(both[0]), reverse=True)[:FEATURES]
+                step()
+
+        with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + with_labels)) as step:
+            averages = [each for each in fresh if each.augment not in BLOCKS]
+            screen(propagated(self.data, self.rows.nodes, averages, self.rows.known))
+            screen(propagated(self.data, self.rows.nodes, self._blocks(fresh, found), self.rows.known))
+            screen([
+                each._replace(config=dataclasses.replace(each.config, normalize=kind))
+                for _, each in ahead
+                for kind in kinds[1:]
+            ])  # fmt: skip
+            if with_labels:
+                labels = self.rows.known.rows(self.data, self.rows.nodes, LABEL_HOPS)
+                screen([
+                    Propagated(
+                        dataclasses.replace(each.config, label_hops=LABEL_HOPS),
+                        torch.cat([each.rows, labels.to(each.rows)], dim=1), each.source, each.basis,
+                    )
+                    for _, each in ahead
+                ])  # fmt: skip
+        return found
+
+    def _blocks(self, fresh: list[ModelConfig], found: list[Tried]) -> list[ModelConfig]:
+        """Hop blocks, with the scale of rows and the directions of edges that suit averages best, if there are any."""
+        blocks = [each for each in fresh if each.augment in BLOCKS]
         averages = [each for each in found if each.candidate.config.augment == "average"]
-        if averages:
-            ahead = max(averages, key=_score).candidate.config
-            alike = (ahead.row_normalize, ahead.directed)
-            blocks = [each for each in blocks if (each.row_normalize, each.directed) == alike]
-        yield blocks
+        if not averages:
+            return blocks
+        best = max(averages, key=_score).candidate.config
+        return [each for each in blocks if (each.row_normalize, each.directed) == (best.row_normalize, best.directed)]
 
     # Trials
 
@@ -525,9 +531,7 @@ class Race:
         self.networks.append(found)
         return found
 
-    def _run(
-        self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None
-    ) -> list[Tried]:
+    def _run(self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None) -> list[Tried]:
         """Networks of these settings on the first folds, or all: ``whole`` runs of them, or short ones."""
         places = range(len(self.rows.folds))[:folds]
         for each in candidates:
@@ -644,7 +648,17 @@ class Race:
             config = _of_all(config)
         source, basis = (known.source, known.augmentation.basis) if known else (None, None)
         found = None if ready is None else self._ready(ready)
-        return Choice(config, source, basis, why, self._about(best, config), found, asked)
+        return Choice(config, source, basis, why, self._about(best, config), found, asked, self._optimism())
+
+    def _optimism(self) -> dict[str, float]:
+        """Of the best of all that was asked about all nodes that decide."""
+        tried = [each for each in (*self.linear, *self.networks) if len(each.outputs) == len(self.rows.folds)]
+        if self.given.target != "classification" or not tried:
+            return {}
+        y = torch.cat([self.rows.t[asked] for _, asked in self.rows.folds]).numpy()
+        outputs = [torch.cat(each.outputs).numpy() for each in tried]
+        finite = [P for P in outputs if np.isfinite(P).all()]
+        return optimism_of(y, finite, self.given.scoring) if finite else {}
 
     def _asked(self, tried: Tried) -> tuple[Tensor, Tensor]:
         """What is said of the nodes of all folds, and what is known of them."""
@@ -682,7 +696,13 @@ class Race:
     def _about(self, best: Tried, config: ModelConfig) -> tuple[str, ...]:
         """What was chosen, and what it was chosen before."""
         given, own, about = self.given, _key(best.candidate.config), list[str]()
-        others = [each.score[0] for each in self.networks if _key(each.candidate.config) != own]
+        others = [
+            each.score[0]
+            for each in self.networks
+            if _key(each.candidate.config) != own
+            and len(each.outputs) == len(best.outputs)
+            and bool(each.candidate.config.unlabelled) is bool(config.unlabelled)
+        ]
         next_best = f", next best {shown(max(others))}" if others else ""
         if others or self.linear:
             about.append(f"features: {described(config)} ({self._judge} {shown(best.score[0])}{next_best})")

@@ -6,7 +6,7 @@ Calibration is one temperature for all logits, fitted on the validation rows (Gu
 
 which is convex in s; a little of each row's weight is that of the other classes, so that few rows without a mistake do
 not ask for certainty. The last layer is divided by T, so that whoever uses the network, wherever, has the
-probabilities; the order of the classes stays.
+probabilities; the order of the classes stays. Of two classes, the logit of the second is shifted too (Platt, 1999).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
-from ..metrics import shown
+from ..metrics import score, shown
 from ..model import GAMLP
 from ..status import Status
 from ..utils import Count, decoded, read_record, write_atomically, writing
@@ -96,6 +96,14 @@ def delivered(
 FOUND, ASKED, ABOUT = "found.safetensors", "asked.safetensors", "chosen.json"
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """Sentences on the settings that were chosen, and on the best of what was tried; how optimistic its figures are."""
+
+    about: tuple[str, ...]
+    of_ready: tuple[str, ...]
+    optimism: dict[str, float]
+
+
 def remember(folder: Path, problem: Problem, features: int) -> None:
     """Write what was found while choosing, for whoever goes on."""
     ready, tensors = problem.ready, dict[str, Tensor]()
@@ -110,23 +118,24 @@ def remember(folder: Path, problem: Problem, features: int) -> None:
         tensors |= dict(zip(("outputs", "targets"), problem.asked, strict=True))
     write_tensors(folder / ASKED, tensors)
     with writing(folder / ABOUT):
-        write_atomically(folder / ABOUT, msgspec.json.encode([problem.about, () if ready is None else ready.about]))
+        chosen = Chosen(problem.about, () if ready is None else ready.about, problem.optimism)
+        write_atomically(folder / ABOUT, msgspec.json.encode(chosen))
 
 
 def recalled(folder: Path, problem: Problem) -> Problem:
     """The problem with what was found while choosing, by whoever began."""
     if not (folder / ASKED).is_file():
         return problem
-    about, of_ready = read_record(list[list[str]], folder / ABOUT, "what was chosen")
+    chosen = read_record(Chosen, folder / ABOUT, "what was chosen")
     tensors, ready = load_file(str(folder / ASKED)), None
     if "found" in tensors:
         found = load_model(folder / FOUND)
         assert found.augmentation is not None
         config = dataclasses.replace(found.config, scoring=problem.config.scoring)
         said = (tensors["found"], tensors["known"])
-        ready = Ready(config, found.augmentation, found.model, float(tensors["score"]), said, tuple(of_ready))
+        ready = Ready(config, found.augmentation, found.model, float(tensors["score"]), said, chosen.of_ready)
     asked = (tensors["outputs"], tensors["targets"]) if "outputs" in tensors else None
-    return dataclasses.replace(problem, about=tuple(about), ready=ready, asked=asked)
+    return dataclasses.replace(problem, about=chosen.about, ready=ready, asked=asked, optimism=chosen.optimism)
 
 
 @torch.no_grad()
@@ -215,29 +224,81 @@ def _best(records: list[Record]) -> tuple[Record, int]:
 
 #: T is between the inverse and this; without a bound, rows that are all right would ask for certainty.
 LARGEST_TEMPERATURE = 20.0
+#: Scores for which another threshold than one half may be best, and so many that are tried.
+THRESHOLDED, THRESHOLDS = ("balanced_accuracy", "f1_macro"), 200
+
+
+class Calibration(NamedTuple):
+    """What the logits of a network are multiplied by, and what is added to the second one of two classes."""
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def of(self, logits: Tensor) -> Tensor:
+        """The calibrated logits."""
+        shifts = torch.zeros_like(logits[:1])
+        shifts[:, -1] = self.shift
+        return self.scale * logits + shifts
+
+    @torch.no_grad()
+    def apply(self, model: GAMLP) -> None:
+        """Calibrate the logits of a network, which changes in place."""
+        W, b = model.linears[-1].parameters()
+        W.mul_(self.scale)
+        b.copy_(self.of(b[None].double())[0])
 
 
 @torch.no_grad()
-def temperature(model: GAMLP, problem: Problem) -> tuple[float, str]:
-    """The best number to multiply the logits of a network with, by nodes that it did not train on; and a sentence."""
+def calibration(model: GAMLP, problem: Problem) -> tuple[Calibration, str]:
+    """The best one for a network, by nodes that it did not train on; and a sentence."""
     if problem.asked is not None:
         logits, y = problem.asked[0].double().clamp(1e-12).log(), problem.asked[1]
     else:
         assert problem.validation is not None
         X, y = problem.validation.X, problem.validation.targets.labels
         logits = model.to(X.device)(X).double()
-    s = inverse_temperature(logits, y)
-    before, after = (float(torch.nn.functional.cross_entropy(scale * logits, y)) for scale in (1.0, s))
-    where = "out of fold" if problem.asked is not None else "of the validation nodes"
-    losses = f"log loss {where} {after:.3f}, {before:.3f} without"
-    return s, f"probabilities: temperature {1 / s:.3g}, {losses}"
+    where, two = "out of fold" if problem.asked is not None else "of the validation nodes", logits.shape[1] == 2
+    found = platt(logits, y) if two else Calibration(inverse_temperature(logits, y))
+    before, after = (float(torch.nn.functional.cross_entropy(own, y)) for own in (logits, found.of(logits)))
+    name = problem.classes[-1]
+    shift = f" and {found.shift:+.2f} for {name!s}" if two else ""
+    why = f"probabilities: temperature {1 / found.scale:.3g}{shift}, log loss {where} {after:.3f}, {before:.3f} without"
+    scoring = problem.config.scoring
+    if two and scoring in THRESHOLDED:
+        assert isinstance(scoring, str)
+        threshold = best_threshold(torch.softmax(found.of(logits), 1)[:, 1], y, scoring)
+        found = found._replace(shift=found.shift - math.log(threshold / (1 - threshold)))
+        why += f"; one half stands for {threshold:.3g}, where {scoring} is best"
+    return found, why
 
 
-@torch.no_grad()
-def calibrate(model: GAMLP, s: float) -> None:
-    """Multiply the logits of a network, which changes in place."""
-    for parameter in model.linears[-1].parameters():
-        parameter.mul_(s)
+def platt(logits: Tensor, y: Tensor) -> Calibration:
+    """Temperature and shift of two classes with the smallest log loss; a small penalty on the shift of few rows."""
+    from scipy.optimize import minimize
+
+    gap, doubt = (logits[:, 1] - logits[:, 0]).cpu(), 1 / (len(y) + 2)
+    t = (1 - doubt) * y.cpu().double() + doubt / 2
+
+    def loss(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        scale, shift = parameters.tolist()
+        z = scale * gap + shift
+        wrong = torch.sigmoid(z) - t
+        value = float((torch.nn.functional.softplus(z) - t * z).mean()) + shift**2 / (2 * len(y))
+        return value, np.array([float((wrong * gap).mean()), float(wrong.mean()) + shift / len(y)])
+
+    bounds = [(1 / LARGEST_TEMPERATURE, LARGEST_TEMPERATURE), (None, None)]
+    start = np.array([inverse_temperature(logits, y), 0.0])
+    scale, shift = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x.tolist()
+    return Calibration(scale, shift)
+
+
+def best_threshold(p: Tensor, y: Tensor, scoring: str) -> float:
+    """The probability of the second class from which on it is best to name it; of equal ones that in the middle."""
+    some = torch.quantile(p, torch.linspace(0, 1, THRESHOLDS + 1, dtype=p.dtype)).unique()
+    between = ((some[1:] + some[:-1]) / 2).clamp(1e-3, 1 - 1e-3).tolist() or [0.5]
+    scores = [score(scoring, y.numpy(), np.eye(2)[(p > each).long().numpy()]) or 0.0 for each in between]
+    best = [each for each, own in zip(between, scores, strict=True) if own == max(scores)]
+    return float(best[len(best) // 2])
 
 
 def inverse_temperature(logits: Tensor, y: Tensor) -> float:

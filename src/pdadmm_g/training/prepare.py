@@ -120,6 +120,8 @@ class Problem:
     #: The best of what was tried on the way, and what was said out of fold of all nodes that train, see ``Choice``.
     ready: Ready | None = None
     asked: tuple[Tensor, Tensor] | None = None
+    #: By figure, how much better the best of what was tried looks on the nodes that decided than it is.
+    optimism: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def decided(self, seed: int, team: Team | None = None) -> Problem:
         """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
@@ -207,7 +209,7 @@ def prepare_graph(
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
         training, validation, classes, config, augment, scored, copies, (*reasons, *about), units, Parts.of(data),
-        about, ready, choice.asked,
+        about, ready, choice.asked, dict(choice.optimism),
     )  # fmt: skip
 
 
