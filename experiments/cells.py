@@ -25,6 +25,7 @@ import torch
 from sklearn.metrics import log_loss
 from torch import Tensor
 
+from pdadmm_g import GAMLPClassifier
 from pdadmm_g.baselines import GRAPH_METHODS, Baseline
 from pdadmm_g.config import GRAPH, ModelConfig, settings_where
 from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, WorkerLostError
@@ -204,13 +205,18 @@ def run_once(
     device: str = "cpu",
     split: Split | None = None,
 ) -> Row:
-    """Train once; accuracies of the weights that training hands over, and how it ended.
+    """Train once; accuracies of the model that a user gets, and how training ended.
 
     With a ``method`` among the settings by this one of :mod:`pdadmm_g.baselines`.
     """
     if "method" in settings:
-        return _run_baseline(dataset, settings, seed, data_root, device, split)
+        model = Baseline(settings["method"], random_state=seed, device=device)
+        model.set_params(**{name: value for name, value in settings.items() if name != "method"})
+        return _run_estimator(model, dataset, seed, data_root, split)
     config = ModelConfig(**settings | {"device": device}).resolved()
+    if config.augment == "auto":
+        model = GAMLPClassifier(**settings, random_state=seed, device=device)
+        return _run_estimator(model, dataset, seed, data_root, split)
     problem = problem_of(dataset, data_root, config, seed, split).decided(seed)
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
@@ -242,22 +248,22 @@ def run_once(
     }
 
 
-def _run_baseline(
-    dataset: str, settings: Settings, seed: int, data_root: str | None, device: str, split: Split | None
+def _run_estimator(
+    model: Baseline | GAMLPClassifier, dataset: str, seed: int, data_root: str | None, split: Split | None
 ) -> Row:
-    """The same of a method to compare with."""
-    model = Baseline(settings["method"], random_state=seed, device=device)
-    model.set_params(**{name: value for name, value in settings.items() if name != "method"})
-    config, data = model.config(), _load(dataset, data_root)
-    names = settings_where(config, group=GRAPH)
-    decided = "auto" not in (config.augment, config.normalize) and config.normalize != "centered"
-    if decided and model.name not in GRAPH_METHODS:
+    """The same of a method to compare with, or of ours where the data decide on the features."""
+    data, decided, names = _load(dataset, data_root), False, settings_where(ModelConfig, group=GRAPH)
+    if isinstance(model, Baseline):
+        config = model.config()
+        decided = "auto" not in (config.augment, config.normalize) and config.normalize != "centered"
+    if isinstance(model, Baseline) and decided and model.name not in GRAPH_METHODS:
         # The features depend on nothing that a seed or a split changes.
         data = _augment(dataset, data_root, tuple((name, getattr(config, name)) for name in names))
         model.set_params(augment="none", hops=None, row_normalize=False, normalize="none")
     if split is not None:
         data = split(data, seed)
     model.fit(data)
+    chosen = isinstance(model, GAMLPClassifier)
     config = config if decided else model.config_
     P, y = model.predict_proba(data), labels_of(data)
     row: Row = {"seed": seed}
@@ -271,9 +277,10 @@ def _run_baseline(
         "status": model.status_.name,
         "epochs": model.n_iter_,
         "seconds": round(model.seconds_, 3),
-        "device": device,
-        **{name: getattr(config, name) for name in ("augment", "hops", "normalize", "weight_decay")},
-        "unlabelled": None,
+        "device": model.device,
+        **{name: getattr(config, name) for name in ("augment", "hops", "row_normalize", "normalize", "weight_decay")},
+        **{name: getattr(config, name) for name in ("components", "label_hops", "sharpness") if chosen},
+        "unlabelled": config.unlabelled if chosen else None,
         "layers": len(model.model_.linears),
     }
 

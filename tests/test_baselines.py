@@ -76,6 +76,13 @@ def test_patience_ends_training_and_without_it_the_last_epoch_is_kept() -> None:
     assert whole.score(data, data.val_mask) == whole.history_[-1]["val_accuracy"]
 
 
+@pytest.mark.parametrize("name", ["sgc", "sign"])
+def test_known_labels_are_no_features_of_other_methods(name: str) -> None:
+    method = Baseline(name, epochs=2, random_state=0).fit(communities(200, noise=6.0, labels=15))
+    assert not method.config_.label_hops
+    assert method.augmentation_.known is None
+
+
 def test_a_matrix_and_names_of_classes() -> None:
     rows, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]

@@ -17,7 +17,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from pdadmm_g.metrics import BINS, METRICS, by_output, estimate, metrics, reliability, score
+from pdadmm_g.metrics import BINS, METRICS, by_output, estimate, metrics, optimism_of, reliability, score
 
 RNG = np.random.default_rng(0)
 P = RNG.dirichlet(np.ones(4), 200)
@@ -150,3 +150,15 @@ def test_an_estimate_has_the_figures_the_baseline_and_no_interval_without_width(
     assert found.figures["accuracy"] == pytest.approx((1.0, 0.05**0.25, 1.0))  # of Clopper and Pearson
     assert found.figures["roc_auc_ovr"][1] < 0.5
     assert "roc_auc_ovr" not in estimate(y * 0, P).figures
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "roc_auc_ovr"])
+def test_the_best_of_many_guesses_is_not_expected_to_do_better_than_chance(scoring: str) -> None:
+    random, y = np.random.default_rng(0), np.arange(60) % 2
+    expected = []
+    for _ in range(10):
+        models = random.dirichlet(np.ones(2), size=(30, 60))
+        best = max(score(scoring, y, P) for P in models)
+        assert optimism_of(y, models[:1], scoring)[scoring] < 0.02  # nobody chose
+        expected.append(best - optimism_of(y, models, scoring)[scoring])
+    assert np.mean(expected) == pytest.approx(0.5, abs=0.03)

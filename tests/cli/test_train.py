@@ -120,7 +120,7 @@ def test_a_file_under_the_data_root_is_found_and_found_again(
     (tmp_path / "raw").mkdir()
     save(tmp_path / "raw/mine.npz", tiny_graph)
     code, _, err = run(
-        "train", "--dataset", "mine.npz", "--data-root", "raw", "--layers", "2", "--epochs", "3", *FIXED, "--out", "run",
+        "train", "--dataset", "mine.npz", "--data-root", "raw", "--out", "run", *SMALL,
     )  # fmt: skip
     assert code == 0, err
     save(tmp_path / "raw/other.npz", tiny_graph)

@@ -13,7 +13,7 @@ from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph import candidates as module
-from pdadmm_g.graph.candidates import augmentation, candidates, open_normalizations, propagated, with_defaults
+from pdadmm_g.graph.candidates import augmentation, candidates, open_normalizations, propagated
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.graph.known_labels import KnownLabels
@@ -95,27 +95,6 @@ def test_columns_of_a_table_are_standardized_and_copies_are_of_few_directions() 
     assert {(each.augment, each.components) for each in candidates(data, learns)} == {("average", module.COMPONENTS)}
 
 
-def test_where_all_features_would_take_long_their_directions_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = communities(90, features=60)
-    monkeypatch.setattr(module, "COMPONENTS", 10)
-    monkeypatch.setattr(module, "MOST_PRODUCTS", 1000)
-    assert {each.components for each in tried(data) if each.augment == "average"} == {10}
-    assert {each.components for each in tried(data, augment="average")} == {None}
-
-
-def test_defaults_leave_nothing_open() -> None:
-    data = check_graph(unlike(60))
-    config = with_defaults(data, ModelConfig(unlabelled=0).resolved())
-    assert (config.augment, config.hops, config.normalize) == ("average", 8, "centered")
-    assert None not in (config.teleport, config.label_hops)
-    assert "auto" not in (config.directed, config.augment)
-    given = {"augment": "apart", "hops": 2, "teleport": 0.2, "normalize": "unit", "directed": "in", "label_hops": 1}
-    kept = with_defaults(data, ModelConfig(**given).resolved())
-    assert {name: getattr(kept, name) for name in given} == given
-    data.edge_index = None
-    assert with_defaults(data, ModelConfig().resolved()).augment == "none"
-
-
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
@@ -167,10 +146,6 @@ def test_directions_are_used_where_they_tell_something() -> None:
     assert clf.config_.directed == "both"
     assert clf.score(data) > alike.score(data) + 0.05
     assert "edges have directions: features go along them each way by itself" in " ".join(clf.choices_)
-
-
-def test_what_a_node_is_stays_apart_from_its_neighbours_where_these_are_unlike() -> None:
-    assert chosen(unlike(), directed="symmetric").augment in ("hops", "apart")
 
 
 def test_a_model_with_directions_and_weights_is_saved(tmp_path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.known_labels import PARTS, KnownLabels, _parts
+from pdadmm_g.graph.known_labels import KnownLabels, _parts
 
 HOPS = 3
 NODES = torch.tensor([0, 1, 2, 3, 5, 6])
@@ -95,9 +94,3 @@ def test_without_ids_another_graph_knows_nothing() -> None:
     for x in (data.x + 0.1, data.x[:5]):
         edges = data.edge_index[:, (data.edge_index < len(x)).all(0)]
         assert (labels.rows(Graph(x=x, edge_index=edges), None, HOPS) == 0).all()
-
-
-def test_the_parts_are_about_as_large_and_go_by_keys_alone() -> None:
-    parts = _parts(np.arange(5000))
-    assert np.bincount(parts).tolist() == [pytest.approx(5000 / PARTS, rel=0.1)] * PARTS
-    assert np.array_equal(_parts(np.arange(4990, 5000)), parts[4990:])

@@ -17,7 +17,6 @@ from pdadmm_g.admm.risks import Targets
 from pdadmm_g.errors import InputError
 from pdadmm_g.graph import sharded_augmentation
 from pdadmm_g.graph.augmentation import GraphAugment
-from pdadmm_g.graph.propagation import normalized
 from pdadmm_g.graph.sharded_augmentation import ShardedAugment, ShardedCopies, uniform
 from pdadmm_g.graph.shards import ShardFolder, graph_source, shard_graph
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -10,7 +9,7 @@ from pdadmm_g import InputError
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph import examples
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.examples import CROSSED, PARTS, Parts, folds_of, with_masks
+from pdadmm_g.graph.examples import CROSSED, PARTS, folds_of, with_masks
 
 
 def labelled(*counts: int, unlabelled: int = 0) -> Data:
@@ -43,31 +42,16 @@ def test_so_large_a_share_of_each_class_is_set_aside(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("counts", "settings", "crosses"),
     [
-        ((5, 5), {}, True),
-        ((5, 4), {}, False),
-        ((CROSSED.stop - 6, 5), {}, True),
-        ((CROSSED.stop - 5, 5), {}, False),
-        ((5, 5), {"validation": 0.2}, False),
-        ((5, 5), {"validation": 0}, False),
-        ((5, 5), {"patience": None}, False),
+        ((5, 5), {}, True), ((5, 4), {}, False), ((CROSSED.stop - 6, 5), {}, True), ((CROSSED.stop - 5, 5), {}, False),
+        ((5, 5), {"validation": 0.2}, False), ((5, 5), {"validation": 0}, False), ((5, 5), {"patience": None}, False),
     ],
-)
+)  # fmt: skip
 def test_of_few_nodes_none_is_set_aside_where_all_can_be_asked(counts, settings, crosses: bool) -> None:
     data, reasons = with_masks(labelled(*counts, unlabelled=5), ModelConfig(**settings), seed=0, crosses=True)
     assert ("decide out of fold in 5 parts" in reasons[-1]) is crosses
     if crosses:
         assert "val_mask" not in data
         assert by_class(data, "train_mask") == [*counts]
-
-
-def test_where_some_validated_before_they_do_so_again() -> None:
-    data = labelled(10, 10)
-    known = Parts(np.arange(5), np.array([15, 16]))
-    split, _ = with_masks(data, ModelConfig(), seed=0, known=known, crosses=True)
-    assert split.val_mask[[15, 16]].all()
-    assert split.train_mask[:5].all()
-    nobody = Parts(np.arange(20), np.empty(0, dtype=np.int64))
-    assert "val_mask" not in with_masks(data, ModelConfig(), seed=0, known=nobody, crosses=True)[0]
 
 
 def test_each_node_is_asked_once_and_each_part_has_its_share_of_each_class() -> None:

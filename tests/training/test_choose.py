@@ -17,7 +17,7 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.graph.candidates import AVERAGES
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.examples import Examples
+from pdadmm_g.graph.examples import Examples, folds_of
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.metrics import score
 from pdadmm_g.training import choose
@@ -66,13 +66,10 @@ def same_weights(first: GAMLPClassifier, second: GAMLPClassifier) -> bool:
 @pytest.mark.parametrize(
     ("most", "settings"),
     [
-        (1000, {"unlabelled": 0}),
-        (1000, {"rounds": 2}),
-        (1000, {"unlabelled": 0, "augment": "none", "epochs": 60}),
-        (1000, {"patience": 1}),
-        (12, {"unlabelled": 0}),
+        (1000, {"unlabelled": 0}), (1000, {"rounds": 2}), (1000, {"unlabelled": 0, "augment": "none", "epochs": 60}),
+        (1000, {"patience": 1}), (12, {"unlabelled": 0}),
     ],
-)
+)  # fmt: skip
 def test_nothing_that_was_tried_is_better_than_what_is_delivered(
     seed: int, most: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +85,7 @@ def test_nothing_that_was_tried_is_better_than_what_is_delivered(
     mask = data.val_mask
     found = score("roc_auc_ovr", data.y[mask].numpy(), clf.predict_proba(data, mask))
     assert found >= max(scores) - 0.0006  # as they are written
-    assert clf.estimate_.figures["roc_auc_ovr"][0] == pytest.approx(found, abs=1e-3)
+    assert clf.estimate_.figures["roc_auc_ovr"][0] < found + 1e-3  # the best of many looks better than it is
 
 
 def test_a_linear_model_that_no_network_reaches_is_kept_as_a_network_of_one_layer() -> None:
@@ -116,6 +113,8 @@ def test_known_labels_are_features_where_they_tell_more_than_columns() -> None:
     assert clf.score(data) > 0.9
     assert "known labels" in " ".join(clf.choices_)
     assert GAMLPClassifier(**SMALL, random_state=0, unlabelled=0, label_hops=0).fit(data).score(data) < 0.8
+    # Whoever leaves the graph out leaves out what it says of labels.
+    assert not prepared(data, unlabelled=0, augment="none").config.label_hops
 
 
 # ---------------------------------------------------------------------------------------------------- who decides
@@ -156,8 +155,27 @@ def test_out_of_fold_all_labelled_nodes_say_what_to_expect() -> None:
         assert (found.on if found else None) == on
     # What labels say nothing of is not expected to be told.
     data.y = data.y[torch.randperm(120, generator=torch.Generator().manual_seed(0))]
-    guessed = classifier().fit(data).estimate_.figures["accuracy"]
-    assert guessed[1] < 0.5 < guessed[2] + 0.2
+    assert classifier().fit(data).estimate_.figures["accuracy"][1] < 0.5
+
+
+def test_labels_of_a_fold_do_not_reach_those_that_train_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor by way of the features of their neighbours."""
+    data = without(communities(90, labels=10), "val_mask", "test_mask")
+    folds, seen = folds_of(data.y[data.train_mask], 0), list[torch.Tensor]()
+    monkeypatch.setattr("pdadmm_g.training.prepare.folds_of", lambda *_: folds)
+    monkeypatch.setattr(choose, "usable_cores", lambda: 1)
+    monkeypatch.setattr(
+        choose, "train", lambda rows, *given, **others: seen.append(rows.X) or train(rows, *given, **others)
+    )
+    scrambled = data.clone()
+    asked = data.train_mask.nonzero().view(-1)[folds[0][1]]
+    scrambled.y[asked] = (data.y[asked] + 1) % 3
+    first = []
+    for graph in (data, scrambled):
+        seen.clear()
+        prepared(graph, augment="hops", hops=1, normalize="unit", label_hops=2, unlabelled=0)
+        first.append(seen[0])
+    assert torch.equal(*first)
 
 
 def test_the_choice_does_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:

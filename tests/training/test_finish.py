@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.engine.layout import Plan
+from pdadmm_g.metrics import score
 from pdadmm_g.model import GAMLP
 from pdadmm_g.status import Status
 from pdadmm_g.training import choose
-from pdadmm_g.training.finish import LARGEST_TEMPERATURE, _settings, inverse_temperature
+from pdadmm_g.training.finish import LARGEST_TEMPERATURE, _settings, best_threshold, inverse_temperature, platt
 from pdadmm_g.training.train import TrainingResult
 
 SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}
@@ -109,7 +111,7 @@ def test_an_interrupt_keeps_the_model_that_training_gave(tiny_graph: Data, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pdadmm_g.estimator.refit", interrupted)
-    monkeypatch.setattr("pdadmm_g.estimator.calibrate", interrupted)
+    monkeypatch.setattr("pdadmm_g.estimator.calibration", interrupted)
     for setting in ("refit", "calibrate"):
         clf = GAMLPClassifier(**FIXED | {setting: True}).fit(tiny_graph)
         assert clf.status_.name == "INTERRUPTED"
@@ -137,6 +139,27 @@ def test_without_a_mistake_it_stays_within_bounds() -> None:
     assert inverse_temperature(*many) > math.log(100)
     assert inverse_temperature(0.01 * many[0], many[1]) == pytest.approx(LARGEST_TEMPERATURE)
     assert inverse_temperature(torch.eye(3), torch.tensor([1, 2, 0])) == pytest.approx(1 / LARGEST_TEMPERATURE)
+
+
+def test_of_two_classes_the_second_is_shifted_too() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gap = 2 * torch.randn(4000, generator=generator, dtype=torch.float64)
+    y = torch.bernoulli(torch.sigmoid(0.5 * gap - 1), generator=generator).long()
+    found = platt(torch.stack([torch.zeros(4000), gap], dim=1), y)
+    expected = LogisticRegression(C=1e9).fit(gap[:, None], y)
+    assert (found.scale, found.shift) == pytest.approx((expected.coef_[0, 0], expected.intercept_[0]), abs=5e-3)
+
+
+@pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro"])
+def test_one_half_is_where_the_score_is_best(scoring: str) -> None:
+    random = np.random.default_rng(0)
+    y = (random.random(150) < 0.1).astype(int)
+    p = torch.as_tensor(1 / (1 + np.exp(2 - y - random.standard_normal(150))))
+    scores = {
+        each: score(scoring, y, np.eye(2)[(p.numpy() > each).astype(int)]) for each in [0.5, *(p - 1e-9).tolist()]
+    }
+    found = best_threshold(p, torch.as_tensor(y), scoring)
+    assert score(scoring, y, np.eye(2)[(p.numpy() > found).astype(int)]) == max(scores.values()) > scores[0.5]
 
 
 def test_probabilities_change_and_classes_do_not(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from ..errors import InputError
 from ..graph import linear
 from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
 from ..graph.candidates import (
-    COMPONENTS,
     Propagated,
     augmentation,
     candidates,
@@ -139,6 +138,8 @@ def choose_weight_decay(
 
 #: What is not given and not chosen either.
 UNLABELLED, LABEL_HOPS = 1000, 4
+#: Said where a score that is lower counts as better.
+LUCK = "which is within the luck of the best of many"
 #: Features of several blocks, which are screened last: they are the widest.
 BLOCKS = ("hops", "apart")
 #: A network is tried on so many of the best features and on the best of each normalization, with these weight decays a
@@ -237,6 +238,8 @@ class Ready(NamedTuple):
     augmentation: GraphAugment
     model: GAMLP
     score: float
+    #: How much of that is luck, where it is the best of many linear models on the nodes that decide.
+    luck: float
     #: What it says of nodes that it did not train on, and what is known of them.
     asked: tuple[Tensor, Tensor]
     #: Its settings and why they are such, a sentence each.
@@ -356,17 +359,23 @@ class Race:
         if best.score[0] > alone.score[0] - CLOSE and (self.rows.crossed or best.score <= alone.score):
             best = self._whole(best, alone)
         said = f"{self._judge} {shown(best.score[0])} with them, {shown(alone.score[0])} without"
-        verb = "are" if best.score > alone.score else "are not"
-        return self._choice(max(best, alone, key=_score), (f"unlabelled nodes {verb} learned from: {said}",))
+        if best.score >= alone.score:
+            return self._choice(best, (f"unlabelled nodes are learned from: {said}",))
+        if best.score[0] > alone.score[0] - self._luck(alone):
+            return self._choice(best, (f"unlabelled nodes are learned from: {said}, {LUCK}",))
+        return self._choice(alone, (f"unlabelled nodes are not learned from: {said}",))
 
     # Candidates
 
     def _labelled_alone(self, rival: Tried | None = None) -> Tried:
         """The best network on labelled nodes alone; not looked for far where a ``rival`` is ahead on its features."""
         given, is_open = dataclasses.replace(self.given, unlabelled=0), self.given.weight_decay is None
-        features = self._features(given, most=None if rival is None else COMPONENTS)
-        if rival is not None:
-            features = [dataclasses.replace(rival.candidate.config, unlabelled=0, label_hops=0), *features[:1]]
+        if rival is None:
+            features = self._features(given)
+        else:
+            hops = (0, LABEL_HOPS) if given.label_hops is None else (given.label_hops,)
+            features = [dataclasses.replace(rival.candidate.config, unlabelled=0, label_hops=each) for each in hops]
+            self.linear += [self._linear(each) for each in features if each.label_hops and is_open]
         best = self._best([
             Candidate(each, decay)
             for each in features
@@ -405,14 +414,9 @@ class Race:
             best = self._best([Candidate(other, decay) for other in others]) if others else best
         return best
 
-    def _features(self, given: ModelConfig, most: int | None = None) -> list[ModelConfig]:
-        """The features on which networks are tried: of those that are open what suits linear models.
-
-        Where so many directions are the ``most``, no features of more columns are looked at.
-        """
+    def _features(self, given: ModelConfig) -> list[ModelConfig]:
+        """The features on which networks are tried: of those that are open what suits linear models."""
         tried, kinds = candidates(self.data, given), open_normalizations(self.data, given)
-        if most is not None:
-            tried = [each for each in tried if (each.components or self.data.x.shape[1]) <= most] or tried[:1]
         if len(tried) * len(kinds) == 1:
             return tried
         keys = [_key(each) for each in tried]
@@ -646,13 +650,19 @@ class Race:
             asked = self._asked(best)
             ready = ready if ready is not None and ready.score > best.score else None
             config = _of_all(config)
+        optimism = self._optimism([*self.linear, *self.networks])
         source, basis = (known.source, known.augmentation.basis) if known else (None, None)
         found = None if ready is None else self._ready(ready)
-        return Choice(config, source, basis, why, self._about(best, config), found, asked, self._optimism())
+        return Choice(config, source, basis, why, self._about(best, config), found, asked, optimism)
 
-    def _optimism(self) -> dict[str, float]:
-        """Of the best of all that was asked about all nodes that decide."""
-        tried = [each for each in (*self.linear, *self.networks) if len(each.outputs) == len(self.rows.folds)]
+    def _luck(self, tried: Tried) -> float:
+        """How much of the score of the best of its kind is that it is the best of many on these nodes."""
+        kind = self.linear if any(each is tried for each in self.linear) else self.networks
+        return self._optimism(kind).get(scoring_name(self.given.scoring), 0.0)
+
+    def _optimism(self, tried: Sequence[Tried]) -> dict[str, float]:
+        """Of the best of these that were asked about all nodes that decide."""
+        tried = [each for each in tried if len(each.outputs) == len(self.rows.folds)]
         if self.given.target != "classification" or not tried:
             return {}
         y = torch.cat([self.rows.t[asked] for _, asked in self.rows.folds]).numpy()
@@ -671,11 +681,12 @@ class Race:
         config = candidate.on(rows.weight(rows.training))
         config = dataclasses.replace(config, unlabelled=config.unlabelled or 0)
         X, value, asked = augment.features(self.data, rows.nodes), best.score[0], self._asked(best)
+        luck = self._luck(best) if any(best is each for each in self.linear) else 0.0
         if rows.crossed:
             W, b = linear.fitted(X, rows.indicators(rows.training, target), rows.weights, target)
             place = linear.RIDGES.index(candidate.decay or 0)
             model = linear.network(W[place], b[place], config.activation)
-            return Ready(config, augment, model, value, asked, self._about(best, config))
+            return Ready(config, augment, model, value, luck, asked, self._about(best, config))
         model = copy.deepcopy(best.models[0]).cpu()
         if model.widths[0] < X.shape[1]:
             # The coordinates are X V with V^T V = I, and their columns are orthogonal.
@@ -691,7 +702,7 @@ class Race:
             asked = P, self.all.t[places]
             found = score(config.scoring, asked[1].numpy(), P.numpy(), target)
             value = -math.inf if found is None else found
-        return Ready(config, augment, model, value, asked, self._about(best, config))
+        return Ready(config, augment, model, value, luck, asked, self._about(best, config))
 
     def _about(self, best: Tried, config: ModelConfig) -> tuple[str, ...]:
         """What was chosen, and what it was chosen before."""

@@ -37,7 +37,7 @@ from ..model import GAMLP
 from ..status import Status
 from ..utils import Count, decoded, read_record, write_atomically, writing
 from .checkpoint import write_tensors
-from .choose import Ready
+from .choose import LUCK, Ready
 from .fit import fit
 from .prepare import Problem, prepare_graph
 from .records import Record, judged
@@ -75,8 +75,12 @@ def delivered(
     """The best model of all that there is, its problem, and the ``reasons`` as they are true of it."""
     ready, config = problem.ready, problem.config
     best = best_epoch(result.history, config, len(result.model.linears))
-    if ready is None or (config.patience is not None and best is not None and best[0] >= ready.score):
+    if ready is None:
         return problem, result, (*reasons, kept(result, config))
+    if config.patience is not None and best is not None and best[0] >= ready.score - ready.luck:
+        what = "a linear model" if len(ready.model.linears) == 1 else "a short run"
+        beaten = f"; {what} had {shown(ready.score)}, {LUCK}" if best[0] < ready.score else ""
+        return problem, result, (*reasons, kept(result, config) + beaten)
     layers = len(ready.model.linears)
     what = "a linear model" if layers == 1 else f"{layers} layers of a short run"
     beaten = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
@@ -113,7 +117,7 @@ def remember(folder: Path, problem: Problem, features: int) -> None:
         about = (ready.config, ready.augmentation, problem.classes, features, None)
         save_model(folder / FOUND, TrainedModel(ready.model, *about))
         tensors = dict(zip(("found", "known"), ready.asked, strict=True))
-        tensors["score"] = torch.tensor([ready.score], dtype=torch.float64)
+        tensors["score"] = torch.tensor([ready.score, ready.luck], dtype=torch.float64)
     if problem.asked is not None:
         tensors |= dict(zip(("outputs", "targets"), problem.asked, strict=True))
     write_tensors(folder / ASKED, tensors)
@@ -132,8 +136,8 @@ def recalled(folder: Path, problem: Problem) -> Problem:
         found = load_model(folder / FOUND)
         assert found.augmentation is not None
         config = dataclasses.replace(found.config, scoring=problem.config.scoring)
-        said = (tensors["found"], tensors["known"])
-        ready = Ready(config, found.augmentation, found.model, float(tensors["score"]), said, chosen.of_ready)
+        said, (reached, luck) = (tensors["found"], tensors["known"]), tensors["score"].tolist()
+        ready = Ready(config, found.augmentation, found.model, reached, luck, said, chosen.of_ready)
     asked = (tensors["outputs"], tensors["targets"]) if "outputs" in tensors else None
     return dataclasses.replace(problem, about=chosen.about, ready=ready, asked=asked, optimism=chosen.optimism)
 
