@@ -12,6 +12,7 @@ import torch
 
 from pdadmm_g.baselines import Baseline
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.graph.candidates import DEFAULT_TELEPORT
 from pdadmm_g.graph.datasets import load_dataset
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit
@@ -55,6 +56,10 @@ def run(
                 yield row
 
 
+#: What the methods to compare with do not have.
+OWN = {"unlabelled": 0, "label_hops": 0, "teleport": DEFAULT_TELEPORT}
+
+
 def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None) -> Row:
     settings = SETTINGS | METHODS[method] | {"layers": depth}
     if method != "pdADMM-G, grown":
@@ -62,7 +67,7 @@ def _run(dataset: str, method: str, depth: int, seed: int, data_root: str | None
     if settings.pop("method", None) is not None:
         return _adam(dataset, settings, seed, data_root, same=method == "Adam, same start")
     # The question is depth: all methods get the same rows.
-    problem = problem_of(dataset, data_root, ModelConfig(**settings | {"unlabelled": 0}).resolved(), seed)
+    problem = problem_of(dataset, data_root, ModelConfig(**settings | OWN).resolved(), seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "rho = ")  # outside the theory's condition, and on purpose
         result = fit(problem, seed=seed).uninterrupted()

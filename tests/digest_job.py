@@ -28,7 +28,7 @@ PORTABLE = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default", "OMP_NUM
 BASE: dict[str, Any] = {
     "augment": "average", "hops": 4, "normalize": "centered", "weight_decay": 0.1, "layers": 4, "stages": (2, 4),
     "hidden": 24, "epochs": 8, "patience": None, "tolerance": 0.0, "unlabelled": 0, "calibrate": False,
-    "row_normalize": True, "validation": 0.2,
+    "row_normalize": True, "validation": 0.2, "teleport": 0.05, "label_hops": 0,
 }  # fmt: skip
 LINEARIZED = {"solver": "linearized"}
 #: Settings that other methods know nothing of, as they are where nobody names them.

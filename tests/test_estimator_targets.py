@@ -20,9 +20,9 @@ from helpers.columns import ring
 from helpers.communities import communities
 from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, as_graph
-from pdadmm_g.graph import linear
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
+from pdadmm_g.training import linear
 
 SMALL = {"layers": 3, "hidden": 16, "epochs": 40, "augment": "average", "hops": 4, "normalize": "unit",
          "teleport": 0.05, "weight_decay": 0.03, "random_state": 0}  # fmt: skip

@@ -27,6 +27,7 @@ from .config import ModelConfig
 from .errors import InputError
 from .estimator import GAMLPClassifier, given_data, parameters
 from .graph.augmentation import GraphAugment, feature_rows
+from .graph.candidates import DEFAULT_TELEPORT
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
 from .graph.graph import Graph, id_order, node_numbers, reordered
@@ -194,7 +195,8 @@ class Baseline(ClassifierMixin, BaseEstimator):
             raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
         if self.learning_rate is not None and self.learning_rate <= 0:
             raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
-        settings = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
+        given = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
+        settings = {"teleport": DEFAULT_TELEPORT, "label_hops": 0} | given
         for name, usual in METHODS[self.name].settings.items():
             if settings[name] in (None, "auto"):
                 settings[name] = usual

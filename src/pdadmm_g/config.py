@@ -173,8 +173,8 @@ class Settings:
     )
     components: Count | None = option(
         None, "principal directions of the features that are augmented "
-        "[default: all features; 256 directions where unlabelled nodes are learned from, or where augment is auto and "
-        "the features have more than 20 million entries]", GRAPH, by_data=True,
+        "[default: all features, or 256 directions where unlabelled nodes are learned from; where augment is auto also "
+        "64, 256, or as many as there is time for]", GRAPH, by_data=True,
     )
     directed: Literal["auto", "symmetric", "out", "in", "both"] = option(
         "auto", "which way features go along edges: both ways alike (symmetric), to a node from those that it points "
@@ -349,6 +349,8 @@ class ModelConfig(Settings):
         require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
         if self.target != "auto":
             self._check_target()
+        rule = "must be 0 where unlabelled nodes are learned from"
+        require(not (self.label_hops and self.unlabelled), "label_hops", rule, self.label_hops)
         for name in ("bits", "levels"):
             useless = self.quantize == "none" and getattr(self, name) is not None
             require(not useless, name, "has no effect without quantize p or pq", getattr(self, name))

@@ -41,7 +41,7 @@ from .graph.graph import (
     reordered,
 )
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
-from .graph.tables import with_columns
+from .graph.tables import DEGREE, with_columns
 from .graph.targets import (
     asked,
     check_kind,
@@ -229,7 +229,7 @@ class Estimator(Parameters, BaseEstimator):
             problem = problem.decided(seed, team)
             reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Callback(on_epoch)
-            model = None if start is None else start.model
+            model = None if start is None or len(start.model.linears) == 1 else start.model
             with task("training"):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             problem, result, choices = delivered(problem, result, reasons)
@@ -651,12 +651,15 @@ class Estimator(Parameters, BaseEstimator):
         data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
         if standardized(self.columns_) and data.get("table") is None and data.get("feature_names") is None:
             raise InputError("this model was fitted on a table, whose columns it knows by name: pass a table of them")
+        asks_neighbours = self.augmentation_ is not None and (
+            self.augmentation_.mode != "none" or self.augmentation_.known
+        )
+        if asks_neighbours or any(column.name == DEGREE for column in self.columns_ or ()):
+            require_edges(data)
         data = with_columns(data, self.columns_ or ())
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
-        if self.augmentation_ is not None and self.augmentation_.mode != "none":
-            require_edges(data)
         return data
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MOST_GROUPS, MOST_NODES, MOST_NEIGHBOURS = 30, 500, 50
 #: Most numbers in the matrices R.
 MOST_SHARES = 10**8
-ALL = "all columns"
+ALL, LABELS = "all columns", "known labels"
 #: The masks by whose nodes importance is measured, the first that has some, and what these are called.
 PARTS = {"test": "test", "val": "validation", "train": "training"}
 
@@ -54,7 +54,7 @@ class Asked:
         self.estimator = estimator
         self.augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         #: Do neighbours have a say?
-        self.joined = self.augment.mode != "none"
+        self.joined = self.augment.mode != "none" or self.augment.known is not None
         edges = data.edge_index if self.joined else torch.zeros(2, 0, dtype=torch.int64)
         weights = data.get("edge_weight") if self.joined else None
         #: All nodes within reach, and those that these are joined with; all, where weights count by their mean.
@@ -73,6 +73,9 @@ class Asked:
         self.H = self._columns(self.x)
         self.R = self._shares(self.edges, weights)
         self.X = self.R @ self.H
+        #: What is known of the labels of neighbours, where that is part of the features.
+        self.labels = self._labels(data, data.edge_index, nodes)
+        self.data, self.own = data, nodes
 
     def _columns(self, x: Tensor) -> Tensor:
         """The columns h of such rows of features."""
@@ -86,19 +89,29 @@ class Asked:
         A = self.augment.adjacency(Graph(x=units, edge_index=edges.flip(0), edge_weight=weights))
         return torch.stack([*self.augment.operator(A, units)]).mT
 
-    @torch.no_grad()
-    def logits(self, X: Tensor | None = None) -> Tensor:
-        """What the network says of such features (blocks, nodes, columns), its own by default."""
-        return self.estimator._outputs(self._features(self.X if X is None else X))
+    def _labels(self, data: Graph, edges: Tensor, nodes: Tensor) -> Tensor:
+        """The features of ``nodes`` by the labels that are known among such edges."""
+        if self.augment.known is None:
+            return torch.zeros(len(nodes), 0)
+        data = copy.copy(data)
+        data.edge_index = edges
+        return self.augment.known.rows(data, nodes, self.augment.label_hops)
 
-    def _features(self, X: Tensor) -> Tensor:
-        return self.augment._normalized(torch.cat([*X], dim=1))  # a copy, which is overwritten
+    @torch.no_grad()
+    def logits(self, X: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """What the network says of such features (blocks, nodes, columns) and known labels, its own by default."""
+        return self.estimator._outputs(self._features(self.X if X is None else X, labels))
+
+    def _features(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
+        rows = torch.cat([*X, self.labels if labels is None else labels], dim=1)
+        return self.augment._normalized(rows)  # a copy, which is overwritten
 
     def attention(self) -> Tensor:
         """How much the network makes of each feature of these nodes, about: gradient times value."""
         rows = self._features(self.X).requires_grad_()
         (gradient,) = torch.autograd.grad(self.estimator._outputs(rows).abs().sum(), rows)
-        heard = (gradient * rows.detach()).abs().mean(0).view(len(self.X), -1).sum(0)
+        heard = (gradient * rows.detach()).abs().mean(0)[: rows.shape[1] - self.labels.shape[1]]
+        heard = heard.view(len(self.X), -1).sum(0)
         return heard if self.augment.basis is None else self.augment.basis.abs() @ heard
 
     def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
@@ -126,7 +139,14 @@ class Asked:
         pair = torch.tensor([[int(self.nodes[0])], [other]])
         kept = (self.edges != pair).any(0) & (self.edges != pair.flip(0)).any(0)
         weights = None if self.weights is None else self.weights[kept]
-        return self.logits(self._shares(self.edges[:, kept], weights) @ self.H)
+        labels = None
+        if self.augment.known is not None:
+            pair = torch.tensor([[int(self.own[0])], [int(self.near[other])]])
+            edges, data = self.data.edge_index, copy.copy(self.data)
+            there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
+            data.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
+            labels = self._labels(data, edges[:, there], self.own)
+        return self.logits(self._shares(self.edges[:, kept], weights) @ self.H, labels)
 
 
 def importance(
@@ -169,6 +189,9 @@ def importance(
             for other in others:
                 for whose, logits in rows.exchanged(columns, x[:, columns][other]).items():
                     lost[name, whose].append(base - figure(logits))
+        for _ in range(repeats if rows.labels.shape[1] else 0):
+            exchanged = rows.labels[torch.from_numpy(random.permutation(len(chosen)))]
+            lost[LABELS, "neighbours"].append(base - figure(rows.logits(labels=exchanged)))
     found = [(*key, float(np.mean(each)), float(np.std(each))) for key, each in lost.items()]
     found.sort(key=lambda row: (row[0] != ALL, -row[2]))
     if rows.joined and not data.get("structural") and (alone := without_graph(estimator, data)) is not None:
@@ -203,7 +226,7 @@ def without_graph(estimator: Estimator, data: Graph) -> Estimator | None:
     if not bool(data.val_mask.any()):
         del data.val_mask
     data.edge_index = data.edge_weight = data.split = None
-    settings: dict[str, Any] = dict.fromkeys(("hops", "weight_decay", "components", "columns", "split"))
+    settings: dict[str, Any] = dict.fromkeys(("hops", "label_hops", "weight_decay", "components", "columns", "split"))
     settings |= dict.fromkeys(("workers", "shards", "plan"))  # one process is enough
     settings |= {"augment": "none", "normalize": "auto", "directed": "auto", "unlabelled": 0, "verbose": False}
     return clone(estimator).set_params(**settings, random_state=estimator.seed_ or 0).fit(data)
@@ -234,6 +257,8 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
         value = table[name].iloc[place] if table is not None and name in table else value
         for whose, logits in rows.exchanged(columns, mean[columns]).items():
             found.append((name, whose, value if whose == "own" else None, said(logits)))
+    if rows.labels.shape[1]:
+        found.append((LABELS, "neighbours", None, said(rows.logits(labels=torch.zeros_like(rows.labels)))))
     ends = rows.edges[:, (rows.edges == rows.nodes[0]).any(0)].unique()
     ends = ends[ends != rows.nodes[0]]
     classes = data.y is not None and not has_columns(data)

@@ -152,21 +152,27 @@ def estimate(
 def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer) -> dict[str, float]:
     """By how much the best of several models by the score of some rows looks better on these rows than it is.
 
-    By what the best on rows that are drawn with replacement loses on the others (Tsamardinos et al., 2018).
+    On average over draws with replacement, the best on what is drawn is scored on the other rows (Tsamardinos et al.,
+    2018).
     """
     y = np.asarray(y)
     own = {
         name: np.stack([contributions(name, y, np.asarray(P, dtype=np.float64)) for P in models]) for name in EXPECTED
     }
     by = own[scoring] if isinstance(scoring, str) and scoring in own else own["accuracy"]
-    random, lost = np.random.default_rng(0), {name: list[float]() for name in EXPECTED}
+    random, others, chosen = (
+        np.random.default_rng(0),
+        {name: list[float]() for name in EXPECTED},
+        int(by.sum(1).argmax()),
+    )
     for _ in range(DRAWS):
         drawn = np.bincount(random.integers(len(y), size=len(y)), minlength=len(y))
         best, left = int((by @ drawn).argmax()), drawn == 0
-        for name, each in own.items():
-            lost[name].append(float(each[best] @ drawn) / len(y) - float(each[best, left].mean()))
-    means = {name: float(np.mean(each)) for name, each in lost.items()}
-    return {name: max(mean, 0.0) for name, mean in means.items() if not math.isnan(mean)}
+        if left.any():
+            for name, each in own.items():
+                others[name].append(float(each[best, left].mean()))
+    found = {name: float(each[chosen].mean() - np.mean(others[name] or [math.nan])) for name, each in own.items()}
+    return {name: max(lost, 0.0) for name, lost in found.items() if not math.isnan(lost)}
 
 
 def contributions(figure: str, y: Array, P: Array) -> Array:
@@ -180,8 +186,8 @@ def contributions(figure: str, y: Array, P: Array) -> Array:
         _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
         recall = np.bincount(place, right) / counts
         return recall.mean() + (right - recall[place]) * number / (len(counts) * counts[place])
-    found = []
-    for own, confidence in zip(y == np.arange(P.shape[1])[:, None], P.T, strict=True):
+    found, two = [], P.shape[1] == 2
+    for own, confidence in zip(y == np.arange(two, P.shape[1])[:, None], P.T[int(two) :], strict=True):
         if own.any() and not own.all():
             # How much of the other side each row is on the right side of: its placement.
             placed = np.empty(number)
@@ -234,18 +240,18 @@ def _of_classes(name: str, y: Array, P: Array) -> float | None:
         return float((best == y).mean())
     if name == "calibration_error":
         return sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y)
+    asked = np.arange(1 if classes == 2 else 0, classes)
+    if name in ("roc_auc_ovr", "average_precision"):
+        return _ranking(name, y[:, None] == asked, P[:, asked])
     from sklearn import metrics as sk
 
     if name == "balanced_accuracy":
         return sk.recall_score(y, best, labels=np.unique(y), average="macro", zero_division=0)
     if name == "f1_macro":
         return sk.f1_score(y, best, average="macro", zero_division=0)
-    if name == "log_loss":
-        if (y < 0).any():  # it would be infinite
-            return None
-        return sk.log_loss(y, P, labels=np.arange(classes)) if classes > 1 else 0.0
-    asked = np.arange(1 if classes == 2 else 0, classes)
-    return _ranking(name, y[:, None] == asked, P[:, asked])
+    if (y < 0).any():  # the log loss would be infinite
+        return None
+    return sk.log_loss(y, P, labels=np.arange(classes)) if classes > 1 else 0.0
 
 
 def _of_labels(name: str, y: Array, P: Array) -> float | None:

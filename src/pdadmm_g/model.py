@@ -98,7 +98,8 @@ class GAMLP(nn.Module):
                 # Copies: what the file gives is a window on it, which ends the process if the file gets shorter.
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
             for name, tensor in tensors.items():
-                if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                whole = tensor.dtype == torch.int64 and name.startswith("extra.")
+                if not (tensor.is_floating_point() or whole) or not bool(tensor.isfinite().all()):
                     raise ValueError(f"{name} holds something else than finite numbers")
             further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
             try:

@@ -16,7 +16,6 @@ from pdadmm_g.graph import candidates as module
 from pdadmm_g.graph.candidates import augmentation, candidates, open_normalizations, propagated
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.known_labels import KnownLabels
 from pdadmm_g.training.prepare import prepare_graph
 
 
@@ -98,16 +97,15 @@ def test_columns_of_a_table_are_standardized_and_copies_are_of_few_directions() 
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
-@pytest.mark.parametrize("settings", [{}, {"components": 3}, {"label_hops": 2}, {"unlabelled": 9, "components": 4}])
+@pytest.mark.parametrize("settings", [{}, {"components": 3}, {"unlabelled": 9, "components": 4}])
 def test_rows_are_those_of_the_augmentations(settings: dict[str, Any]) -> None:
     """Whether or not several come from one propagation, and with what is propagated given."""
     data, nodes = check_graph(unlike(60)), torch.tensor([5, 40, 7])
-    known = KnownLabels.of(data, torch.arange(30), torch.nn.functional.one_hot(data.y[:30], 3))
     configs = tried(data, **settings)
-    found = list(propagated(data, nodes, configs, known))
+    found = list(propagated(data, nodes, configs))
     assert sorted(map(repr, (each.config for each in found))) == sorted(map(repr, configs))
     for config, rows, source, basis in found:
-        augment = augmentation(dataclasses.replace(config, normalize="none"), basis, known)
+        augment = augmentation(dataclasses.replace(config, normalize="none"), basis)
         assert (basis is not None) == (config.components is not None)
         torch.testing.assert_close(rows, augment.propagated(data, nodes), rtol=1e-4, atol=1e-5)
         if source is not None:

@@ -62,7 +62,7 @@ def test_what_was_left_to_the_data_is_chosen_once(tmp_path: Path, monkeypatch: p
     def again(*_: object, **__: object) -> None:
         raise AssertionError("chosen again")
 
-    monkeypatch.setattr("pdadmm_g.graph.linear.fitted", again)
+    monkeypatch.setattr("pdadmm_g.training.linear.fitted", again)
     monkeypatch.setattr(choose, "train", again)
     resumed = train_run(config(tmp_path / "run", **undecided), resume=True)
     assert any(choice.startswith("features: ") for choice in whole["choices"])

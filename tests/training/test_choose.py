@@ -80,11 +80,13 @@ def test_nothing_that_was_tried_is_better_than_what_is_delivered(
     clf = GAMLPClassifier(**{"layers": 2, "epochs": 5, "random_state": seed} | settings).fit(data)
     said = " ".join(clf.choices_)
     said = said[: said.index("probabilities: temperature")]
-    scores = [float(number) for number in re.findall(r"(?:roc_auc_ovr|next best|validation|reach) \(?(0\.\d+)", said)]
+    scores = [
+        float(number) for number in re.findall(r"(?:roc_auc_ovr|next best|validation|reach|had) \(?(0\.\d+)", said)
+    ]
     assert len(scores) > 1
     mask = data.val_mask
     found = score("roc_auc_ovr", data.y[mask].numpy(), clf.predict_proba(data, mask))
-    assert found >= max(scores) - 0.0006  # as they are written
+    assert found >= max(scores) - 0.0006 or choose.LUCK in said  # as they are written
     assert clf.estimate_.figures["roc_auc_ovr"][0] < found + 1e-3  # the best of many looks better than it is
 
 

@@ -10,7 +10,8 @@
 ``facts``                what there is to know of a graph before training: sizes, directions, homophily, structure
 ``propagation``          the graph's matrix, and its products with features, a block of columns at a time
 ``augmentation``         multi-hop operators: what the graph adds to features; principal directions, random copies
-``candidates``  which of them, where that is left to the data, by linear models
+``candidates``           which of them are tried where that is left to the data, and the rows that they make
+``known_labels``         known labels of neighbours as features
 ``examples``             the rows that train or validate, and which nodes they are, where that is not said
 ``shards``               a folder of shards, of which a process reads only its own, and how it is written
 ``sharded_augmentation`` augmentation where every process has its own nodes

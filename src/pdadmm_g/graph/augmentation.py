@@ -327,9 +327,10 @@ class GraphAugment:
         if self.label_hops:
             self.known = KnownLabels(*(learned[f"label_{name}"] for name in KnownLabels._fields))
             keys, targets, sums = self.known
-            if keys.dtype != torch.int64 or keys.ndim != 1 or targets.ndim != 2 or not len(keys):
+            kinds = (keys.dtype == torch.int64, targets.is_floating_point(), sums.is_floating_point())
+            if not all(kinds) or (keys.ndim, targets.ndim, sums.ndim) != (1, 2, 1):
                 raise ValueError("its known labels are none")
-            if not len(keys) == len(targets) == len(sums) or int(keys.min()) < -(2**63) or sums.ndim != 1:
+            if not 0 < len(keys) == len(targets) == len(sums) or len(keys.unique()) < len(keys):
                 raise ValueError("its known labels do not fit each other")
         if self.normalize in LEARNED:
             self.mean, self.scale = learned["mean"], learned["scale"]

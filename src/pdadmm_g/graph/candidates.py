@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..config import ModelConfig
@@ -108,7 +107,6 @@ def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
         tried = [(config.augment, config.hops or 1, config.teleport)]  # type: ignore[list-item]
     scales = (True, False) if is_scale_open(data, config) else (config.row_normalize,)
     normalize = open_normalizations(data, config)[0]
-    config = dataclasses.replace(config, label_hops=config.label_hops or 0)
     return [
         dataclasses.replace(
             config, augment=mode, hops=hops, teleport=DEFAULT_TELEPORT if own is None else own, directed=way,
@@ -171,15 +169,8 @@ class Propagated(NamedTuple):
     basis: Tensor | None
 
 
-def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig], known: KnownLabels) -> Iterator[Propagated]:
-    """The rows of ``nodes`` under each of these, of as few propagations as possible."""
-    labels = {hops: known.rows(data, nodes, hops) for hops in {config.label_hops or 0 for config in configs} - {0}}
-    for each in _without_labels(data, nodes, configs):
-        hops = each.config.label_hops
-        yield each._replace(rows=torch.cat([each.rows, labels[hops]], dim=1)) if hops else each
-
-
-def _without_labels(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
+def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
+    """The rows of ``nodes`` under each of these but for known labels, of as few propagations as possible."""
     groups: dict[tuple[object, ...], list[ModelConfig]] = {}
     for config in configs:
         groups.setdefault((config.row_normalize, config.components), []).append(config)

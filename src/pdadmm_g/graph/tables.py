@@ -322,7 +322,7 @@ def _apart(columns: Columns) -> tuple[Columns, Column | str | None]:
 
 def _add_degree(data: Graph, degree: Column | str | None) -> None:
     """Add the number of its neighbours to the features of each node of a table, unless these are counts of words."""
-    if data.edge_index is None or not standardized(data.get("columns")):
+    if data.edge_index is None or not standardized(data.get("columns")) or DEGREE in data.feature_names:
         return
     pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
     counts = pd.DataFrame({DEGREE: torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()})

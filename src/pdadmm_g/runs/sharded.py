@@ -217,7 +217,7 @@ def with_defaults(config: ModelConfig, whole: Description) -> tuple[ModelConfig,
         "augment = apart": config.augment == "apart",
         f"directed = {config.directed}": config.directed not in ("auto", "symmetric"),
         "refit": config.refit, "split": config.split is not None, "calibrate": config.calibrate,
-        "drop_entries": config.unlabelled and config.drop_entries,
+        "label_hops": config.label_hops, "drop_entries": config.unlabelled and config.drop_entries,
     }  # fmt: skip
     for name in asked:
         if asked[name]:

@@ -7,7 +7,8 @@ The door:
 ``finish``          which network was kept, the same again on all labels, calibration, the model file
 
 What happens behind it:
-``choose``          what is left open: weight decay, learning from unlabelled nodes, workers and shards
+``choose``          what is left open: features, network, learning from unlabelled nodes, workers and shards
+``linear``          linear models of a few rows, which tell quickly what features are worth
 ``train``           greedy growth from stage to stage
 ``stage``           one depth: epochs, evaluation, rules that end it
 ``rounds``          learning from unlabelled nodes: pseudo-labels and the rounds of a stage

@@ -20,7 +20,6 @@ from ..config import ModelConfig
 from ..engine.layout import layer_costs
 from ..engine.team import Team
 from ..errors import InputError
-from ..graph import linear
 from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
 from ..graph.candidates import (
     Propagated,
@@ -40,6 +39,7 @@ from ..metrics import optimism_of, score, scoring_name, shown
 from ..model import GAMLP
 from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
+from . import linear
 from .growth import widths
 from .records import judged
 from .rounds import FIRST_EPOCHS
@@ -199,7 +199,7 @@ class Rows(NamedTuple):
 
     def at_most(self, number: int) -> Rows:
         """So many nodes of each part of each fold at the most, evenly spaced, and no others."""
-        folds = [[at_most(number, part) for part in fold] for fold in self.folds]
+        folds = [[at_most(number, part).contiguous() for part in fold] for fold in self.folds]
         places = torch.cat([part for fold in folds for part in fold]).unique()
         found = tuple((torch.searchsorted(places, a), torch.searchsorted(places, b)) for a, b in folds)
         own = {name: getattr(self, name)[places] for name in ("nodes", "y", "t")}
@@ -266,8 +266,8 @@ class Choice(NamedTuple):
 class Known(NamedTuple):
     """The rows of all known nodes under some features."""
 
-    #: In coordinates of the span of those that train, where these are fewer than the features.
-    X: Tensor
+    #: For each fold; in coordinates of the span of those that train, where these are fewer than the features.
+    X: tuple[Tensor, ...]
     augmentation: GraphAugment
     source: Source | None
 
@@ -321,6 +321,8 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
         return "there are no edges"
     if config.directed not in ("auto", "symmetric"):
         return f"edges do not count both ways alike but {config.directed}"
+    if config.label_hops:
+        return "known labels of neighbours are features (label_hops)"
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes train"
@@ -373,7 +375,7 @@ class Race:
         if rival is None:
             features = self._features(given)
         else:
-            hops = (0, LABEL_HOPS) if given.label_hops is None else (given.label_hops,)
+            hops = (0, LABEL_HOPS) if self._may_know_labels(given) else (given.label_hops or 0,)
             features = [dataclasses.replace(rival.candidate.config, unlabelled=0, label_hops=each) for each in hops]
             self.linear += [self._linear(each) for each in features if each.label_hops and is_open]
         best = self._best([
@@ -438,7 +440,7 @@ class Race:
 
     def _screened(self, fresh: list[ModelConfig], kinds: Sequence[Normalization], given: ModelConfig) -> list[Tried]:
         """Linear models on all these features, on the best also with other normalizations and with known labels."""
-        with_labels = given.label_hops is None and not given.unlabelled and self.data.edge_index is not None
+        with_labels = self._may_know_labels(given)
         found: list[Tried] = []
         ahead: list[tuple[Tried, Propagated]] = []
 
@@ -456,23 +458,23 @@ class Race:
 
         with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + with_labels)) as step:
             averages = [each for each in fresh if each.augment not in BLOCKS]
-            screen(propagated(self.data, self.rows.nodes, averages, self.rows.known))
-            screen(propagated(self.data, self.rows.nodes, self._blocks(fresh, found), self.rows.known))
+            screen(propagated(self.data, self.rows.nodes, averages))
+            screen(propagated(self.data, self.rows.nodes, self._blocks(fresh, found)))
             screen([
                 each._replace(config=dataclasses.replace(each.config, normalize=kind))
                 for _, each in ahead
                 for kind in kinds[1:]
             ])  # fmt: skip
             if with_labels:
-                labels = self.rows.known.rows(self.data, self.rows.nodes, LABEL_HOPS)
-                screen([
-                    Propagated(
-                        dataclasses.replace(each.config, label_hops=LABEL_HOPS),
-                        torch.cat([each.rows, labels.to(each.rows)], dim=1), each.source, each.basis,
-                    )
-                    for _, each in ahead
-                ])  # fmt: skip
+                screen(
+                    [each._replace(config=dataclasses.replace(each.config, label_hops=LABEL_HOPS)) for _, each in ahead]
+                )
         return found
+
+    def _may_know_labels(self, given: ModelConfig) -> bool:
+        """Is it left open whether known labels of neighbours are features?"""
+        is_open = given.label_hops is None and not given.unlabelled and given.augment != "none"
+        return is_open and self.data.edge_index is not None
 
     def _blocks(self, fresh: list[ModelConfig], found: list[Tried]) -> list[ModelConfig]:
         """Hop blocks, with the scale of rows and the directions of edges that suit averages best, if there are any."""
@@ -488,7 +490,7 @@ class Race:
     def _rows_of(self, config: ModelConfig) -> Known:
         """The rows of the known nodes under these features."""
         if _key(config) not in self._known:
-            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config], self.rows.known))))
+            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config]))))
         return self._known[_key(config)]
 
     def _enter(self, each: Propagated) -> Known:
@@ -496,13 +498,30 @@ class Race:
 
         The coordinates are of the span of the rows that train: a model sees nothing else of the others.
         """
-        augment = augmentation(each.config, each.basis, self.rows.known)
-        X, training = augment.fit_rows(each.rows), self.rows.training
-        if len(training) < min(X.shape[1], MOST_COORDINATES) and not each.config.unlabelled:
-            K = X @ X[training].T
-            X = K @ linear.spanned(K[training])
-        known = self._known[_key(each.config)] = Known(X.to(each.config.device), augment, each.source)
+        config, training, found = each.config, self.rows.training, []
+        apart = self.rows.crossed and bool(config.label_hops)  # no fold sees the labels that it is asked about
+        for fold in range(len(self.rows.folds) if apart else 1):
+            labels, rows = self._labels(fold), each.rows
+            if config.label_hops:
+                rows = torch.cat([rows, labels.rows(self.data, self.rows.nodes, config.label_hops).to(rows)], dim=1)
+            augment = augmentation(config, each.basis, labels)
+            X = augment.fit_rows(rows)
+            if len(training) < min(X.shape[1], MOST_COORDINATES) and not config.unlabelled:
+                K = X @ X[training].T
+                X = K @ linear.spanned(K[training])
+            found.append(X.to(config.device))
+        augment = augmentation(config, each.basis, self.rows.known) if apart else augment
+        X_of = tuple(found) if apart else (found[0],) * len(self.rows.folds)
+        known = self._known[_key(config)] = Known(X_of, augment, each.source)
         return known
+
+    def _labels(self, fold: int) -> KnownLabels:
+        """The labels that are known where the nodes of a fold are asked."""
+        known = self.rows.known
+        if not self.rows.crossed:
+            return known
+        training, _ = self.all.folds[fold]
+        return KnownLabels(*(each[training] for each in known))
 
     def _best(self, candidates: Sequence[Candidate]) -> Tried:
         """The best network of its kind, after these have run too; one that stands alone need not run."""
@@ -562,7 +581,7 @@ class Race:
             if not whole:
                 changes |= {"rounds": ROUNDS, "unlabelled": min(NODES, config.unlabelled)}
         pilot = _pilot(config, **changes, patience=None if rows.crossed else config.patience or SHORT)
-        X = known.X
+        X = known.X[place]
         y, t = (each.to(X if each.is_floating_point() else X.device) for each in (rows.y[training], rows.t[asked]))
         weights = None if rows.weights is None else rows.weights[training].to(X)
         own, others = Examples(X[training], y, weights), Examples(X[asked], t)
@@ -574,13 +593,12 @@ class Race:
         """How networks did: at their end where nobody will validate, or in short runs with unlabelled nodes."""
         learns, sizes = bool(candidate.config.unlabelled), [len(asked) for _, asked in self.rows.folds]
         curves, outputs = [], []
-        for (_, asked), result in zip(self.rows.folds, results, strict=False):
+        for (_, asked), X, result in zip(self.rows.folds, self._known[_key(candidate.config)].X, results, strict=False):
             scores = [judged(record) for record in result.history if not learns or record["round"]]
             known = [score for score in scores if score is not None]
             curves.append(known if known and not result.status.is_failure else [(-math.inf, -math.inf)])
             with torch.no_grad():
-                X = self._known[_key(candidate.config)].X[asked]
-                outputs.append(network_outputs(result.model(X), candidate.config.target).cpu())
+                outputs.append(network_outputs(result.model(X[asked]), candidate.config.target).cpu())
         longest = max(map(len, curves))
         padded = [each + each[-1:] * (longest - len(each)) for each in curves]
         curve = np.average(np.array(padded), axis=0, weights=sizes[: len(curves)])
@@ -592,10 +610,10 @@ class Race:
 
     def _linear(self, config: ModelConfig) -> Tried:
         """The best of a few linear models on the rows of a candidate."""
-        rows, X = self.rows, self._rows_of(config).X.cpu().double()
+        rows, X_of = self.rows, self._rows_of(config).X
         models = linear.MODELS[config.target]
         fitted, said = [], []
-        for training, asked in rows.folds:
+        for (training, asked), X in zip(rows.folds, (each.cpu().double() for each in X_of), strict=True):
             weights = None if rows.weights is None else rows.weights[training]
             W, b = linear.fitted(X[training], rows.indicators(training, config.target), weights, config.target)
             fitted.append((W, b))
@@ -633,7 +651,7 @@ class Race:
         self.rows, self._known, self._results, self.networks, self.linear = self.all, {}, {}, [], []
         with task("choosing features", len(linears)) as step:
             for candidate in linears:
-                if min(len(self.rows.training), self._rows_of(candidate.config).X.shape[1]) <= MOST_COORDINATES:
+                if min(len(self.rows.training), self._rows_of(candidate.config).X[0].shape[1]) <= MOST_COORDINATES:
                     self.linear.append(self._linear(candidate.config))
                 step()
         return self._best([
@@ -645,6 +663,7 @@ class Race:
         best = self._finals(best)
         rows, known = self.all, self._known.get(_key(best.candidate.config))
         config, asked = best.candidate.on(rows.weight(rows.training)), None
+        config = dataclasses.replace(config, label_hops=config.label_hops or 0)
         ready = max(self.linear + ([] if rows.crossed else self.networks), key=_score, default=None)
         if rows.crossed:
             asked = self._asked(best)
@@ -679,7 +698,7 @@ class Race:
         augment, candidate = self._known[_key(best.candidate.config)].augmentation, best.candidate
         rows, target = self.all if self.rows.crossed else self.rows, candidate.config.target
         config = candidate.on(rows.weight(rows.training))
-        config = dataclasses.replace(config, unlabelled=config.unlabelled or 0)
+        config = dataclasses.replace(config, unlabelled=config.unlabelled or 0, label_hops=config.label_hops or 0)
         X, value, asked = augment.features(self.data, rows.nodes), best.score[0], self._asked(best)
         luck = self._luck(best) if any(best is each for each in self.linear) else 0.0
         if rows.crossed:
@@ -690,7 +709,7 @@ class Race:
         model = copy.deepcopy(best.models[0]).cpu()
         if model.widths[0] < X.shape[1]:
             # The coordinates are X V with V^T V = I, and their columns are orthogonal.
-            C, training = self._known[_key(candidate.config)].X.cpu(), rows.training
+            C, training = self._known[_key(candidate.config)].X[0].cpu(), rows.training
             V = X[training].T @ (C[training] / C[training].square().sum(0))
             W, *others = model.parameters()
             layers = [W.data @ V.T, *others]
@@ -731,8 +750,8 @@ class Race:
 
 def _key(config: ModelConfig) -> tuple[Any, ...]:
     """What features depend on."""
-    names = ("augment", "hops", "teleport", "normalize", "row_normalize", "components", "directed", "label_hops")
-    return tuple(getattr(config, name) for name in names)
+    names = ("augment", "hops", "teleport", "normalize", "row_normalize", "components", "directed")
+    return (*(getattr(config, name) for name in names), config.label_hops or 0)
 
 
 def _run_of(candidate: Candidate, place: int, whole: bool) -> tuple[Any, ...]:

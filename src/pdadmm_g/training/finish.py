@@ -32,7 +32,7 @@ from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
-from ..metrics import score, shown
+from ..metrics import OUT_OF_FOLD, score, shown
 from ..model import GAMLP
 from ..status import Status
 from ..utils import Count, decoded, read_record, write_atomically, writing
@@ -261,7 +261,8 @@ def calibration(model: GAMLP, problem: Problem) -> tuple[Calibration, str]:
         assert problem.validation is not None
         X, y = problem.validation.X, problem.validation.targets.labels
         logits = model.to(X.device)(X).double()
-    where, two = "out of fold" if problem.asked is not None else "of the validation nodes", logits.shape[1] == 2
+    crossed, two = problem.nodes is not None and not len(problem.nodes.val), logits.shape[1] == 2
+    where = OUT_OF_FOLD if crossed else "of the validation nodes"
     found = platt(logits, y) if two else Calibration(inverse_temperature(logits, y))
     before, after = (float(torch.nn.functional.cross_entropy(own, y)) for own in (logits, found.of(logits)))
     name = problem.classes[-1]
@@ -298,6 +299,7 @@ def platt(logits: Tensor, y: Tensor) -> Calibration:
 
 def best_threshold(p: Tensor, y: Tensor, scoring: str) -> float:
     """The probability of the second class from which on it is best to name it; of equal ones that in the middle."""
+    p, y = p.cpu(), y.cpu()
     some = torch.quantile(p, torch.linspace(0, 1, THRESHOLDS + 1, dtype=p.dtype)).unique()
     between = ((some[1:] + some[:-1]) / 2).clamp(1e-3, 1 - 1e-3).tolist() or [0.5]
     scores = [score(scoring, y.numpy(), np.eye(2)[(p > each).long().numpy()]) or 0.0 for each in between]
@@ -381,8 +383,9 @@ def load_model(path: str | Path) -> TrainedModel:
     model, extra, tensors = GAMLP.load(path)
     try:
         about = decoded(About, extra)
-        config = ModelConfig(**still_there(about.settings))
         width, names, classes = about.n_features_in, about.feature_names, np.asarray(about.classes)
+        config = ModelConfig(**still_there(about.settings))
+        config = config.resolved(config.target, classes=len(classes))
         if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
             raise ValueError("its weights are not in single precision")
         if classes.ndim != 1 or len(set(about.classes)) != len(classes):

@@ -166,7 +166,7 @@ def prepare_graph(
     _, y, weights, classes = rows_of
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
     check_training(data, culprit=culprit)
-    if config.augment != "none":
+    if config.augment != "none" or config.label_hops:
         require_edges(data)
     data = _features_on(data, config.device)
     masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
@@ -315,9 +315,10 @@ def split_rows(
 
 def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
     """The graph without validation nodes of classes that no training node has, and a sentence on these."""
-    hard = hard_labels(data)
+    hard, given = hard_labels(data), data.y[data.train_mask]
     masks = [mask for mask in MASKS[1:] if mask in data]
-    strangers = (hard >= 0) & ~torch.isin(hard, hard[data.train_mask])
+    known = (given > 0).any(0).nonzero() if given.is_floating_point() else given
+    strangers = (hard >= 0) & ~torch.isin(hard, known)
     absent = [label for mask in masks for label in hard[data[mask] & strangers].unique().tolist()]
     if not absent:
         return data, ()
@@ -419,6 +420,8 @@ class WarmStart:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
         depths, own = config.stages, len(self.model.linears)
         assert depths is not None
+        if own == 1:  # a linear model: a network is trained on its features
+            return config
         if not min(2, depths[-1]) <= own <= depths[-1]:
             raise InputError(f"init has {own} layers, the network is to have {depths[-1]}: set layers to more")
         return dataclasses.replace(config, stages=tuple(depth for depth in depths if depth >= own))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from pdadmm_g.graph import linear
-from pdadmm_g.graph.linear import MODELS, fitted, network, spanned
+from pdadmm_g.training import linear
+from pdadmm_g.training.linear import MODELS, fitted, network, spanned
 
 KINDS = ("classification", "multilabel", "regression")
 
