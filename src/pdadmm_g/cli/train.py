@@ -202,7 +202,8 @@ def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
         output.say(BEFORE_REFIT.format(earlier))
     if values["test"] is None:
         output.say(NO_TEST)
-    output.say(f"{summary['layers']} layers, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
+    layers = "1 layer" if summary["layers"] == 1 else f"{summary['layers']} layers"
+    output.say(f"{layers}, {summary['parameters']:,} parameters, {summary['epochs']} epochs")
     for line in _about_workers(summary):
         output.say(line)
     times = summary["times"]
@@ -214,7 +215,7 @@ def _expected(on: str, nodes: int, largest_class: float, figures: dict[str, tupl
     """How good the model is expected to be on new nodes."""
     value, low, high = figures["accuracy"]
     who = f"{nodes:,} validation nodes" if on == "validation" else f"{nodes:,} labelled nodes {on}"
-    chose = "they also chose the model, which makes it look a little better than it is"
+    chose = "they also chose the model: what the best of many gains by luck is taken off"
     known = f"{who}, of which the largest class has {largest_class:.3f}; {chose}"
     return f"expected accuracy: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, by {known}"
 

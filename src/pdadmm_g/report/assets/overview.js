@@ -47,7 +47,7 @@ const tilesOf = (run, columns) => h("div", { class: "tiles" }, ...columns.map(([
 function estimateNote() {
   const [{ on, nodes }] = runs.map((run) => run.estimate).filter(Boolean);
   const which = several ? `${on} nodes` : `${whole(nodes)} ${on} nodes`;
-  const chose = on === "validation" ? " They also chose the model, which makes it look a little better than it is." : "";
+  const chose = " They also chose the model; what the best of many gains by luck is taken off.";
   return `Expected on new nodes, by the ${which}.${chose} Always naming the largest class is right as often as its share.`;
 }
 
