@@ -186,6 +186,48 @@ def residual_depths(files: Sequence[Row]) -> str:
     return markdown(["data set", "trained at once", *map(str, depths)], lines)
 
 
+#: Graphs of which the area under the ROC curve is shown, not accuracy.
+TABLES = ("users", "twitch")
+COMPARED = {"ours": "`GAMLPClassifier()`", "lr-graph": "logistic regression + neighbours",
+            "hgb-graph": "boosting + neighbours", "lr": "logistic regression", "hgb": "boosting", "sgc": "SGC",
+            "sign": "SIGN", "gcn": "GCN"}  # fmt: skip
+
+
+def compared(files: Sequence[Row]) -> str:
+    """By graph and method the mean over the splits, and how far ours is ahead of the best other; then probabilities."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for file in files:
+        for row in file["measured"]:
+            found.setdefault(row["graph"], {}).setdefault(row["method"], []).append(row)
+
+    def mean(rows: list[Row], figure: str) -> float | None:
+        values = [row[figure] for row in rows]
+        return None if not values or None in values else statistics.mean(values)
+
+    def entry(value: float | None, form: str = ".3f") -> str:
+        return "-" if value is None else f"{value:{form}}"
+
+    scores, probabilities = [], []
+    for graph, methods in found.items():
+        figure = "roc_auc_ovr" if graph.startswith(TABLES) else "accuracy"
+        means = {method: mean(methods.get(method, []), figure) for method in COMPARED}
+        ours = means["ours"]
+        best = max((value for method, value in means.items() if value is not None and method != "ours"), default=None)
+        ahead = None if ours is None or best is None else ours - best
+        name = f"{graph}, {'AUROC' if figure == 'roc_auc_ovr' else 'accuracy'}, {len(methods['ours'])} splits"
+        scores.append([name, *(entry(value) for value in means.values()), entry(ahead, "+.3f")])
+        pairs = ((method, each) for each in ("calibration_error", "log_loss") for method in ("ours", "lr-graph"))
+        seconds = [
+            entry(mean(methods.get(method, []), "seconds"), ".1f") for method in ("ours", "lr-graph", "hgb-graph")
+        ]
+        probabilities.append([graph, *(entry(mean(methods.get(method, []), each)) for method, each in pairs), *seconds])
+    text = markdown(["", *COMPARED.values(), "ahead of the best other"], scores)
+    titles = ["", "calibration error", "of logistic regression + neighbours", "log loss",
+              "of logistic regression + neighbours", "seconds", "of logistic regression + neighbours",
+              "of boosting + neighbours"]  # fmt: skip
+    return text + "\n" + markdown(titles, probabilities)
+
+
 def soak(files: Sequence[Row]) -> str:
     """How often each fault was caused, and what the runs were."""
     (file,) = files
@@ -256,6 +298,7 @@ MEASURED: dict[str, tuple[Callable[[Sequence[Row]], str], tuple[str, ...]]] = {
         "h200-tf32", "h200-bf16", "h200-fp32", "h200-arxiv-size", "h200-cora",
     )),
     "performance/time-to-accuracy": (times_to_accuracy, ("time-to-accuracy",)),
+    "performance/compare-varied": (compared, ("compare-varied",)),
     "performance/precision": (precisions, ("precision-h200",)),
     "performance/augmentation": (augmentations, (
         "augmentation-flickr", "augmentation-ogbn-arxiv", "augmentation-flickr-h200", "augmentation-ogbn-arxiv-h200",

@@ -300,6 +300,16 @@ def test_what_is_given_stays_and_nothing_is_raced_where_nothing_is_open(monkeypa
         assert {name: getattr(config, name) for name in given | others} == given | others
 
 
+def test_where_networks_are_given_linear_models_choose_the_features_of_many_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choose, "MOST_ROWS", 12)
+    monkeypatch.setattr(choose, "MORE", 1)
+    problem = prepared(mistaken(labels=20), unlabelled=0, weight_decay=0.1, augment="average", hops=2)
+    assert problem.config.normalize in ("centered", "unit")
+    assert "features: average of 2 hops" in " ".join(problem.reasons)
+
+
 @pytest.mark.parametrize(("augment", "words"), [("none", "own features"), ("hops", "4 hop blocks")])
 def test_asked_for_they_teach_with_any_features_and_more_than_there_are_means_all(augment: str, words: str) -> None:
     settings = SMALL | {"unlabelled": 10**6, "rounds": 1, "random_state": 0}

@@ -641,7 +641,8 @@ class Race:
 
         The best decay a row falls with the number of rows.
         """
-        if len(self.rows.nodes) == len(self.all.nodes) or best.candidate.config.unlabelled:
+        tried_all = len(self.rows.nodes) == len(self.all.nodes)
+        if not best.models or tried_all or best.candidate.config.unlabelled:
             return best
         most = 1 if self.rows.crossed else FINALISTS
         networks, linears = (
@@ -736,6 +737,8 @@ class Race:
         next_best = f", next best {shown(max(others))}" if others else ""
         if others or self.linear:
             about.append(f"features: {described(config)} ({self._judge} {shown(best.score[0])}{next_best})")
+        elif not best.models and len(self._known) > 1:
+            about.append(f"features: {described(config)}, which suit linear models best")
         if any(best is each for each in self.linear):
             return tuple(about)
         parts = [f"weight decay {config.weight_decay:.3g}"] if given.weight_decay is None else []
