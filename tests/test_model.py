@@ -19,6 +19,14 @@ def test_forward_by_hand() -> None:
     assert model.widths == (2, 1, 2)
 
 
+@pytest.mark.parametrize("widths", [[(4, 3, 2), (5, 6, 2), (3, 2)], [(4, 3, 3, 2), (3, 2)], [(4, 2), (1, 2)]])
+def test_a_mean_of_models_has_the_mean_of_their_logits(widths: list[tuple[int, ...]]) -> None:
+    models = [GAMLP(own).double() for own in widths]
+    inputs = [torch.randn(7, own[0], dtype=torch.float64) for own in widths]
+    mean = torch.stack([model(x) for model, x in zip(models, inputs, strict=True)]).mean(0)
+    torch.testing.assert_close(GAMLP.mean(models)(torch.cat(inputs, dim=1)), mean)
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     model = GAMLP([4, 3, 3, 2], "leaky-relu")
     model.save(tmp_path / "model.safetensors", {"note": [1, "two"]}, {"mean": torch.arange(3.0)})

@@ -651,9 +651,7 @@ class Estimator(Parameters, BaseEstimator):
         data = asked(copy.copy(X), self.config_.target)  # whatever labels it has, they are of this kind
         if standardized(self.columns_) and data.get("table") is None and data.get("feature_names") is None:
             raise InputError("this model was fitted on a table, whose columns it knows by name: pass a table of them")
-        asks_neighbours = self.augmentation_ is not None and (
-            self.augmentation_.mode != "none" or self.augmentation_.known
-        )
+        asks_neighbours = self.augmentation_ is not None and self.augmentation_.asks_neighbours
         if asks_neighbours or any(column.name == DEGREE for column in self.columns_ or ()):
             require_edges(data)
         data = with_columns(data, self.columns_ or ())

@@ -47,35 +47,16 @@ ALL, LABELS = "all columns", "known labels"
 PARTS = {"test": "test", "val": "validation", "train": "training"}
 
 
-class Asked:
-    """Some nodes, and what the model says of them as if columns or edges were others."""
+class Part:
+    """The rows of some nodes under one augmentation, and what these would be if columns or edges were others."""
 
-    def __init__(self, estimator: Estimator, data: Graph, nodes: Tensor) -> None:
-        self.estimator = estimator
-        self.augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        #: Do neighbours have a say?
-        self.joined = self.augment.mode != "none" or self.augment.known is not None
-        edges = data.edge_index if self.joined else torch.zeros(2, 0, dtype=torch.int64)
-        weights = data.get("edge_weight") if self.joined else None
-        #: All nodes within reach, and those that these are joined with; all, where weights count by their mean.
-        self.near = torch.arange(data.num_nodes)
-        if weights is None:
-            near = as_mask(nodes, data.num_nodes, "nodes")
-            for _ in range(self.augment.operator.reach + 1):
-                before = near.clone()
-                near[edges[1][before[edges[0]]]] = True
-                near[edges[0][before[edges[1]]]] = True
-            self.near = near.nonzero().view(-1)
-            edges = edges[:, near[edges].all(0)]
-        self.edges, self.weights = torch.searchsorted(self.near, edges), weights
-        self.nodes = torch.searchsorted(self.near, nodes)
-        self.x = data.x.index_select(0, self.near).to_dense()
-        self.H = self._columns(self.x)
-        self.R = self._shares(self.edges, weights)
+    def __init__(self, augment: GraphAugment, asked: Asked) -> None:
+        self.augment, self.asked = augment, asked
+        self.H = self._columns(asked.x)
+        self.R = self._shares(asked.edges, asked.weights)
         self.X = self.R @ self.H
         #: What is known of the labels of neighbours, where that is part of the features.
-        self.labels = self._labels(data, data.edge_index, nodes)
-        self.data, self.own = data, nodes
+        self.labels = self._labels(asked.data, asked.data.edge_index, asked.own)
 
     def _columns(self, x: Tensor) -> Tensor:
         """The columns h of such rows of features."""
@@ -84,8 +65,9 @@ class Asked:
 
     def _shares(self, edges: Tensor, weights: Tensor | None) -> Tensor:
         """R (blocks, nodes, all within reach): unit vectors of the nodes, taken along the edges backwards."""
-        units = torch.zeros(len(self.near), len(self.nodes))
-        units[self.nodes, torch.arange(len(self.nodes))] = 1
+        nodes = self.asked.nodes
+        units = torch.zeros(len(self.asked.near), len(nodes))
+        units[nodes, torch.arange(len(nodes))] = 1
         A = self.augment.adjacency(Graph(x=units, edge_index=edges.flip(0), edge_weight=weights))
         return torch.stack([*self.augment.operator(A, units)]).mT
 
@@ -97,56 +79,113 @@ class Asked:
         data.edge_index = edges
         return self.augment.known.rows(data, nodes, self.augment.label_hops)
 
-    @torch.no_grad()
-    def logits(self, X: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """What the network says of such features (blocks, nodes, columns) and known labels, its own by default."""
-        return self.estimator._outputs(self._features(self.X if X is None else X, labels))
-
-    def _features(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
+    def features(self, X: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """The rows of such columns (blocks, nodes, columns) and known labels, its own by default."""
+        X = self.X if X is None else X
         rows = torch.cat([*X, self.labels if labels is None else labels], dim=1)
         return self.augment._normalized(rows)  # a copy, which is overwritten
 
-    def attention(self) -> Tensor:
-        """How much the network makes of each feature of these nodes, about: gradient times value."""
-        rows = self._features(self.X).requires_grad_()
-        (gradient,) = torch.autograd.grad(self.estimator._outputs(rows).abs().sum(), rows)
-        heard = (gradient * rows.detach()).abs().mean(0)[: rows.shape[1] - self.labels.shape[1]]
-        heard = heard.view(len(self.X), -1).sum(0)
-        return heard if self.augment.basis is None else self.augment.basis.abs() @ heard
+    def heard(self, each: Tensor) -> Tensor:
+        """What is made of each feature before augmentation, by what is made of each column of the rows."""
+        own = each[: len(each) - self.labels.shape[1]].view(len(self.X), -1).sum(0)
+        return own if self.augment.basis is None else self.augment.basis.abs() @ own
 
     def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
-        """The same as if the nodes themselves, and as if all others, had these values in some columns."""
-        values = values.expand(len(self.x), -1)
+        """The rows as if the nodes themselves, and as if all others, had these values in some columns."""
+        x, nodes = self.asked.x, self.asked.nodes
 
         def change(rows: Any) -> Tensor:
-            x = self.x[rows].clone()
-            x[:, columns] = values[rows]
-            return self._columns(x) - self.H[rows]
+            other = x[rows].clone()
+            other[:, columns] = values[rows]
+            return self._columns(other) - self.H[rows]
 
-        own = self.R[:, torch.arange(len(self.nodes)), self.nodes].unsqueeze(2) * change(self.nodes)
-        found = {"own": self.logits(self.X + own)}
-        if self.joined:
-            rows = (self.x[:, columns] != values).any(1).nonzero().view(-1)
-            few = 2 * len(rows) < len(self.x)
+        own = self.R[:, torch.arange(len(nodes)), nodes].unsqueeze(2) * change(nodes)
+        found = {"own": self.features(self.X + own)}
+        if self.asked.joined:
+            rows = (x[:, columns] != values).any(1).nonzero().view(-1)
+            few = 2 * len(rows) < len(x)
             changed = change(rows if few else slice(None))
             moved, X = changed.any(0), self.X - own
             X[..., moved] += (self.R[:, :, rows] if few else self.R) @ changed[:, moved]
-            found["neighbours"] = self.logits(X)
+            found["neighbours"] = self.features(X)
         return found
 
+    def without(self, kept: Tensor, there: Tensor) -> Tensor:
+        """The rows where only these of the edges within reach, and these of all, are there."""
+        asked, labels = self.asked, None
+        weights = None if asked.weights is None else asked.weights[kept]
+        if self.augment.known is not None:
+            data = copy.copy(asked.data)
+            data.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
+            labels = self._labels(data, data.edge_index[:, there], asked.own)
+        return self.features(self._shares(asked.edges[:, kept], weights) @ self.H, labels)
+
+
+class Asked:
+    """Some nodes, and what the model says of them as if columns or edges were others."""
+
+    def __init__(self, estimator: Estimator, data: Graph, nodes: Tensor) -> None:
+        self.estimator = estimator
+        augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+        #: Do neighbours have a say?
+        self.joined = augment.asks_neighbours
+        edges = data.edge_index if self.joined else torch.zeros(2, 0, dtype=torch.int64)
+        weights = data.get("edge_weight") if self.joined else None
+        #: All nodes within reach, and those that these are joined with; all, where weights count by their mean.
+        self.near = torch.arange(data.num_nodes)
+        if weights is None:
+            near = as_mask(nodes, data.num_nodes, "nodes")
+            for _ in range(max(part.operator.reach for part in augment.parts) + 1):
+                before = near.clone()
+                near[edges[1][before[edges[0]]]] = True
+                near[edges[0][before[edges[1]]]] = True
+            self.near = near.nonzero().view(-1)
+            edges = edges[:, near[edges].all(0)]
+        self.edges, self.weights = torch.searchsorted(self.near, edges.contiguous()), weights
+        self.nodes = torch.searchsorted(self.near, nodes)
+        self.x = data.x.index_select(0, self.near).to_dense()
+        self.data, self.own = data, nodes
+        self.parts = [Part(own, self) for own in augment.parts]
+
+    @torch.no_grad()
+    def logits(self, *features: Tensor) -> Tensor:
+        """What the network says of such rows, a part an augmentation; of its own by default."""
+        rows = features or [part.features() for part in self.parts]
+        return self.estimator._outputs(torch.cat([*rows], dim=1))
+
+    def attention(self) -> Tensor:
+        """How much the network makes of each feature of these nodes, about: gradient times value."""
+        parts = [part.features() for part in self.parts]
+        rows = torch.cat(parts, dim=1).requires_grad_()
+        (gradient,) = torch.autograd.grad(self.estimator._outputs(rows).abs().sum(), rows)
+        each = (gradient * rows.detach()).abs().mean(0).split([own.shape[1] for own in parts])
+        return torch.stack([part.heard(own) for part, own in zip(self.parts, each, strict=True)]).sum(0)
+
+    def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
+        """The logits as if the nodes themselves, and as if all others, had these values in some columns."""
+        found = [part.exchanged(columns, values.expand(len(self.x), -1)) for part in self.parts]
+        return {whose: self.logits(*(each[whose] for each in found)) for whose in found[0]}
+
+    @property
+    def knows_labels(self) -> bool:
+        """Are known labels of neighbours features?"""
+        return any(part.labels.shape[1] for part in self.parts)
+
+    def without_labels(self, order: Tensor | None = None) -> Tensor:
+        """The logits as if known labels were those of the nodes in another order, or not known."""
+        return self.logits(*(
+            part.features(labels=torch.zeros_like(part.labels) if order is None else part.labels[order])
+            for part in self.parts
+        ))  # fmt: skip
+
     def without(self, other: int) -> Tensor:
-        """The same without the edges between the one node that is asked about and another one within reach."""
+        """The logits without the edges between the one node that is asked about and another one within reach."""
         pair = torch.tensor([[int(self.nodes[0])], [other]])
         kept = (self.edges != pair).any(0) & (self.edges != pair.flip(0)).any(0)
-        weights = None if self.weights is None else self.weights[kept]
-        labels = None
-        if self.augment.known is not None:
-            pair = torch.tensor([[int(self.own[0])], [int(self.near[other])]])
-            edges, data = self.data.edge_index, copy.copy(self.data)
-            there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
-            data.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
-            labels = self._labels(data, edges[:, there], self.own)
-        return self.logits(self._shares(self.edges[:, kept], weights) @ self.H, labels)
+        pair = torch.tensor([[int(self.own[0])], [int(self.near[other])]])
+        edges = self.data.edge_index
+        there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
+        return self.logits(*(part.without(kept, there) for part in self.parts))
 
 
 def importance(
@@ -189,9 +228,9 @@ def importance(
             for other in others:
                 for whose, logits in rows.exchanged(columns, x[:, columns][other]).items():
                     lost[name, whose].append(base - figure(logits))
-        for _ in range(repeats if rows.labels.shape[1] else 0):
-            exchanged = rows.labels[torch.from_numpy(random.permutation(len(chosen)))]
-            lost[LABELS, "neighbours"].append(base - figure(rows.logits(labels=exchanged)))
+        for _ in range(repeats if rows.knows_labels else 0):
+            order = torch.from_numpy(random.permutation(len(chosen)))
+            lost[LABELS, "neighbours"].append(base - figure(rows.without_labels(order)))
     found = [(*key, float(np.mean(each)), float(np.std(each))) for key, each in lost.items()]
     found.sort(key=lambda row: (row[0] != ALL, -row[2]))
     if rows.joined and not data.get("structural") and (alone := without_graph(estimator, data)) is not None:
@@ -257,8 +296,8 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
         value = table[name].iloc[place] if table is not None and name in table else value
         for whose, logits in rows.exchanged(columns, mean[columns]).items():
             found.append((name, whose, value if whose == "own" else None, said(logits)))
-    if rows.labels.shape[1]:
-        found.append((LABELS, "neighbours", None, said(rows.logits(labels=torch.zeros_like(rows.labels)))))
+    if rows.knows_labels:
+        found.append((LABELS, "neighbours", None, said(rows.without_labels())))
     ends = rows.edges[:, (rows.edges == rows.nodes[0]).any(0)].unique()
     ends = ends[ends != rows.nodes[0]]
     classes = data.y is not None and not has_columns(data)

@@ -149,30 +149,34 @@ def estimate(
     return Estimate(on, len(y), float(counts.max() / len(y)), figures)
 
 
-def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer) -> dict[str, float]:
+def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer, members: int = 1) -> dict[str, float]:
     """By how much the best of several models by the score of some rows looks better on these rows than it is.
 
     On average over draws with replacement, the best on what is drawn is scored on the other rows (Tsamardinos et al.,
-    2018).
+    2018); or the best few, whose mean is as optimistic as they are on average.
     """
     y = np.asarray(y)
     own = {
         name: np.stack([contributions(name, y, np.asarray(P, dtype=np.float64)) for P in models]) for name in EXPECTED
     }
     by = own[scoring] if isinstance(scoring, str) and scoring in own else own["accuracy"]
-    random, others, chosen = (
-        np.random.default_rng(0),
-        {name: list[float]() for name in EXPECTED},
-        int(by.sum(1).argmax()),
-    )
+    random, others = np.random.default_rng(0), {name: list[float]() for name in EXPECTED}
+    chosen = by.sum(1).argsort(kind="stable")[-members:]
     for _ in range(DRAWS):
         drawn = np.bincount(random.integers(len(y), size=len(y)), minlength=len(y))
-        best, left = int((by @ drawn).argmax()), drawn == 0
+        best, left = (by @ drawn).argsort(kind="stable")[-members:], drawn == 0
         if left.any():
             for name, each in own.items():
-                others[name].append(float(each[best, left].mean()))
+                others[name].append(float(each[best][:, left].mean()))
     found = {name: float(each[chosen].mean() - np.mean(others[name] or [math.nan])) for name, each in own.items()}
     return {name: max(lost, 0.0) for name, lost in found.items() if not math.isnan(lost)}
+
+
+def standard_error(y: ArrayLike, P: ArrayLike, scoring: str | Scorer) -> float:
+    """Of the score of some rows, given class indices and probabilities; that of accuracy for scores of other kinds."""
+    figure = scoring if isinstance(scoring, str) and scoring in EXPECTED else "accuracy"
+    each = contributions(figure, np.asarray(y), np.asarray(P, dtype=np.float64))
+    return float(each.std() / len(each) ** 0.5)
 
 
 def contributions(figure: str, y: Array, P: Array) -> Array:

@@ -62,6 +62,34 @@ class GAMLP(nn.Module):
             linear.weight, linear.bias = nn.Parameter(W), nn.Parameter(b)
         return model
 
+    @classmethod
+    def mean(cls, models: Sequence[GAMLP]) -> GAMLP:
+        """The network whose logits are the mean of those of several, given their inputs side by side.
+
+        Networks are equally deep, with f = relu, or linear: a linear one goes through hidden layers as its positive and
+        its negative part.
+        """
+        depth = max(len(model.linears) for model in models)
+        *hidden, last = zip(*(model._deepened(depth) for model in models), strict=True)
+        parameters = [(torch.block_diag(*(W for W, _ in own)), torch.cat([b for _, b in own])) for own in hidden]
+        W, b = torch.cat([W for W, _ in last], dim=1), torch.stack([b for _, b in last]).sum(0)
+        return cls.from_parameters([*parameters, (W / len(models), b / len(models))], models[0].activation)
+
+    def _deepened(self, depth: int) -> list[tuple[Tensor, Tensor]]:
+        """Its (W, b), those of a linear model as of a network of that depth."""
+        parameters = [(layer.get_parameter("weight").data, layer.get_parameter("bias").data) for layer in self.linears]
+        if len(parameters) == depth:
+            return parameters
+        ((W, b),) = parameters
+        assert self.activation == "relu"
+        one = torch.eye(len(b)).to(W)
+        through = [(torch.eye(2 * len(b)).to(W), b.new_zeros(2 * len(b)))] * (depth - 2)
+        return [
+            (torch.cat([W, -W]), torch.cat([b, -b])),
+            *through,
+            (torch.cat([one, -one], dim=1), torch.zeros_like(b)),
+        ]
+
     def forward(self, x: Tensor) -> Tensor:
         """The logits of rows."""
         *hidden, last = self.linears

@@ -109,7 +109,7 @@ def test_rows_are_those_of_the_augmentations(settings: dict[str, Any]) -> None:
         assert (basis is not None) == (config.components is not None)
         torch.testing.assert_close(rows, augment.propagated(data, nodes), rtol=1e-4, atol=1e-5)
         if source is not None:
-            torch.testing.assert_close(rows, augment.propagated(data, nodes, source=source), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(rows, augment.own_propagated(data, nodes, source=source), rtol=1e-4, atol=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------- what is taken

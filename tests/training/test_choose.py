@@ -19,7 +19,7 @@ from pdadmm_g.graph.candidates import AVERAGES
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.examples import Examples, folds_of
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.metrics import score
+from pdadmm_g.metrics import score, standard_error
 from pdadmm_g.training import choose
 from pdadmm_g.training.choose import DECAYS_PER_LABEL, SHARPNESSES, choose_mesh, choose_weight_decay
 from pdadmm_g.training.prepare import Problem, prepare_graph
@@ -81,12 +81,15 @@ def test_nothing_that_was_tried_is_better_than_what_is_delivered(
     said = " ".join(clf.choices_)
     said = said[: said.index("probabilities: temperature")]
     scores = [
-        float(number) for number in re.findall(r"(?:roc_auc_ovr|next best|validation|reach|had) \(?(0\.\d+)", said)
+        float(number)
+        for number in re.findall(r"(?:roc_auc_ovr|best|alone|validation|reach|had|ahead) \(?(0\.\d+)", said)
     ]
     assert len(scores) > 1
     mask = data.val_mask
-    found = score("roc_auc_ovr", data.y[mask].numpy(), clf.predict_proba(data, mask))
-    assert found >= max(scores) - 0.0006 or choose.LUCK in said  # as they are written
+    y, P = data.y[mask].numpy(), clf.predict_proba(data, mask)
+    found, error = score("roc_auc_ovr", y, P), standard_error(y, P, "roc_auc_ovr")
+    behind = 1.5 * error if "kept: the mean" in said else 0  # that of the best model is another, but not much
+    assert found >= max(scores) - 0.0006 - behind or choose.LUCK in said  # as they are written
     assert clf.estimate_.figures["roc_auc_ovr"][0] < found + 1e-3  # the best of many looks better than it is
 
 

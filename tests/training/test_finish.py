@@ -77,7 +77,8 @@ def test_depths_that_gained_nothing_say_nothing_of_epochs_and_rounds() -> None:
 
 
 def test_what_was_chosen_stays_and_what_was_set_aside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose.Race, "_ready", lambda *_: None)  # what is trained is kept
+    for kind in ("_mean", "_single"):  # what is trained is kept
+        monkeypatch.setattr(choose.Race, kind, lambda *_: None)
     monkeypatch.setattr(choose, "FEATURES", 1)
     data = communities(60, labels=10)
     del data.val_mask, data.test_mask

@@ -255,7 +255,7 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         data = with_parts(data, estimator.config_, estimator.nodes_)
     if dataset is None:
         return estimator, data
-    if estimator.augmentation_ is not None and estimator.augmentation_.mode != "none":
+    if estimator.augmentation_ is not None and estimator.augmentation_.asks_neighbours:
         require_edge_table(data, dataset)
     return estimator, data
 

@@ -220,6 +220,8 @@ class GraphAugment:
     basis: Tensor | None = field(default=None, init=False)
     #: The labels that are known; None where they are no features.
     known: KnownLabels | None = field(default=None, init=False)
+    #: Augmentations whose features follow, for a mean of several models (:meth:`.GAMLP.mean`).
+    others: tuple[GraphAugment, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         for name, kind in (("mode", Mode), ("normalize", Normalization), ("directed", Directed)):
@@ -234,17 +236,31 @@ class GraphAugment:
         return Operator(self.mode, self.hops, self.teleport, self.directed == "both")
 
     @property
+    def parts(self) -> tuple[GraphAugment, ...]:
+        """Its own part of the output, and the others."""
+        return (self, *self.others)
+
+    @property
+    def asks_neighbours(self) -> bool:
+        """Does it make something of edges?"""
+        return any(part.mode != "none" or part.known is not None for part in self.parts)
+
+    @property
     def blocks(self) -> int:
-        """How many blocks the output has, each of the width of what is propagated."""
+        """How many blocks its own part has, each of the width of what is propagated."""
         return self.operator.blocks
 
     def sizes(self, columns: int) -> list[int]:
-        """The widths of all blocks of so many columns of output, those of known labels last."""
+        """The widths of all blocks of so many columns of its own part, those of known labels last."""
         labels = [] if self.known is None else [self.known.targets.shape[1]] * self.label_hops
         return [(columns - sum(labels)) // self.blocks] * self.blocks + labels
 
     def width(self, features: int) -> int:
         """How many columns the output has for so many features."""
+        return sum(part.own_width(features) for part in self.parts)
+
+    def own_width(self, features: int) -> int:
+        """How many of them are its own part."""
         width = min(features, self.components or features) if self.basis is None else self.basis.shape[1]
         labels = 0 if self.known is None else self.label_hops * self.known.targets.shape[1]
         return self.blocks * width + labels
@@ -267,10 +283,10 @@ class GraphAugment:
         """
         source = source if source is not None or self.components is None else self.source(data)
         if self.normalize not in LEARNED:
-            return self._normalized(self.propagated(data, nodes, source=source))
+            return self._normalized(self.own_propagated(data, nodes, source=source))
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
-        rows = self.propagated(data, torch.cat([nodes, sample]), source=source)
+        rows = self.own_propagated(data, torch.cat([nodes, sample]), source=source)
         self.learn(rows[len(nodes) :])
         return self._normalized(rows[: len(nodes)])
 
@@ -312,45 +328,57 @@ class GraphAugment:
 
     def learned(self) -> dict[str, Tensor]:
         """What it learned from the graph that it was fitted on."""
-        known = {"mean": self.mean, "scale": self.scale, "basis": self.basis}
-        if self.known is not None:
-            known |= {f"label_{name}": tensor for name, tensor in self.known._asdict().items()}
-        return {name: tensor for name, tensor in known.items() if tensor is not None}
+        found = dict[str, Tensor | None]()
+        for part, own in self._named():
+            found |= {f"{own}mean": part.mean, f"{own}scale": part.scale, f"{own}basis": part.basis}
+            if part.known is not None:  # all know the same labels
+                found |= {f"label_{name}": tensor for name, tensor in part.known._asdict().items()}
+        return {name: tensor.clone() for name, tensor in found.items() if tensor is not None}  # parts may share some
 
     def restore(self, learned: dict[str, Tensor], features: int) -> None:
         """Take over what another one :meth:`learned` of so many features. A KeyError or ValueError if it cannot be."""
-        if self.components is not None and self.components < features:
-            self.basis = learned["basis"]
-            # Of a graph with few nodes there are no more directions than nodes.
-            if self.basis.ndim != 2 or len(self.basis) != features or self.basis.shape[1] > self.components:
-                raise ValueError("its principal directions do not fit its features")
-        if self.label_hops:
-            self.known = KnownLabels(*(learned[f"label_{name}"] for name in KnownLabels._fields))
-            keys, targets, sums = self.known
-            kinds = (keys.dtype == torch.int64, targets.is_floating_point(), sums.is_floating_point())
-            if not all(kinds) or (keys.ndim, targets.ndim, sums.ndim) != (1, 2, 1):
-                raise ValueError("its known labels are none")
-            if not 0 < len(keys) == len(targets) == len(sums) or len(keys.unique()) < len(keys):
-                raise ValueError("its known labels do not fit each other")
-        if self.normalize in LEARNED:
-            self.mean, self.scale = learned["mean"], learned["scale"]
-            if not self.mean.shape == self.scale.shape == (self.width(features),):
-                raise ValueError("its column means do not fit its layers")
-            if not bool((self.scale > 0).all()):
-                raise ValueError("its column scales are not positive")
+        for part, own in self._named():
+            if part.components is not None and part.components < features:
+                part.basis = learned[f"{own}basis"]
+                # Of a graph with few nodes there are no more directions than nodes.
+                if part.basis.ndim != 2 or len(part.basis) != features or part.basis.shape[1] > part.components:
+                    raise ValueError("its principal directions do not fit its features")
+            if part.label_hops:
+                part.known = KnownLabels(*(learned[f"label_{name}"] for name in KnownLabels._fields))
+                part.known.check()
+            if part.normalize in LEARNED:
+                part.mean, part.scale = learned[f"{own}mean"], learned[f"{own}scale"]
+                if not part.mean.shape == part.scale.shape == (part.own_width(features),):
+                    raise ValueError("its column means do not fit its layers")
+                if not bool((part.scale > 0).all()):
+                    raise ValueError("its column scales are not positive")
+
+    def _named(self) -> list[tuple[GraphAugment, str]]:
+        """Its parts, and how the names of what each learned begin."""
+        return [(part, f"{place}." if place else "") for place, part in enumerate(self.parts)]
 
     def features(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
         """The augmented rows of ``nodes`` (all by default), dense. Fits first if that is still to be done."""
+        rows = [part.own_features(data, nodes) for part in self.parts]
+        return torch.cat(rows, dim=1) if self.others else rows[0]
+
+    def own_features(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Its own part of the features."""
         projects = self.components is not None and self.components < data.x.shape[1]
         if (self.basis is None and projects) or (self.mean is None and self.normalize in LEARNED):
             return self.fit_transform(data, nodes)
-        return self._normalized(self.propagated(data, nodes))
+        return self._normalized(self.own_propagated(data, nodes))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         """Overwrites ``rows``."""
         return normalized(rows, self.normalize, self.sizes(rows.shape[1]), self.mean, self.scale)
 
-    def propagated(
+    def propagated(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
+        """The rows of ``nodes`` (all by default) before they are normalised."""
+        rows = [part.own_propagated(data, nodes) for part in self.parts]
+        return torch.cat(rows, dim=1) if self.others else rows[0]
+
+    def own_propagated(
         self,
         data: Graph,
         nodes: Tensor | None = None,
@@ -359,7 +387,7 @@ class GraphAugment:
         operators: Callable[[Any, Tensor], Iterator[Tensor]] | None = None,
         blocks: int | None = None,
     ) -> Tensor:
-        """The rows of ``nodes`` (all by default) before they are normalised, by its own or these other operators.
+        """Its own part of these rows, by its own or other operators.
 
         Propagates a block of feature columns at a time, so that memory stays near input plus output.
         """
@@ -394,6 +422,8 @@ class GraphAugment:
 
     def copies(self, source: Source, training: Tensor, drop: float, drop_entries: float | None) -> Copies:
         """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
+        if self.others:
+            raise InputError("unlabelled must be 0 with init, which is a mean of several models: leave it out")
         if drop_entries and source.raw is None:
             raise InputError("drop_entries is for features that are nearly all zero, and these are not: leave it out")
         other = torch.ones(len(source.H), dtype=torch.bool, device=training.device)
@@ -516,7 +546,7 @@ def candidate_features(
                 step += 1
             yield power if kind == "hop" else torch.add(own * H, total, alpha=(1 - own) / k)
 
-    rows = like.propagated(data, nodes, source=source, operators=operators, blocks=len(blocks))
+    rows = like.own_propagated(data, nodes, source=source, operators=operators, blocks=len(blocks))
     found = dict(zip(blocks, rows.chunk(len(blocks), dim=1), strict=True))
     yield "none", 1, None, found["hop", 0, 0.0]
     for k, own in averages:

@@ -198,4 +198,4 @@ def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> It
             # What is propagated goes with the adjacency of one direction and mode.
             same = config.directed == "symmetric" and config.augment != "apart"
             own = source if same else None
-            yield Propagated(config, augment.propagated(data, nodes, source=own), own, like.basis)
+            yield Propagated(config, augment.own_propagated(data, nodes, source=own), own, like.basis)

@@ -37,6 +37,15 @@ class KnownLabels(NamedTuple):
         """The targets of these nodes of a graph."""
         return cls(torch.from_numpy(node_keys(data)[nodes.numpy()].copy()), targets.float(), _sums(data, nodes))
 
+    def check(self) -> None:
+        """Raise a ValueError if these, which somebody else may have written, are none."""
+        keys, targets, sums = self
+        kinds = (keys.dtype == torch.int64, targets.is_floating_point(), sums.is_floating_point())
+        if not all(kinds) or (keys.ndim, targets.ndim, sums.ndim) != (1, 2, 1):
+            raise ValueError("its known labels are none")
+        if not 0 < len(keys) == len(targets) == len(sums) or len(keys.unique()) < len(keys):
+            raise ValueError("its known labels do not fit each other")
+
     def rows(self, data: Graph, nodes: Tensor | None, hops: int) -> Tensor:
         """The features of ``nodes`` (all by default) in a graph that has some of the known ones: a block a hop."""
         keys, width = node_keys(data), self.targets.shape[1]

@@ -115,6 +115,9 @@ class ShardedAugment:
         """Learn what is to be learned and propagate, as far as that is not done yet; what that took."""
         begin = time.perf_counter()
         augment, features = self.augment, self.part.whole.features
+        if augment.others or augment.known is not None:
+            what = "a mean of several models" if augment.others else "a model that knows labels of neighbours"
+            raise InputError(f"{what} is for a graph in one file, not for a sharded folder")
         if augment.components is not None and augment.components < features and augment.basis is None:
             augment.basis = self._principal_directions(augment.components)
         self._propagate(on_block or (lambda *_: None))

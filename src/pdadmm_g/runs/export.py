@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from ..config import GRAPH, settings_where
 from ..errors import InputError
 from ..estimator import Estimator, load_estimator
 from ..graph.augmentation import GraphAugment
+from ..training.finish import Features
 from ..utils import check_folder, temporary_folder, write_atomically
 
 #: Formats with the ending of their files.
@@ -57,7 +59,23 @@ class Program(nn.Module):
             self.model.linears = nn.ModuleList(map(Rounded, self.model.linears))
         # A model of a plain matrix takes it as it is.
         fitted = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        self.normalize, self.blocks = fitted.normalize, fitted.sizes(self.model.widths[0])
+        self.widths = [self.model.widths[0]]
+        if fitted.others:
+            self.widths = [part.own_width(estimator.n_features_in_) for part in fitted.parts]
+        pairs = zip(fitted.parts, self.widths, strict=True)
+        self.normalized = nn.ModuleList(Normalized(part, width) for part, width in pairs)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        pairs = zip(self.normalized, rows.split(self.widths, dim=1), strict=True)
+        return self.model(torch.cat([part(own) for part, own in pairs], dim=1))
+
+
+class Normalized(nn.Module):
+    """The normalisation of the propagated rows of one augmentation."""
+
+    def __init__(self, fitted: GraphAugment, width: int) -> None:
+        super().__init__()
+        self.normalize, self.blocks = fitted.normalize, fitted.sizes(width)
         self.mean: Tensor | None
         self.scale: Tensor | None
         # Buffers, which move to a GPU with the weights; torch.export of torch 2.6 fails on one that is None.
@@ -72,7 +90,7 @@ class Program(nn.Module):
             rows = self._unit_length(rows)
         if self.mean is not None and self.scale is not None:
             rows = (rows - self.mean) / self.scale
-        return self.model(self._unit_length(rows) if self.normalize == "centered" else rows)
+        return self._unit_length(rows) if self.normalize == "centered" else rows
 
     def _unit_length(self, rows: Tensor) -> Tensor:
         """As :func:`~pdadmm_g.graph.propagation.to_unit_length`, which overwrites what it is given."""
@@ -103,7 +121,7 @@ class Rounded(nn.Module):
 
 def description(estimator: Estimator) -> dict[str, Any]:
     """What a user of the file must know: what the outputs stand for, and how a graph becomes the input."""
-    config = estimator.config_
+    config, augment = estimator.config_, estimator.augmentation_
     return {
         "pdadmm_g": __version__,
         "target": config.target,
@@ -111,6 +129,7 @@ def description(estimator: Estimator) -> dict[str, Any]:
         "features": estimator.n_features_in_,
         "graph": estimator.augmentation_ is not None,
         **{name: getattr(config, name) for name in settings_where(config, group=GRAPH)},
+        "others": [msgspec.to_builtins(Features.of(other)) for other in augment.others] if augment else [],
     }
 
 

@@ -35,7 +35,8 @@ from ..graph.facts import join_unlike
 from ..graph.graph import Graph
 from ..graph.known_labels import KnownLabels
 from ..graph.propagation import Normalization, quiet
-from ..metrics import optimism_of, score, scoring_name, shown
+from ..metrics import optimism_of, scoring_name, shown, standard_error
+from ..metrics import score as metric
 from ..model import GAMLP
 from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
@@ -160,6 +161,9 @@ ROUNDS, NODES, FOLDS, LAST = 3, 1000, 2, 2
 #: A short run that is behind labelled nodes alone by less than the first may be ahead after all rounds; what is behind
 #: by more than the second is not looked at more closely.
 CLOSE, BEHIND = 0.05, 0.02
+#: The mean of the best models on so many different features is kept, unless one model is ahead by more than a standard
+#: error of its score; their rows have no more numbers together than this.
+MEMBERS, MOST_NUMBERS = 5, 100_000_000
 #: With more labels than this share of all nodes the others are not asked.
 MOST_LABELLED = 0.2
 #: So many times more rows are looked at where there are no more columns than this.
@@ -238,10 +242,15 @@ class Ready(NamedTuple):
     augmentation: GraphAugment
     model: GAMLP
     score: float
-    #: How much of that is luck, where it is the best of many linear models on the nodes that decide.
-    luck: float
+    #: What a network that is trained after all has to reach. Less than the score of a linear model, by how much of that
+    #: is luck; more than that of a mean of models, by a standard error.
+    bar: float
     #: What it says of nodes that it did not train on, and what is known of them.
     asked: tuple[Tensor, Tensor]
+    #: By figure, how much better it looks on these nodes than it is.
+    optimism: Mapping[str, float]
+    #: How many models it is the mean of.
+    members: int
     #: Its settings and why they are such, a sentence each.
     about: tuple[str, ...] = ()
 
@@ -358,12 +367,14 @@ class Race:
         alone = self._labelled_alone(best)
         if alone.score >= best.score:
             alone = max(alone, self._labelled_alone(), key=_score)
-        if best.score[0] > alone.score[0] - CLOSE and (self.rows.crossed or best.score <= alone.score):
-            best = self._whole(best, alone)
-        said = f"{self._judge} {shown(best.score[0])} with them, {shown(alone.score[0])} without"
-        if best.score >= alone.score:
+        luck, near = self._luck(self.networks), best.score[0] > self._like(best, alone).score[0] - CLOSE
+        if near and (self.rows.crossed or best.score <= alone.score):
+            best = self._whole(best, alone, luck)
+        rival = self._like(best, alone)
+        said = f"{self._judge} {shown(best.score[0])} with them, {shown(rival.score[0])} without"
+        if near and best.score >= rival.score:
             return self._choice(best, (f"unlabelled nodes are learned from: {said}",))
-        if best.score[0] > alone.score[0] - self._luck(alone):
+        if near and best.score[0] > rival.score[0] - luck:
             return self._choice(best, (f"unlabelled nodes are learned from: {said}, {LUCK}",))
         return self._choice(alone, (f"unlabelled nodes are not learned from: {said}",))
 
@@ -543,16 +554,20 @@ class Race:
             found = [each for each in found if each.score > rival.score]
         return [each.candidate for each in found]
 
-    def _whole(self, tried: Tried, rival: Tried | None = None) -> Tried:
-        """The same after all rounds; not on all folds where a ``rival`` is ahead on the first ones."""
+    def _whole(self, tried: Tried, rival: Tried | None = None, luck: float = 0.0) -> Tried:
+        """The same after all rounds; on few folds where it is behind a ``rival`` on these by more than ``luck``."""
         if rival is not None and len(self.rows.folds) > FOLDS:
             (found,) = self._run([tried.candidate], whole=True, folds=FOLDS)
-            (other,) = self._run([rival.candidate], folds=FOLDS)
-            if found.score < other.score:
+            if found.score[0] <= self._like(found, rival).score[0] - luck:
                 return found
         (found,) = self._run([tried.candidate], whole=True)
         self.networks.append(found)
         return found
+
+    def _like(self, first: Tried, other: Tried) -> Tried:
+        """Another network on the folds that the first one was tried on."""
+        number = len(first.outputs)
+        return other if len(other.outputs) == number else self._run([other.candidate], folds=number)[0]
 
     def _run(self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None) -> list[Tried]:
         """Networks of these settings on the first folds, or all: ``whole`` runs of them, or short ones."""
@@ -628,7 +643,7 @@ class Race:
         config, found = self.given, []
         for (_, asked), P in zip(self.rows.folds, outputs, strict=True):
             t = self.rows.t[asked]
-            value = score(config.scoring, t.numpy(), P.numpy(), config.target)
+            value = metric(config.scoring, t.numpy(), P.numpy(), config.target)
             found.append((-math.inf if value is None else value, -linear.loss(P, t, config.target)))
         sizes = [len(asked) for _, asked in self.rows.folds]
         value, loss = np.average(np.array(found), axis=0, weights=sizes).tolist()
@@ -665,64 +680,139 @@ class Race:
         rows, known = self.all, self._known.get(_key(best.candidate.config))
         config, asked = best.candidate.on(rows.weight(rows.training)), None
         config = dataclasses.replace(config, label_hops=config.label_hops or 0)
-        ready = max(self.linear + ([] if rows.crossed else self.networks), key=_score, default=None)
+        ready, learns = self._mean(best) or self._single(best), bool(config.unlabelled)
         if rows.crossed:
-            asked = self._asked(best)
-            ready = ready if ready is not None and ready.score > best.score else None
-            config = _of_all(config)
-        optimism = self._optimism([*self.linear, *self.networks])
+            asked, config = self._asked(best.outputs), _of_all(config)
         source, basis = (known.source, known.augmentation.basis) if known else (None, None)
-        found = None if ready is None else self._ready(ready)
-        return Choice(config, source, basis, why, self._about(best, config), found, asked, optimism)
+        optimism = self._optimism([*self.linear, *self.networks])
+        about = self._about(best, config)
+        if learns:  # another model may be kept that does not
+            why, about = (), (*why, *about)
+        return Choice(config, source, basis, why, about, ready, asked, optimism)
 
-    def _luck(self, tried: Tried) -> float:
+    def _luck(self, kind: Sequence[Tried]) -> float:
         """How much of the score of the best of its kind is that it is the best of many on these nodes."""
-        kind = self.linear if any(each is tried for each in self.linear) else self.networks
         return self._optimism(kind).get(scoring_name(self.given.scoring), 0.0)
 
-    def _optimism(self, tried: Sequence[Tried]) -> dict[str, float]:
+    def _optimism(self, tried: Sequence[Tried], members: int = 1) -> dict[str, float]:
         """Of the best of these that were asked about all nodes that decide."""
         tried = [each for each in tried if len(each.outputs) == len(self.rows.folds)]
         if self.given.target != "classification" or not tried:
             return {}
-        y = torch.cat([self.rows.t[asked] for _, asked in self.rows.folds]).numpy()
+        y = self._asked(tried[0].outputs)[1].numpy()
         outputs = [torch.cat(each.outputs).numpy() for each in tried]
         finite = [P for P in outputs if np.isfinite(P).all()]
-        return optimism_of(y, finite, self.given.scoring) if finite else {}
+        return optimism_of(y, finite, self.given.scoring, members) if finite else {}
 
-    def _asked(self, tried: Tried) -> tuple[Tensor, Tensor]:
+    def _asked(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor]:
         """What is said of the nodes of all folds, and what is known of them."""
-        return torch.cat(tried.outputs), torch.cat([self.rows.t[asked] for _, asked in self.rows.folds])
+        return torch.cat(outputs), torch.cat([self.rows.t[asked] for _, asked in self.rows.folds])
 
-    def _ready(self, best: Tried) -> Ready:
-        """The model of a candidate for the features themselves; where all nodes train in the end, of all of them."""
-        augment, candidate = self._known[_key(best.candidate.config)].augmentation, best.candidate
+    def _mean(self, best: Tried) -> Ready | None:
+        """The mean of the best models on different features, where these and networks are open; None if it is behind.
+
+        Which of models is best that differ by less than a standard error is luck.
+        """
+        given, tried = self.given, [*self.linear, *self.networks]
+        is_open = given.weight_decay is None and given.hidden is None and given.growth == "gain"
+        if not is_open or best.candidate.config.unlabelled or given.activation != "relu":
+            return None
+        tried = [each for each in tried if len(each.outputs) == len(self.rows.folds)]
+        tried = sorted((each for each in tried if not each.candidate.config.unlabelled), key=_score, reverse=True)
+        of_each = {_key(each.candidate.config): each for each in reversed(tried)}
+        ranked = sorted(of_each.values(), key=_score, reverse=True)
+        members, most = list[Tried](), MOST_NUMBERS // self.data.num_nodes
+        for each in ranked[:MEMBERS]:
+            most -= self._known[_key(each.candidate.config)].augmentation.width(self.data.x.shape[1])
+            members += [each] if most >= 0 else []
+        if len(members) < 2:
+            return None
+        of_folds = zip(*(each.outputs for each in members), strict=True)
+        outputs = [linear.mean_output(own, given.target) for own in of_folds]
+        score, _ = self._score_of(outputs)
+        error = self._error(tried[0])
+        if score < tried[0].score[0] - error:
+            return None
+        fitted = short_runs("the best models", self._fitted, [(each,) for each in members], given)
+        (augment, _), *others = fitted
+        augment = copy.copy(augment)
+        augment.others = tuple(other for other, _ in others)
+        model = GAMLP.mean([model for _, model in fitted])
+        config = self._settings(members[0])
+        if len(model.widths) > 2:
+            config = dataclasses.replace(config, hidden=model.widths[1])
+        alone = f"the best one alone {shown(tried[0].score[0])}"
+        about = [f"the mean of {len(members)} models: {self._judge} {shown(score)}, {alone}"]
+        for place, each in enumerate(members, start=1):
+            kind = "a linear model" if _is_linear(each) else "a network"
+            on = f"{described(each.candidate.config)} ({shown(each.score[0])})"
+            about.append(f"{place} of {len(members)}: {kind} on {on}")
+        optimism = self._optimism(ranked, len(members))
+        asked = self._asked(outputs)
+        return Ready(config, augment, model, score, score + error, asked, optimism, len(members), tuple(about))
+
+    def _error(self, tried: Tried) -> float:
+        """The standard error of its score."""
+        P, y = self._asked(tried.outputs)
+        if self.given.target != "classification" or not bool(P.isfinite().all()):
+            return 0.0
+        return standard_error(y.numpy(), P.numpy(), self.given.scoring)
+
+    def _single(self, best: Tried) -> Ready | None:
+        """The best model of what was tried, where it may be better than what is trained in the end."""
+        kinds = [] if self.given.unlabelled else [(self.linear, True)]  # who asks for unlabelled nodes gets a network
+        if not self.rows.crossed:
+            kinds.append((self.networks, bool(best.candidate.config.unlabelled)))
+        found = [(max(kind, key=_score), self._luck(kind) if has_luck else 0.0) for kind, has_luck in kinds if kind]
+        if not found:
+            return None
+        ready, luck = max(found, key=lambda each: each[0].score[0] - each[1])
+        if self.rows.crossed and ready.score[0] - luck <= best.score[0]:
+            return None
+        (augment, model), config, score = self._fitted(ready), self._settings(ready), ready.score[0]
+        asked, about = self._asked(ready.outputs), self._about(ready, config)
+        if not self.rows.crossed and len(self.rows.nodes) < len(self.all.nodes):
+            places = self.all.folds[0][1]
+            with torch.no_grad():
+                X = augment.features(self.data, self.all.nodes[places])
+                asked = network_outputs(model(X), config.target).cpu(), self.all.t[places]
+            value = metric(config.scoring, asked[1].numpy(), asked[0].numpy(), config.target)
+            score = -math.inf if value is None else value
+        optimism = self._optimism([*self.linear, *self.networks])
+        return Ready(config, augment, model, score, score - luck, asked, optimism, 1, about)
+
+    def _settings(self, tried: Tried) -> ModelConfig:
+        """What a model is trained with on the rows that it has in the end."""
+        rows = self.all if self.rows.crossed else self.rows
+        config = tried.candidate.on(rows.weight(rows.training))
+        unlabelled = 0 if _is_linear(tried) else config.unlabelled or 0
+        return dataclasses.replace(config, unlabelled=unlabelled, label_hops=config.label_hops or 0)
+
+    def _fitted(self, tried: Tried) -> tuple[GraphAugment, GAMLP]:
+        """A candidate for the features themselves; where all nodes train in the end, trained on all of them."""
+        candidate, known = tried.candidate, self._known[_key(tried.candidate.config)]
         rows, target = self.all if self.rows.crossed else self.rows, candidate.config.target
-        config = candidate.on(rows.weight(rows.training))
-        config = dataclasses.replace(config, unlabelled=config.unlabelled or 0, label_hops=config.label_hops or 0)
-        X, value, asked = augment.features(self.data, rows.nodes), best.score[0], self._asked(best)
-        luck = self._luck(best) if any(best is each for each in self.linear) else 0.0
-        if rows.crossed:
+        X = known.augmentation.features(self.data, rows.nodes)
+        if rows.crossed and _is_linear(tried):
             W, b = linear.fitted(X, rows.indicators(rows.training, target), rows.weights, target)
             place = linear.RIDGES.index(candidate.decay or 0)
-            model = linear.network(W[place], b[place], config.activation)
-            return Ready(config, augment, model, value, luck, asked, self._about(best, config))
-        model = copy.deepcopy(best.models[0]).cpu()
+            return known.augmentation, linear.network(W[place], b[place], candidate.config.activation)
+        if rows.crossed:
+            config = _pilot(self._settings(tried), epochs=min(candidate.config.epochs, SHORT), patience=None)
+            own = Examples(X, rows.y, rows.weights).to(config.device)
+            own = own._replace(y=own.y.to(X) if own.y.is_floating_point() else own.y)
+            result = train(own, None, len(rows.classes), config, seed=self.seed)
+            assert result is not None
+            return known.augmentation, result.uninterrupted().model.cpu()
+        model = copy.deepcopy(tried.models[0]).cpu()
         if model.widths[0] < X.shape[1]:
             # The coordinates are X V with V^T V = I, and their columns are orthogonal.
-            C, training = self._known[_key(candidate.config)].X[0].cpu(), rows.training
+            C, training = known.X[0].cpu(), rows.training
             V = X[training].T @ (C[training] / C[training].square().sum(0))
             W, *others = model.parameters()
             layers = [W.data @ V.T, *others]
-            model = GAMLP.from_parameters([*zip(layers[::2], layers[1::2], strict=True)], config.activation)
-        if len(rows.nodes) < len(self.all.nodes):
-            places = self.all.folds[0][1]
-            with torch.no_grad():
-                P = network_outputs(model(augment.features(self.data, self.all.nodes[places])), target).cpu()
-            asked = P, self.all.t[places]
-            found = score(config.scoring, asked[1].numpy(), P.numpy(), target)
-            value = -math.inf if found is None else found
-        return Ready(config, augment, model, value, luck, asked, self._about(best, config))
+            model = GAMLP.from_parameters([*zip(layers[::2], layers[1::2], strict=True)], candidate.config.activation)
+        return known.augmentation, model
 
     def _about(self, best: Tried, config: ModelConfig) -> tuple[str, ...]:
         """What was chosen, and what it was chosen before."""
@@ -739,7 +829,7 @@ class Race:
             about.append(f"features: {described(config)} ({self._judge} {shown(best.score[0])}{next_best})")
         elif not best.models and len(self._known) > 1:
             about.append(f"features: {described(config)}, which suit linear models best")
-        if any(best is each for each in self.linear):
+        if _is_linear(best):
             return tuple(about)
         parts = [f"weight decay {config.weight_decay:.3g}"] if given.weight_decay is None else []
         parts += [f"{config.width} neurons a layer"] if given.hidden is None else []
@@ -760,6 +850,10 @@ def _key(config: ModelConfig) -> tuple[Any, ...]:
 def _run_of(candidate: Candidate, place: int, whole: bool) -> tuple[Any, ...]:
     """By which a run is told from all others."""
     return str(candidate), place, whole
+
+
+def _is_linear(tried: Tried) -> bool:
+    return bool(tried.models) and len(tried.models[0].linears) == 1
 
 
 def _score(tried: Tried) -> tuple[float, float]:

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..config import ModelConfig, settings_where, still_there
+from ..config import FromZero, ModelConfig, Share, settings_where, still_there
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
+from ..graph.propagation import Directed, Mode, Normalization
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
 from ..metrics import OUT_OF_FOLD, score, shown
 from ..model import GAMLP
@@ -77,18 +78,23 @@ def delivered(
     best = best_epoch(result.history, config, len(result.model.linears))
     if ready is None:
         return problem, result, (*reasons, kept(result, config))
-    if config.patience is not None and best is not None and best[0] >= ready.score - ready.luck:
-        what = "a linear model" if len(ready.model.linears) == 1 else "a short run"
-        beaten = f"; {what} had {shown(ready.score)}, {LUCK}" if best[0] < ready.score else ""
-        return problem, result, (*reasons, kept(result, config) + beaten)
     layers = len(ready.model.linears)
     what = "a linear model" if layers == 1 else f"{layers} layers of a short run"
+    what = what if ready.members == 1 else f"the mean of {ready.members} models"
+    if config.patience is not None and best is not None and best[0] >= ready.bar:
+        beaten = f"; {what} had {shown(ready.score)}, {LUCK}" if best[0] < ready.score else ""
+        return problem, result, (*reasons, kept(result, config) + beaten)
     beaten = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
+    if best is not None and best[0] > ready.score:
+        beaten = f"since one network was ahead ({shown(best[0])}) by less than a standard error"
+    if ready.members > 1 and best is None:
+        beaten = "each trained on all labels"
     again = ("refit is left out: it trains what training gave",) if config.refit and best is not None else ()
     reasons = tuple(reason for reason in reasons if reason not in problem.about)
     problem = dataclasses.replace(
-        problem, config=ready.config, augmentation=ready.augmentation, asked=ready.asked, validation=None, copies=None
-    )
+        problem, config=ready.config, augmentation=ready.augmentation, asked=ready.asked, validation=None, copies=None,
+        optimism=dict(ready.optimism),
+    )  # fmt: skip
     return (
         problem,
         dataclasses.replace(result, model=ready.model),
@@ -101,11 +107,13 @@ FOUND, ASKED, ABOUT = "found.safetensors", "asked.safetensors", "chosen.json"
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Sentences on the settings that were chosen, and on the best of what was tried; how optimistic its figures are."""
+    """Sentences on the settings that were chosen, and on the best of what was tried; how optimistic figures are."""
 
     about: tuple[str, ...]
-    of_ready: tuple[str, ...]
     optimism: dict[str, float]
+    of_ready: tuple[str, ...] = ()
+    ready_optimism: dict[str, float] = {}
+    members: int = 1
 
 
 def remember(folder: Path, problem: Problem, features: int) -> None:
@@ -117,12 +125,13 @@ def remember(folder: Path, problem: Problem, features: int) -> None:
         about = (ready.config, ready.augmentation, problem.classes, features, None)
         save_model(folder / FOUND, TrainedModel(ready.model, *about))
         tensors = dict(zip(("found", "known"), ready.asked, strict=True))
-        tensors["score"] = torch.tensor([ready.score, ready.luck], dtype=torch.float64)
+        tensors["score"] = torch.tensor([ready.score, ready.bar], dtype=torch.float64)
     if problem.asked is not None:
         tensors |= dict(zip(("outputs", "targets"), problem.asked, strict=True))
     write_tensors(folder / ASKED, tensors)
     with writing(folder / ABOUT):
-        chosen = Chosen(problem.about, () if ready is None else ready.about, problem.optimism)
+        known = () if ready is None else (ready.about, dict(ready.optimism), ready.members)
+        chosen = Chosen(problem.about, problem.optimism, *known)
         write_atomically(folder / ABOUT, msgspec.json.encode(chosen))
 
 
@@ -136,8 +145,9 @@ def recalled(folder: Path, problem: Problem) -> Problem:
         found = load_model(folder / FOUND)
         assert found.augmentation is not None
         config = dataclasses.replace(found.config, scoring=problem.config.scoring)
-        said, (reached, luck) = (tensors["found"], tensors["known"]), tensors["score"].tolist()
-        ready = Ready(config, found.augmentation, found.model, reached, luck, said, chosen.of_ready)
+        said, (reached, bar) = (tensors["found"], tensors["known"]), tensors["score"].tolist()
+        about = (chosen.ready_optimism, chosen.members, chosen.of_ready)
+        ready = Ready(config, found.augmentation, found.model, reached, bar, said, *about)
     asked = (tensors["outputs"], tensors["targets"]) if "outputs" in tensors else None
     return dataclasses.replace(problem, about=chosen.about, ready=ready, asked=asked, optimism=chosen.optimism)
 
@@ -145,15 +155,20 @@ def recalled(folder: Path, problem: Problem) -> Problem:
 @torch.no_grad()
 def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None:
     """Let a network and its augmentation, in place, take features of which these were the places in training."""
-    if augment.basis is not None:
-        augment.basis = augment.basis[places]
-        return
-    columns = (torch.arange(augment.blocks)[:, None] * len(places) + torch.tensor(places)).view(-1)
-    W = model.linears[0].get_parameter("weight")
-    columns = torch.cat([columns, torch.arange(len(columns), W.shape[1])])
-    W.copy_(W[:, columns])
-    if augment.mean is not None and augment.scale is not None:
-        augment.mean, augment.scale = augment.mean[columns], augment.scale[columns]
+    W, first, taken = model.linears[0].get_parameter("weight"), 0, []
+    for part in augment.parts:
+        width = part.own_width(len(places))
+        own = torch.arange(width)
+        if part.basis is not None:
+            part.basis = part.basis[places]
+        else:
+            own = (torch.arange(part.blocks)[:, None] * len(places) + torch.tensor(places)).view(-1)
+            own = torch.cat([own, torch.arange(len(own), width)])
+            if part.mean is not None and part.scale is not None:
+                part.mean, part.scale = part.mean[own], part.scale[own]
+        taken.append(first + own)
+        first += width
+    W.copy_(W[:, torch.cat(taken)])
 
 
 # Training again on all labels
@@ -322,6 +337,24 @@ def inverse_temperature(logits: Tensor, y: Tensor) -> float:
 # The model file
 
 
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an augmentation."""
+
+    mode: Mode
+    hops: Count
+    teleport: Share
+    row_normalize: bool
+    normalize: Normalization
+    components: Count | None
+    directed: Directed
+    label_hops: FromZero
+
+    @classmethod
+    def of(cls, augment: GraphAugment) -> Features:
+        """Those of an augmentation, but for its others."""
+        return cls(**{name: getattr(augment, name) for name in cls.__struct_fields__})
+
+
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file says beside the network."""
 
@@ -334,6 +367,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     #: The keys of the nodes that trained and validated; without them nobody knows.
     nodes: tuple[list[int], list[int]] | None = None
     columns: list[Column] | None = None
+    #: Of a mean of models, the settings of the features of all but the first.
+    others: list[Features] = []
 
 
 class TrainedModel(NamedTuple):
@@ -375,6 +410,8 @@ def save_model(path: str | Path, trained: TrainedModel) -> None:
         "status": trained.status.name, "nodes": None if nodes is None else (nodes.train.tolist(), nodes.val.tolist()),
     }  # fmt: skip
     learned = {} if trained.columns is None else {"columns": msgspec.to_builtins(trained.columns)}
+    if augment is not None and augment.others:
+        learned["others"] = msgspec.to_builtins([Features.of(other) for other in augment.others])
     trained.model.save(path, about | learned, augment.learned() if augment else None)
 
 
@@ -398,6 +435,7 @@ def load_model(path: str | Path) -> TrainedModel:
             raise ValueError("its columns are not those of its feature_names")
         augment = augmentation(config.resolved()) if about.graph else None
         if augment is not None:
+            augment.others = tuple(GraphAugment(**msgspec.structs.asdict(other)) for other in about.others)
             augment.restore(tensors, width)
             width = augment.width(width)
         if model.activation != config.activation:

@@ -8,7 +8,7 @@ by Newton steps with the one Hessian that bounds all others, :math:`c X^T \mathr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -55,7 +55,7 @@ def fitted(X: Tensor, t: Tensor, weights: Tensor | None, target: str) -> tuple[T
         K = X @ X.T
         A = spanned(K)
         X, basis = K @ A, X.T @ A
-    curvatures, axes = torch.linalg.eigh(X.T @ (share * X))
+    curvatures, axes = eigen(X.T @ (share * X))
     X = X @ axes
     ridges = torch.tensor(RIDGES, dtype=X.dtype)
     steps = 1 / (model.curvature * curvatures.clamp(0)[:, None] + ridges)[..., None]
@@ -86,8 +86,25 @@ def loss(P: Tensor, t: Tensor, target: str) -> float:
     return float(-P[torch.arange(len(t)), t].clamp(1e-12).log().mean())
 
 
+def mean_output(outputs: Sequence[Tensor], target: str) -> Tensor:
+    """What a model says whose logits are the mean of those of several, by what these say."""
+    model = MODELS[target]
+    return model.outputs(torch.stack([model.logits(P) for P in outputs]).mean(0))
+
+
+def eigen(K: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of a symmetric matrix; the fast way fails on some with many columns of zeros."""
+    try:
+        lengths, axes = torch.linalg.eigh(K)
+    except RuntimeError:
+        from scipy.linalg import eigh  # a worker process starts faster without
+
+        lengths, axes = map(torch.from_numpy, eigh(K.numpy(), driver="ev"))
+    return lengths, axes
+
+
 def spanned(K: Tensor) -> Tensor:
     """A, with which :math:`V = X^T A` is an orthonormal basis of the span of the rows of X, from their products K."""
-    lengths, axes = torch.linalg.eigh(K.double())
+    lengths, axes = eigen(K.double())
     kept = lengths > (1e-12 if K.dtype == torch.float64 else 1e-7) * lengths[-1].clamp(min=1e-300)
     return (axes[:, kept] / lengths[kept].sqrt()).to(K.dtype)

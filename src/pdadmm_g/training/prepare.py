@@ -203,7 +203,7 @@ def prepare_graph(
     reasons = (*told, *reasons, *_remarks(data), *choice.reasons)
     is_compared, ready = bool(rows.folds), choice.ready
     about = (*_directions(data, given, config, is_compared), *choice.about)
-    if ready is not None:
+    if ready is not None and ready.members == 1:
         ready = ready._replace(about=(*_directions(data, given, ready.config, is_compared), *ready.about))
     if ready is not None and units is not None:
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
