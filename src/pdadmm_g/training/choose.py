@@ -417,10 +417,11 @@ class Race:
         if given.sharpness is None:
             sharp = [*SHARPNESSES]
         best = self._best([
-            Candidate(dataclasses.replace(each, drop_entries=drops[0], sharpness=sharp[0]), decay)
+            Candidate(dataclasses.replace(each, drop_entries=drops[0], sharpness=sharp[0]), decays[0])
             for each in features
-            for decay in decays
         ])  # fmt: skip
+        if decays[1:]:
+            best = self._best([Candidate(best.candidate.config, decay) for decay in decays[1:]])
         for name, values in (("drop_entries", drops[1:]), ("sharpness", sharp[1:])):
             config, decay = best.candidate
             others = [dataclasses.replace(config, **{name: value}) for value in values]  # type: ignore[arg-type]
