@@ -575,6 +575,10 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     for form in forms:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
+    roles = forms[-1] if name == "columns" and isinstance(forms[-1], dict) else {}
+    for column, role in roles.items():
+        if role not in ROLES:
+            raise InputError(f"columns: {_shown(role)!r} is no role of {column!r}: take one of {', '.join(ROLES)}")
     raise InputError(f"{name} must be {words(kind)}, got {_shown(value)}")
 
 
