@@ -103,7 +103,9 @@ def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
     nodes.loc[3, "Status"] = "unknown"
     edges = pd.concat([edges, edges.head(2), edges.head(1).assign(target=edges["source"][0])])
     edges = edges.rename(columns={"source": "From", "target": "to"})
-    with pytest.raises(InputError, match="labels='Status'"):
+    with pytest.raises(
+        InputError, match=r"as_graph\(nodes, edges, labels='Status'\) \(--labels Status\) says so, or call it"
+    ):
         fitted(nodes, edges)
     graph = as_graph(nodes, edges, labels="Status")
     named = as_graph(
@@ -189,7 +191,7 @@ def test_roles_that_cannot_be(tiny_graph: Graph) -> None:
     for roles, message in (
         ({"absent": "text"}, "columns names 'absent', which is no feature"),
         ({"city": "number"}, "column 'city' is to be of the kind number, but row 0 .* has 'Rome'"),
-        ({"city": "place"}, "columns must be NAME=ROLE"),
+        ({"city": "place"}, "columns: 'place' is no role of 'city': take one of number, count, "),
     ):
         with pytest.raises(InputError, match=message):
             fitted(nodes, edges, columns=roles)
