@@ -112,16 +112,21 @@ def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = 
                 column, trimmed = (pc.if_else(nothing, None, each) for each in (column, trimmed))
             is_label = name in labels or name.lower() == "label"
             if (is_label or (numbers and name.lower() not in (*KNOWN, *ENDS))) and not _are_codes(trimmed):
-                column = _numbers(trimmed, column)
+                column = _numbers(trimmed, column, sure=is_label or name.lower() == "weight")
         columns[name] = column
     return pa.table(columns).to_pandas(strings_to_categorical=True)
 
 
-def _numbers(text: pa.ChunkedArray, otherwise: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text as whole numbers, as numbers, also with a decimal comma, or as it is ``otherwise``."""
+def _numbers(text: pa.ChunkedArray, otherwise: pa.ChunkedArray, *, sure: bool) -> pa.ChunkedArray:
+    """A column of text as whole numbers, as numbers, also with a decimal comma, or as it is ``otherwise``.
+
+    Unless it is ``sure`` to be decimal, a comma as in 1,234 is left to :mod:`.columns`.
+    """
     for kind in (pa.int64(), pa.float64()):
         with suppress(pa.ArrowInvalid):
             return text.cast(kind)
+    if not sure and pc.any(pc.match_substring_regex(text, r"^[-+]?[1-9][0-9]{0,2},[0-9]{3}$")).as_py():
+        return otherwise
     with suppress(pa.ArrowInvalid):
         return pc.replace_substring_regex(text, r"^([-+]?[0-9]*),([0-9]+)$", r"\1.\2").cast(pa.float64())
     return otherwise

@@ -22,7 +22,7 @@ from ..errors import InputError
 from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
 
 Array = NDArray[Any]
-YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
+YES, NO = ("true", "1", "1.0", "yes", "ja"), ("false", "0", "0.0", "no", "nein")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
 FOR_CLASSES = "as_graph(..., target='classification') (--target classification)"
 #: What people write where they do not know a label.
