@@ -81,6 +81,7 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
 
 def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     assert_refused(*run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL), "edges goes with a table")
+    assert_refused(*run("train", "--nodes", "n.xlsx", "--edges", "edges.csv"), "ends in .csv", "save n.xlsx as one")
     Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
     Path("edges.csv").write_text("source,target\n0,1\n")
     assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0

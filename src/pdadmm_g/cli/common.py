@@ -237,7 +237,7 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
 
     folder = RunFolder(run)
     estimator = folder.classifier()
-    config, tables = RunConfig(), dataset is not None and Path(dataset).suffix in NODE_TABLES
+    config, tables = RunConfig(), dataset is not None and dataset.endswith(NODE_TABLES)
     if dataset is None:
         config = folder.known()
     # A graph that is here needs nothing of the settings, but for the columns of a table.

@@ -135,6 +135,9 @@ def is_graph(X: Any) -> bool:
 
 def edges_apart(X: Any, second: Any, edge_index: Any, naming: Naming | None = None) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
+    if isinstance(X, str | Path):
+        edges = f", edges={str(second)!r}" if isinstance(second, str | Path) else ""
+        raise InputError(f"{X}: is a name, not the data: give what load_dataset({str(X)!r}{edges}) reads")
     if not is_table(second):
         return second, edge_index
     from .tables import ends_of

@@ -10,10 +10,14 @@ out by :mod:`.columns`.
 
 from __future__ import annotations
 
+import codecs
 import copy
 import csv
+import gzip
 import itertools
 import re
+import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +56,8 @@ SPLITS |= dict.fromkeys(NO_WORD := ("", "nan", "none", "<na>"), "")
 FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NO_WORD), False)
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
+#: Spreadsheets begin with a mark of the byte order.
+UTF8 = "utf-8-sig"
 
 
 # -------------------------------------------------------------------------------------------------------------- files
@@ -60,7 +66,7 @@ BLOCK = 1 << 24
 def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
     """The table in a file, numbers as numbers and text as categories. ``labels`` are columns besides ``label``."""
     check_file(path)
-    if path.suffix not in NODE_TABLES:
+    if not path.name.endswith(NODE_TABLES):
         raise InputError(f"{path}: must end in {', '.join(NODE_TABLES)}: a table of nodes or edges")
     text = path.suffix != ".parquet"
     with reading(path, "a table" if text else "Parquet"):
@@ -68,8 +74,9 @@ def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _read_text(path: Path) -> pa.Table:
-    usual = "\t" if path.suffix == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin with a mark of the byte order
+    usual = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    encoding = _encoding(path)
+    with _opened(path, "rt", encoding=encoding, newline="") as file:
         first = file.readlines(1)
         lines = itertools.chain(first, file)
         # Another separator is meant where the usual one is not in the first row at all.
@@ -81,7 +88,9 @@ def _read_text(path: Path) -> pa.Table:
         raise InputError(f"{path}: the first row must name the columns, each once")
     table = arrow_csv.read_csv(
         path,
-        arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK),  # with threads an error does not name the row
+        arrow_csv.ReadOptions(  # with threads an error does not name the row
+            use_threads=False, block_size=BLOCK, encoding="utf8" if encoding == UTF8 else encoding
+        ),
         arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True
@@ -89,11 +98,31 @@ def _read_text(path: Path) -> pa.Table:
     ).rename_columns(names)
     last = table.column(-1)[-1].as_py() if len(table) else None
     if last and "\n" in last:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8))
-            if not file.read().rstrip().endswith(b'"'):
+        with _opened(path, "rt", encoding=encoding) as file:
+            if not "".join(deque(file, maxlen=8)).rstrip().endswith('"'):
                 raise InputError(f"{path}: a quote that is opened in the last row is not closed")
     return table
+
+
+def _opened(path: Path, mode: str, **options: Any) -> Any:
+    return gzip.open(path, mode, **options) if path.suffix == ".gz" else path.open(mode, **options)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 where the file begins with its mark, else UTF-8, or Windows-1252 where it is none."""
+    with _opened(path, "rb") as file:
+        start = file.read(4096)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        with _opened(path, "rt", encoding=UTF8) as file:
+            while file.read(BLOCK):
+                pass
+    except UnicodeDecodeError:
+        if b"\0" not in start:  # text, then
+            warnings.warn(f"{path}: is not in UTF-8 and is read as Windows-1252: save it as UTF-8", stacklevel=2)
+            return "cp1252"
+    return UTF8
 
 
 def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = False) -> pd.DataFrame:
