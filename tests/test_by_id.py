@@ -140,6 +140,9 @@ def test_predictions_for_tables_with_edges_of_other_nodes_say_so() -> None:
             clf.predict(nodes.head(10), edge_index=given)
     assert len(clf.predict(as_graph(nodes.head(10), edges, skip_unknown=True))) == 10
     assert len(clf.predict(nodes.head(10), edge_index=edges.head(0))) == 10
+    by_row = nodes.drop(columns="user_id"), edges.assign(**{"from": np.arange(len(edges)) % 120, "to": 0})
+    with pytest.raises(InputError, match="feature 'name' is unknown to the model"):
+        GAMLPClassifier(**FIXED).fit(*by_row).predict(by_row[0].assign(name=nodes["user_id"]), by_row[1])
 
 
 def test_ids_that_pandas_made_fractions_of_are_whole() -> None:

@@ -282,6 +282,7 @@ def _column_of_ids(
     ends, repeated = pd.Index([]), list[Any]()
     if edges is not None:
         ends = pd.Index([*map(str, pd.unique(edges[[*ENDS]].astype(object).to_numpy().ravel()))], dtype=object)
+    rows = len(ends) > 0 and bool(ends.isin([*map(str, nodes.index)]).all())
     for name in nodes.columns:
         if not ID_LIKE.fullmatch(str(name)) or name in labels or str(name) in features:
             continue
@@ -292,9 +293,13 @@ def _column_of_ids(
         named = len(ends) > 0 and ends.isin(own).mean() > 0.5
         if len(own) < len(nodes) or not own.is_unique:
             repeated += [name] * bool(named)
-        elif named or features or (own.isin(ends).mean() > 0.5 if len(ends) else str(name).lower() not in NAMES):
+        elif (
+            named
+            or (features and not rows)
+            or (own.isin(ends).mean() > 0.5 if len(ends) else str(name).lower() not in NAMES)
+        ):
             return name
-    if repeated and not ends.isin([*map(str, nodes.index)]).all():
+    if repeated and not rows:
         name = repeated[0]
         _checked_ids(whole(nodes[name]).to_numpy(), f"{culprit}: column {name!r}, which the edges go by,")
     return None
