@@ -88,6 +88,63 @@ def test_labels_of_pandas_go_by_their_index() -> None:
         as_graph(numbers.drop(columns="label"), numbers["label"].sample(frac=1, random_state=1), edges)
 
 
+def guessed() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same tables, whose ids and ends of edges have to be guessed."""
+    nodes, edges = tables()
+    return nodes.rename(columns={"id": "user_id"}), edges.rename(columns={"source": "from", "target": "to"})
+
+
+def test_labels_and_weights_beside_tables_with_other_names() -> None:
+    nodes, edges = guessed()
+    expected, features = as_graph(nodes, edges), nodes.drop(columns="label")
+    labels = nodes.set_index("user_id")["label"]
+    for y in (nodes["label"].to_numpy(), labels.dropna(), labels.sample(frac=1, random_state=1)):
+        found = as_graph(features, y, edges)
+        assert torch.equal(found.y, expected.y)
+        assert torch.equal(found.edge_index, expected.edge_index)
+    weights = np.arange(120) % 3 + 1.0
+    clf = GAMLPClassifier(**FIXED).fit(features, nodes["label"].to_numpy(), edges, sample_weight=weights)
+    by_name = pd.Series(weights, nodes["user_id"]).sample(frac=1, random_state=1)
+    again = GAMLPClassifier(**FIXED).fit(nodes, edges, sample_weight=by_name)
+    np.testing.assert_array_equal(again.predict(nodes, edges), clf.predict(features, edge_index=edges))
+    assert clf.score(features, nodes["label"].to_numpy(), edge_index=edges) > 0.5
+
+
+def test_ids_that_cannot_be_are_blamed_on_the_ids() -> None:
+    nodes, edges = guessed()
+    twice = pd.concat([nodes, nodes.head(2)])
+    rule = r"nodes: column 'user_id', which the edges go by, names node 'n0' twice, in rows 0 and 120 "
+    for given in (twice, twice.reset_index(drop=True)):
+        with pytest.raises(InputError, match=rule) as caught:
+            as_graph(given, edges)
+        assert "unknown nodes" not in str(caught.value)
+    with pytest.raises(InputError, match=r"'user_id', which the edges go by, has none in row 7 "):
+        as_graph(nodes.assign(user_id=nodes["user_id"].where(nodes.index != 7)), edges)
+    with pytest.raises(InputError, match=r"nodes: column 'user_id' names node 'n0' twice"):
+        as_graph(twice, edges, id_column="user_id")
+    with pytest.raises(InputError, match=r"nodes: the index names node 0 twice, in rows 0 and 120 "):
+        as_graph(twice.drop(columns="user_id"), edges.assign(**{"from": 0, "to": 1}))
+    # Row numbers are no ids of another column, and a part of a table is the same nodes.
+    rows = edges.assign(**{"from": 0, "to": 1})
+    assert as_graph(nodes.assign(user_id=nodes.index % 7), rows).get("ids") is None
+    part = as_graph(nodes[nodes.index % 2 == 0], edges, skip_unknown=True)
+    assert part.ids.tolist() == nodes["user_id"][::2].tolist()
+
+
+def test_predictions_for_tables_with_edges_of_other_nodes_say_so() -> None:
+    nodes, edges = guessed()
+    clf = GAMLPClassifier(**FIXED).fit(nodes, edges)
+    strangers = edges.assign(**{"from": "s1", "to": "s2"})
+    for given, remedy in ((edges, r"skip_unknown=True\)"), (strangers, r"id_column=NAME\)")):
+        with pytest.raises(InputError, match=rf"edges name unknown nodes.*{remedy}"):
+            clf.predict(nodes.head(10), edge_index=given)
+    assert len(clf.predict(as_graph(nodes.head(10), edges, skip_unknown=True))) == 10
+    assert len(clf.predict(nodes.head(10), edge_index=edges.head(0))) == 10
+    by_row = nodes.drop(columns="user_id"), edges.assign(**{"from": np.arange(len(edges)) % 120, "to": 0})
+    with pytest.raises(InputError, match="feature 'name' is unknown to the model"):
+        GAMLPClassifier(**FIXED).fit(*by_row).predict(by_row[0].assign(name=nodes["user_id"]), by_row[1])
+
+
 def test_ids_that_pandas_made_fractions_of_are_whole() -> None:
     nodes = pd.DataFrame({"id": [1.0, 2.0, 3.0], "a": [0.5, 1, 2]})
     for source in ([1, 2], ["1", "2"], [1.0, 2.0]):

@@ -31,7 +31,7 @@ from .utils import find_graph, read_text
 Config = TypeVar("Config", bound="ModelConfig")
 
 #: Endings of the files that a graph may be in, and of those that hold its nodes alone.
-NODE_TABLES = (".csv", ".tsv", ".parquet")
+NODE_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 GRAPH_FILES = (".npz", ".pt", ".graphml", *NODE_TABLES)
 #: Neurons per hidden layer, where nothing says otherwise.
 HIDDEN = 100
@@ -454,8 +454,10 @@ class RunConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tables = Path(self.dataset).suffix in NODE_TABLES
-        require(self.edges is None or tables, "edges", "goes with a table of nodes (--nodes)", self.edges)
+        tables = self.dataset.endswith(NODE_TABLES)
+        if self.edges is not None and not tables:
+            kinds = f"a file that ends in {', '.join(NODE_TABLES)}"
+            raise InputError(f"edges goes with a table of nodes (--nodes), {kinds}: save {_shown(self.dataset)} as one")
         for name, value in self.naming().items():
             require(not value or tables, name, "is about a table of nodes (--nodes)", value)
         require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
@@ -468,7 +470,7 @@ class RunConfig(ModelConfig):
         path = Path(self.dataset)
         out = self.out or str(Path("runs") / f"{path.stem}-{self.seed}")
         # A run must find its files again from wherever it is evaluated. (Path.is_file raises where a name is too long.)
-        is_file = path.suffix in GRAPH_FILES or os.path.isfile(path / "description.json")  # noqa: PTH113
+        is_file = path.name.endswith(GRAPH_FILES) or os.path.isfile(path / "description.json")  # noqa: PTH113
         dataset, edges = (
             str(find_graph(Path(name), self.data_root).resolve()) if name and is_file else name
             for name in (self.dataset, self.edges)
@@ -575,6 +577,10 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     for form in forms:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
+    roles = forms[-1] if name == "columns" and isinstance(forms[-1], dict) else {}
+    for column, role in roles.items():
+        if role not in ROLES:
+            raise InputError(f"columns: {_shown(role)!r} is no role of {column!r}: take one of {', '.join(ROLES)}")
     raise InputError(f"{name} must be {words(kind)}, got {_shown(value)}")
 
 

@@ -81,6 +81,7 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
 
 def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     assert_refused(*run("train", "--dataset", graph_file, "--edges", "edges.csv", *SMALL), "edges goes with a table")
+    assert_refused(*run("train", "--nodes", "n.xlsx", "--edges", "edges.csv"), "ends in .csv", "save n.xlsx as one")
     Path("nodes.csv").write_text("a,label\n1,x\n2,y\n3,x\n4,y\n")
     Path("edges.csv").write_text("source,target\n0,1\n")
     assert run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--out", "run", *SMALL)[0] == 0
@@ -90,5 +91,11 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     assert run("train", "--nodes", "nodes.csv", *alone)[0] == 0
     assert run("predict", "alone", "--nodes", "nodes.csv", "--out", "-")[0] == 0
     Path("nodes.csv").write_text("a\n1\n2\n3\n4\n")
-    refused = run("train", "--nodes", "nodes.csv", "--edges", "edges.csv", *SMALL)
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
+    refused = run("train", *tables, *SMALL)
     assert_refused(*refused, "nodes.csv: labels 'y' are missing; in a table they are the column 'label'")
+    for content in ("a\n1\n2\n", "a,label\n1,\n2,\n"):
+        Path("nodes.csv").write_text(content)
+        assert_refused(*run("evaluate", "run", *tables), "nodes.csv: there are no labels (in a table 'label')")
+    Path("nodes.csv").write_text("b\n1\n2\n")
+    assert_refused(*run("predict", "run", *tables, "--out", "-"), "nodes.csv: feature 'a' is missing, which the model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ from helpers.commands import SMALL
 from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.cli import main
-from pdadmm_g.graph.columns import matrix_of, understood
+from pdadmm_g.graph.columns import Column, matrix_of, numbers_of, seconds_of, understood
 
 ROWS = 60
 
@@ -53,7 +54,8 @@ def test_columns_are_understood_and_said() -> None:
     )
     assert not clf.config_.row_normalize
     names = [*clf.feature_names_in_]
-    assert {"age missing", "zip=01234", "city=Rome", "city=other", "joined month sin", "bio word 0"} <= {*names}
+    assert {"age missing", "zip=01234", "city=Rome", "city=other", "joined month sin"} <= {*names}
+    assert any(name.startswith("bio word ") for name in names)
     x = as_graph(*messy()).x.numpy()
     income = x[:, names.index("income")]
     assert (income.argsort() == messy()[0]["income"].argsort()).all()
@@ -103,7 +105,9 @@ def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
     nodes.loc[3, "Status"] = "unknown"
     edges = pd.concat([edges, edges.head(2), edges.head(1).assign(target=edges["source"][0])])
     edges = edges.rename(columns={"source": "From", "target": "to"})
-    with pytest.raises(InputError, match="labels='Status'"):
+    with pytest.raises(
+        InputError, match=r"as_graph\(nodes, edges, labels='Status'\) \(--labels Status\) says so, or call it"
+    ):
         fitted(nodes, edges)
     graph = as_graph(nodes, edges, labels="Status")
     named = as_graph(
@@ -189,9 +193,72 @@ def test_roles_that_cannot_be(tiny_graph: Graph) -> None:
     for roles, message in (
         ({"absent": "text"}, "columns names 'absent', which is no feature"),
         ({"city": "number"}, "column 'city' is to be of the kind number, but row 0 .* has 'Rome'"),
-        ({"city": "place"}, "columns must be NAME=ROLE"),
+        ({"city": "place"}, "columns: 'place' is no role of 'city': take one of number, count, "),
     ):
         with pytest.raises(InputError, match=message):
             fitted(nodes, edges, columns=roles)
     with pytest.raises(InputError, match="the features are no table"):
         GAMLPClassifier(columns={"a": "text"}).fit(tiny_graph)
+
+
+def column(values: object) -> tuple[pd.DataFrame, Column]:
+    table = pd.DataFrame({"x": values})
+    return table, understood(table)[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "new", "number"),
+    [
+        (lambda v: f"{v:,.2f}", "1,234", 1234),
+        (lambda v: f"{v:,.2f}".translate(str.maketrans(",.", ".,")), "1.234", 1234),
+        (lambda v: f"{v:,.0f}", "1,234", 1234),
+        (lambda v: f"{v:.2f}".replace(".", ","), "1,234", 1.234),
+        (lambda v: f"{v:.2f} €", "12,50", 12.5),
+        (lambda v: f"-${v:,.2f}", "-$1,234", -1234),
+        (lambda v: f"EUR {v:.2f}", "12", 12),
+        (lambda v: f"{v:.1f}%", "12,5 %", 12.5),
+    ],
+)
+def test_numbers_as_people_write_them(written: object, new: str, number: float, tmp_path: Path) -> None:
+    values = np.exp(np.random.default_rng(0).normal(7, 3, 60)).round(2) + 1
+    table, found = column([*map(written, values)])
+    assert (found.role, found.why) == ("number", "")
+    expected = -values if written(1.0).startswith("-") else values
+    scores = found.features(table["x"])[0]
+    np.testing.assert_allclose(numbers_of(table["x"], thousands=found.thousands), expected, atol=0.51)
+    assert numbers_of(pd.Series([new]), thousands=found.thousands).tolist() == [number]
+    table.assign(label="a").to_csv(tmp_path / "nodes.csv", index=False)
+    np.testing.assert_allclose(load_dataset(tmp_path / "nodes.csv").x[:, 0], scores, rtol=1e-5)
+
+
+def test_dates_of_several_forms_in_one_column() -> None:
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.random.default_rng(0).integers(0, 999, 60), unit="D")
+    forms = ["%Y-%m-%d", "%d.%m.%Y", "%b %d, %Y", "%d %B %Y", "%Y/%m/%d %H:%M"]
+    for own in (forms, ["%b %d, %Y"], ["%Y-%m-%d", "%d.%m.%Y"]):
+        table, found = column([day.strftime(own[row % len(own)]) for row, day in enumerate(days)])
+        assert (found.role, found.day_first) == ("date", own != ["%b %d, %Y"])
+        seconds = (days - pd.Timestamp(0)) / pd.Timedelta(seconds=1)
+        assert seconds_of(table["x"], found.day_first).tolist() == seconds.tolist()
+
+
+def test_columns_left_out_name_the_cure_and_ja_is_yes() -> None:
+    odd = [f"{row}.5" if row % 3 else f"about {row}" for row in range(60)]
+    table, found = column(odd)
+    assert found.why == "nearly another text in every row: columns={'x': 'number'} reads what is one"
+    assert understood(table, {"x": "number"})[0].features(table["x"])[0][1] != 0
+    days = [f"2020-01-{1 + row % 28} 10:{row}" if row % 3 else f"in {row}" for row in range(60)]
+    assert column(days)[1].why.endswith("columns={'x': 'date'} reads what is one")
+    assert column(["ja", "Nein", None] * 20)[1].role == "boolean"
+
+
+def test_texts_have_the_columns_of_words_that_occur() -> None:
+    draw = np.random.default_rng(0)
+    table, found = column([" ".join(draw.choice(["cats", "dogs", "tea", "opera"], 4)) + f" {row}" for row in range(60)])
+    assert 4 <= len(found.buckets) < 50
+    all_words = Column(name="x", role="text")  # of a model that was saved before
+    assert len(all_words.names()) == 128
+    places = [all_words.names().index(name) for name in found.names()]
+    np.testing.assert_array_equal(found.features(table["x"]), np.array(all_words.features(table["x"]))[places])
+    saved = msgspec.json.decode(msgspec.json.encode(found), type=Column)
+    assert saved == found
+    np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])

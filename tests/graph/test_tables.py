@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pdadmm_g import Graph, InputError, as_graph, load_dataset
+from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.graph.shards import ShardFolder, open_source, shard_graph
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
@@ -148,6 +150,29 @@ def test_forms_of_one_table(content: str, tmp_path: Path) -> None:
         found.append((data.table.to_numpy().tolist(), data.y.tolist(), data.ids.tolist(), data.label_names.tolist()))
     assert found[0] == found[1]
     assert found[0][0] == [[1.5, 2], [-3e-2, 4], [0.1, 1e5]]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("kind", [".csv", ".tsv.gz"])
+def test_encodings_and_packed_files(encoding: str, kind: str, tmp_path: Path) -> None:
+    mark, path = "\t" if kind == ".tsv.gz" else ";", tmp_path / f"nodes{kind}"
+    text = PLAIN.replace("y y", '"größe\nĀ"' if encoding == "utf-16" else '"größe €"').replace(",", mark)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "wt", encoding=encoding) as file:
+        file.write(text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = load_dataset(path)
+    assert data.ids.tolist() == ["n1", "n2", "n3"]
+    assert data.label_names.tolist() == ["größe\nĀ" if encoding == "utf-16" else "größe €", "x"]
+    assert data.table["b"].tolist() == [2, 4, 1e5]
+    said = [f"{path}: is not in UTF-8 and is read as Windows-1252: save it as UTF-8"] * (encoding == "cp1252")
+    assert [str(each.message) for each in caught] == said
+
+
+def test_names_of_files_are_no_tables() -> None:
+    for ask in (GAMLPClassifier().fit, as_graph):
+        with pytest.raises(InputError, match=r"load_dataset\('n\.csv', edges='e\.csv'\)"):
+            ask("n.csv", "e.csv")
 
 
 def test_a_value_may_have_several_lines(tmp_path: Path) -> None:

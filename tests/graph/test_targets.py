@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
@@ -159,3 +160,20 @@ def test_weights_of_all_rows_or_of_some() -> None:
     everywhere[[2, 4, 7]] = [3, 0, 1]
     for given in (everywhere, [3, 0, 1], np.array([3, 0, 1], dtype=np.uint16), torch.tensor([3.0, 0.0, 1.0])):
         assert row_weights(given, rows, 9).tolist() == [3, 0, 1]
+
+
+def test_spaces_around_labels_are_no_part_of_them(tmp_path: Path) -> None:
+    words, ends = (
+        ["churned", "churned ", " Churned", "stayed", "\t", None],
+        pd.DataFrame({"source": [0], "target": [1]}),
+    )
+    nodes = pd.DataFrame({"label": words, "a": np.arange(6.0)})
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    for graph in (as_graph(nodes, ends), load_dataset(tmp_path / "nodes.csv")):
+        assert graph.label_names.tolist() == ["Churned", "churned", "stayed"]
+        assert graph.y.tolist() == [1, 1, 0, 2, -1, -1]
+        assert graph.notes == (
+            "labels 'Churned' and 'churned' differ by capitals alone and are 2 classes: write them alike if they mean "
+            "the same",
+        )
+    assert as_graph(nodes.assign(label=["1 ", "01", "1", "01", "", None]), ends).label_names.tolist() == ["01", "1"]

@@ -185,12 +185,22 @@ def data_root_option(command: Command) -> Command:
     return click.option("--data-root", metavar="TEXT", help=text, shell_complete=words())(command)
 
 
-def data_options(command: Command) -> Command:
-    """Options of the commands that apply a finished run to a data set."""
+def data_options(apply: Command) -> Command:
+    """Options of the commands that apply a finished run to a data set, whose errors name that where it is given."""
+
+    @functools.wraps(apply)
+    def naming(*arguments: Any, dataset: str | None, **options: Any) -> Any:
+        try:
+            return apply(*arguments, dataset=dataset, **options)
+        except InputError as error:
+            if dataset is None or not str(error).startswith("data: "):
+                raise
+            raise InputError(f"{dataset}{str(error).removeprefix('data')}") from None
+
     edges = "table of edges that goes with a table of nodes"
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
     shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
-    command = data_root_option(run_argument(command))
+    command = data_root_option(run_argument(naming))
     for name in ("target_column", "source_column", "id_column"):
         text = f"{RunConfig.__dataclass_fields__[name].metadata['help'].split(' [')[0]} [default: as in training]"
         command = click.option(f"--{name.replace('_', '-')}", metavar="TEXT", help=text)(command)
@@ -237,7 +247,7 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
 
     folder = RunFolder(run)
     estimator = folder.classifier()
-    config, tables = RunConfig(), dataset is not None and Path(dataset).suffix in NODE_TABLES
+    config, tables = RunConfig(), dataset is not None and dataset.endswith(NODE_TABLES)
     if dataset is None:
         config = folder.known()
     # A graph that is here needs nothing of the settings, but for the columns of a table.

@@ -47,9 +47,9 @@ def evaluate(
     pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
     pdadmm-g evaluate runs/cora-0 --json | jq .metrics.test.f1_macro
     """
-    folder = sharded_dataset(run, dataset, shards)
-    if folder is not None:
-        if (applied := apply_run(run, folder, shards, output)) is not None:
+    sharded = sharded_dataset(run, dataset, shards)
+    if sharded is not None:
+        if (applied := apply_run(run, sharded, shards, output)) is not None:
             _warn_unseen(applied["unseen"])
             everywhere = applied["everywhere"]
             _show(applied["accuracies"] | ({} if everywhere is None else {"accuracy": everywhere}), {}, output)
@@ -62,9 +62,12 @@ def evaluate(
     from ..runs.scoring import judge
 
     classifier, data = load_run(run, dataset, edges, data_root, **names)
-    if data.y is None:
-        raise InputError("the data set has no labels 'y' to evaluate against; use 'pdadmm-g predict'")
-    known = labelled(data)
+    known = None if data.y is None else labelled(data)
+    if known is None or not bool(known.any()):
+        folder = RunFolder(run)
+        learned = (folder.config().labels if (folder.path / "config.yaml").exists() else None) or ("label",)
+        where = f"in a table {' and '.join(map(repr, learned))}"
+        raise InputError(f"data: there are no labels ({where}) to evaluate against; use 'pdadmm-g predict'")
     unmarked = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
     if unmarked:
         data.test_mask = known

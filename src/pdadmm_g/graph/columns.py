@@ -13,7 +13,7 @@ with the model, as plain data, and makes the same features of other rows.
 ``category``
     A column of 0 and 1 for each value; rare values, and values that are new later, share one.
 ``text``
-    Its words, hashed into a few columns.
+    Its words, hashed into a few columns, those of them that at least two rows have.
 ``ignore``
     Nothing.
 
@@ -38,7 +38,8 @@ from .graph import order
 
 Array = NDArray[Any]
 #: Words for yes and for no.
-BOOLEANS = dict.fromkeys(("true", "t", "yes", "y"), 1.0) | dict.fromkeys(("false", "f", "no", "n"), 0.0)
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "ja"), 1.0)
+BOOLEANS |= dict.fromkeys(("false", "f", "no", "n", "nein"), 0.0)
 #: Words that people write for nothing, as pandas reads them.
 NOTHING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -62,7 +63,12 @@ ODD = 0.1
 Part = Literal["month", "weekday", "hour"]
 #: Parts of a date: the seconds in which each comes round again; months are counted.
 CYCLES: dict[Part, float] = {"month": 12.0, "weekday": 7 * 86400.0, "hour": 86400.0}
-_DATE = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D.*)?$"
+#: 31.12.2020, 2020-12-31 17:00, 31 December 2020, Dec 31, 2020.
+_MONTH = r"(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DATE = rf"\d{{1,4}}([-/.])\d{{1,2}}\1\d{{1,4}}(\D.*)?$|(\d{{1,2}}[ -])?{_MONTH}[ -]\d{{1,4}}(\D.*)?$"
+#: What may stand before a number, but for its sign, and behind it.
+_CURRENCY = "[$€£¥]|EUR|USD|GBP|CHF"
+_UNITS = rf"^([-+]?)(?:{_CURRENCY})\s*|\s*(?:%|{_CURRENCY})$"
 _IDS = re.compile(r"(^|_|\b)(id|uuid|guid|key|index|nr)$|[a-z]I[dD]$", re.IGNORECASE)
 
 
@@ -79,6 +85,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     values: list[str] = []
     #: Of a category: do all other values share a column?
     others: bool = False
+    #: Of text with numbers such as 1,234: the mark that stands between thousands.
+    thousands: str = ""
+    #: Of a text: which of the columns for words it has; None for all of them.
+    buckets: list[int] | None = None
     #: Of a date: the parts that differ, and whether the day comes before the month.
     parts: list[Part] = []
     day_first: bool = False
@@ -90,7 +100,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.role == "ignore":
             return []
         if self.role == "text":
-            return [f"{self.name} word {place}" for place in range(WORDS)]
+            return [f"{self.name} word {place}" for place in self._buckets()]
         if self.role == "category":
             found = [f"{self.name}={value}" for value in self.values] + [f"{self.name}=other"] * self.others
         else:
@@ -102,19 +112,25 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.role == "ignore":
             return []
         if self.role == "text":
-            return [*hashed(column).T]
+            return [*hashed(column)[:, [*self._buckets()]].T]
         if self.role == "category":
             places = pd.Index(self.values, dtype=object).get_indexer(text := words_of(column))
             missing = text.isna().to_numpy()
             found = [places == place for place in range(len(self.values))] + [(places < 0) & ~missing] * self.others
         else:
-            numbers = seconds_of(column, self.day_first) if self.role == "date" else numbers_of(column)
+            numbers = seconds_of(column, self.day_first) if self.role == "date" else self._numbers(column)
             missing = np.isnan(numbers)
             scores = normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers
             found = [np.where(missing, 0, scores)]
             for part in self.parts:
                 found += [np.where(missing, 0, wave(angles(numbers, part))) for wave in (np.sin, np.cos)]
         return found + [missing] * self.gaps
+
+    def _buckets(self) -> Sequence[int]:
+        return range(WORDS) if self.buckets is None else self.buckets
+
+    def _numbers(self, column: pd.Series) -> Array:
+        return numbers_of(column, thousands=self.thousands)
 
 
 # ------------------------------------------------------------------------------------------------------------- roles
@@ -151,18 +167,22 @@ def _guessed(column: pd.Series) -> tuple[str, str]:
     if column.dtype.kind == "b" or (is_text and {*known.str.lower().unique()} <= BOOLEANS.keys()):
         return "boolean", ""
     every = distinct == len(column) > FEW
-    numbers = numbers_of(known, booleans=False)
+    numbers = numbers_of(known, booleans=False, thousands=thousands_of(known))
     if _mostly(numbers, known) and not (is_text and known.str.match(r"[-+]?0\d").any()):  # 01234 is a code
         numbers = numbers[~np.isnan(numbers)]
         if every and (numbers % 1 == 0).all() and (_IDS.search(str(column.name)) or np.ptp(numbers) == distinct - 1):
             return "ignore", "a number of its own in every row"
         return ("boolean" if {*np.unique(numbers)} <= {0.0, 1.0} else "number"), ""
     known = words_of(known)
-    if known.str.match(_DATE).mean() > 1 - ODD and _mostly(seconds_of(known, _day_first(known)), known):
+    dates = known.str.match(_DATE, flags=re.IGNORECASE).to_numpy(dtype=bool)
+    seconds = seconds_of(known, _day_first(known)) if dates.mean() > 0.5 else np.full(len(known), np.nan)
+    if dates.mean() > 1 - ODD and _mostly(seconds, known):
         return "date", ""
     several = known.str.count(r"\s+").mean() >= 2
     if distinct > max(0.5 * len(known), FEW):
-        return ("text", "") if several else ("ignore", "nearly another text in every row")
+        cures = [role for role, found in (("number", numbers), ("date", seconds)) if np.isnan(found).mean() <= 0.5]
+        cure = f": columns={{{str(column.name)!r}: {cures[0]!r}}} reads what is one" if cures else ""
+        return ("text", "") if several and not cure else ("ignore", f"nearly another text in every row{cure}")
     return ("text" if several and distinct > MOST_VALUES else "category"), ""
 
 
@@ -182,6 +202,8 @@ def _is_count(column: pd.Series) -> bool:
 def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
     """What features of a column with this role need to know of its values."""
     about: dict[str, Any] = {"name": str(column.name), "role": role, "why": why}
+    if role == "text":
+        about["buckets"] = np.flatnonzero((hashed(column) > 0).sum(0) > 1).tolist()
     if role in ("ignore", "text"):
         return Column(**about)
     text = words_of(column) if role in ("category", "date") else column
@@ -191,8 +213,8 @@ def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
         about |= {"values": sorted(map(str, often)), "others": len(often) < len(counts)}
         missing = text.isna()
     else:
-        about["day_first"] = role == "date" and _day_first(text)
-        numbers = seconds_of(column, about["day_first"]) if role == "date" else numbers_of(column)
+        about |= {"day_first": _day_first(text)} if role == "date" else {"thousands": thousands_of(column)}
+        numbers = seconds_of(column, about["day_first"]) if role == "date" else Column(**about)._numbers(column)
         missing = np.isnan(numbers)
         odd = missing & column.notna().to_numpy()
         if odd.sum() > 0.5 * column.notna().sum():
@@ -252,19 +274,42 @@ def normal_scores(numbers: Array, quantiles: Sequence[float]) -> Array:
     return scores
 
 
-def numbers_of(column: pd.Series, *, booleans: bool = True) -> Array:
-    """The numbers of a column, also as text and with a decimal comma; NaN for everything else."""
+def numbers_of(column: pd.Series, *, booleans: bool = True, thousands: str = "") -> Array:
+    """The numbers of a column, also as text, with a decimal comma, thousands apart or a unit; NaN for all else."""
     if column.dtype.kind in "biuf":
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return np.where(np.isfinite(numbers), numbers, np.nan)
-    text = words_of(column)
+    places, words = pd.factorize(words_of(column))
+    text = pd.Series(words, dtype=object)
     found = pd.to_numeric(text, errors="coerce")
-    if found.isna().sum() > text.isna().sum():
-        commas = text.str.replace(r"^([-+]?\d*),(\d+)$", r"\1.\2", regex=True)
-        found = found.fillna(pd.to_numeric(commas, errors="coerce"))
+    if thousands or found.isna().any():
+        plain = text.str.replace(_UNITS, r"\1", regex=True)
+        for mark in ",.":
+            grouped = plain.str.match(_grouped(mark, sure=mark != thousands)).to_numpy(dtype=bool)
+            plain = plain.mask(grouped, plain.str.replace(mark, "", regex=False))
+        plain = pd.to_numeric(plain.str.replace(r"^([-+]?\d*),(\d+)$", r"\1.\2", regex=True), errors="coerce")
+        found = plain if thousands else found.fillna(plain)
         found = found.fillna(text.str.lower().map(BOOLEANS)) if booleans else found
-    numbers = found.to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers = np.append(found.to_numpy(dtype=np.float64, na_value=np.nan), np.nan)[places]
     return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def thousands_of(column: pd.Series) -> str:
+    """The mark between thousands in a column of text: 1,234 may be either, 1,234.50 or 1,234,567 among them tells."""
+    if column.dtype.kind in "biuf":
+        return ""
+    text = pd.Series(words_of(column).dropna().unique(), dtype=object).str.replace(_UNITS, r"\1", regex=True)
+    for mark in ",.":
+        if text.str.match(_grouped(mark, sure=True)).any():
+            return mark
+    commas = text[text.str.contains(",", regex=False)]
+    return "," if len(commas) and commas.str.match(_grouped(",", sure=False)).all() else ""
+
+
+def _grouped(mark: str, *, sure: bool) -> str:
+    """A pattern of numbers with this mark between thousands; the ``sure`` ones cannot be fractions."""
+    groups, point = rf"[-+]?[1-9]\d{{0,2}}(?:\{mark}\d{{3}})", {",": ".", ".": ","}[mark]
+    return rf"(?:{groups}+\{point}\d+|{groups}{{2,}})$" if sure else rf"{groups}+(?:\{point}\d+)?$"
 
 
 def seconds_of(column: pd.Series, day_first: bool = False) -> Array:
@@ -272,9 +317,14 @@ def seconds_of(column: pd.Series, day_first: bool = False) -> Array:
     if column.dtype.kind == "M":
         times = column.dt.tz_convert(None) if getattr(column.dt, "tz", None) is not None else column
     else:
-        places, text = pd.factorize(words_of(column))
-        found = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=day_first, utc=True).tz_localize(None)
-        times = pd.Series(found.append(pd.DatetimeIndex([pd.NaT]))[places])
+        places, words = pd.factorize(words_of(column))
+        text = pd.Series([*words, None], dtype=object)
+        short = text.str.match(r"\d{1,2}\D").to_numpy(dtype=bool, na_value=False) & day_first  # not the year
+        found = pd.Series(pd.NaT, index=text.index, dtype="datetime64[ns]")
+        for own, first in ((short, True), (~short, False)):
+            parsed = pd.to_datetime(text[own], errors="coerce", format="mixed", dayfirst=first, utc=True)
+            found[own] = parsed.dt.tz_localize(None)
+        times = found.iloc[places].reset_index(drop=True)
     return ((times - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy(dtype=np.float64)
 
 

@@ -68,7 +68,7 @@ def load_dataset(
         skip_unknown: Leave out edges of unknown nodes.
     """
     text = str(name)
-    if edges is not None and Path(text).suffix not in NODE_TABLES:
+    if edges is not None and not text.endswith(NODE_TABLES):
         raise InputError(f"{text}: has its edges with it: leave {edges} out, or name a table of nodes")
     if is_sharded(text):
         raise InputError(f"{text}: is a folder of shards, for 'pdadmm-g train', 'predict' and 'evaluate' alone")
@@ -92,7 +92,7 @@ def load_dataset(
 def require_edge_table(data: Graph, name: str, remedy: str = "") -> None:
     """Raise, in words of the command line, if a data set that needs edges has none."""
     if data.edge_index is None:
-        missing = "name their table with --edges" if Path(name).suffix in NODE_TABLES else "'edge_index' is missing"
+        missing = "name their table with --edges" if name.endswith(NODE_TABLES) else "'edge_index' is missing"
         raise InputError(f"{name}: there are no edges: {missing}{remedy}")
 
 
@@ -116,7 +116,7 @@ def digest(data: Graph) -> str:
 
 def check_name(name: str) -> None:
     """Raise :class:`InputError` unless ``name`` can be the name of a data set."""
-    if name != "digits" and name not in BENCHMARKS and Path(name).suffix not in GRAPH_FILES:
+    if name != "digits" and name not in BENCHMARKS and not name.endswith(GRAPH_FILES):
         known = ", ".join(["digits", *BENCHMARKS])
         raise InputError(f"unknown data set '{name}'; known: {known}, or the path of a file ({', '.join(GRAPH_FILES)})")
 

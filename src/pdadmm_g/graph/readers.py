@@ -73,7 +73,7 @@ def as_graph(
         target_column: The one that says where they end. (``target`` is the kind of what is learned.)
         skip_unknown: Leave out edges of nodes that are not in the table of nodes.
     """
-    from .tables import Naming, aligned, graph_of_tables, named_edges, named_nodes, set_edges
+    from .tables import Naming, aligned, graph_of_tables, named_edges, set_edges
 
     labels = (labels,) if isinstance(labels, str) else tuple(labels)
     naming = Naming(
@@ -96,7 +96,7 @@ def as_graph(
     data, culprit, joined = Graph(), "y", is_table(edge_index)
     if is_table(X):
         if y is not None:
-            y = aligned(named_nodes(X, naming, edge_index if joined else None, "nodes")[0], y, "y")
+            y = aligned(X, y, "y", edge_index if joined else None, naming)
             X = X.drop(columns="label", errors="ignore")
         kind = "auto" if y is not None else target
         data = graph_of_tables(X, edge_index if joined else None, kind, naming, columns)
@@ -135,6 +135,9 @@ def is_graph(X: Any) -> bool:
 
 def edges_apart(X: Any, second: Any, edge_index: Any, naming: Naming | None = None) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
+    if isinstance(X, str | Path):
+        edges = f", edges={str(second)!r}" if isinstance(second, str | Path) else ""
+        raise InputError(f"{X}: is a name, not the data: give what load_dataset({str(X)!r}{edges}) reads")
     if not is_table(second):
         return second, edge_index
     from .tables import ends_of

@@ -290,7 +290,7 @@ def open_source(name: str, root: str | Path | None = None) -> GraphInBlocks:
         data = load_dataset(name, root)
         if data.edge_index is None:
             both = "put nodes.parquet and edges.parquet into a folder, and name that"
-            missing = both if path.suffix in NODE_TABLES else "'edge_index' is missing"
+            missing = both if name.endswith(NODE_TABLES) else "'edge_index' is missing"
             raise InputError(f"{name}: there are no edges: {missing}")
         return graph_source(data, digest(data))
     if (path / "x.npy").exists():

@@ -10,10 +10,14 @@ out by :mod:`.columns`.
 
 from __future__ import annotations
 
+import codecs
 import copy
 import csv
+import gzip
 import itertools
 import re
+import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +56,8 @@ SPLITS |= dict.fromkeys(NO_WORD := ("", "nan", "none", "<na>"), "")
 FLAGS = dict.fromkeys(YES, True) | dict.fromkeys((*NO, *NO_WORD), False)
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
+#: Spreadsheets begin with a mark of the byte order.
+UTF8 = "utf-8-sig"
 
 
 # -------------------------------------------------------------------------------------------------------------- files
@@ -60,7 +66,7 @@ BLOCK = 1 << 24
 def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
     """The table in a file, numbers as numbers and text as categories. ``labels`` are columns besides ``label``."""
     check_file(path)
-    if path.suffix not in NODE_TABLES:
+    if not path.name.endswith(NODE_TABLES):
         raise InputError(f"{path}: must end in {', '.join(NODE_TABLES)}: a table of nodes or edges")
     text = path.suffix != ".parquet"
     with reading(path, "a table" if text else "Parquet"):
@@ -68,8 +74,9 @@ def read_table(path: Path, labels: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _read_text(path: Path) -> pa.Table:
-    usual = "\t" if path.suffix == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin with a mark of the byte order
+    usual = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    encoding = _encoding(path)
+    with _opened(path, "rt", encoding=encoding, newline="") as file:
         first = file.readlines(1)
         lines = itertools.chain(first, file)
         # Another separator is meant where the usual one is not in the first row at all.
@@ -81,7 +88,9 @@ def _read_text(path: Path) -> pa.Table:
         raise InputError(f"{path}: the first row must name the columns, each once")
     table = arrow_csv.read_csv(
         path,
-        arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK),  # with threads an error does not name the row
+        arrow_csv.ReadOptions(  # with threads an error does not name the row
+            use_threads=False, block_size=BLOCK, encoding="utf8" if encoding == UTF8 else encoding
+        ),
         arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()), null_values=[""], strings_can_be_null=True
@@ -89,11 +98,31 @@ def _read_text(path: Path) -> pa.Table:
     ).rename_columns(names)
     last = table.column(-1)[-1].as_py() if len(table) else None
     if last and "\n" in last:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8))
-            if not file.read().rstrip().endswith(b'"'):
+        with _opened(path, "rt", encoding=encoding) as file:
+            if not "".join(deque(file, maxlen=8)).rstrip().endswith('"'):
                 raise InputError(f"{path}: a quote that is opened in the last row is not closed")
     return table
+
+
+def _opened(path: Path, mode: str, **options: Any) -> Any:
+    return gzip.open(path, mode, **options) if path.suffix == ".gz" else path.open(mode, **options)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 where the file begins with its mark, else UTF-8, or Windows-1252 where it is none."""
+    with _opened(path, "rb") as file:
+        start = file.read(4096)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        with _opened(path, "rt", encoding=UTF8) as file:
+            while file.read(BLOCK):
+                pass
+    except UnicodeDecodeError:
+        if b"\0" not in start:  # text, then
+            warnings.warn(f"{path}: is not in UTF-8 and is read as Windows-1252: save it as UTF-8", stacklevel=2)
+            return "cp1252"
+    return UTF8
 
 
 def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = False) -> pd.DataFrame:
@@ -112,16 +141,21 @@ def _as_frame(table: pa.Table, labels: Collection[str] = (), *, numbers: bool = 
                 column, trimmed = (pc.if_else(nothing, None, each) for each in (column, trimmed))
             is_label = name in labels or name.lower() == "label"
             if (is_label or (numbers and name.lower() not in (*KNOWN, *ENDS))) and not _are_codes(trimmed):
-                column = _numbers(trimmed, column)
+                column = _numbers(trimmed, column, sure=is_label or name.lower() == "weight")
         columns[name] = column
     return pa.table(columns).to_pandas(strings_to_categorical=True)
 
 
-def _numbers(text: pa.ChunkedArray, otherwise: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text as whole numbers, as numbers, also with a decimal comma, or as it is ``otherwise``."""
+def _numbers(text: pa.ChunkedArray, otherwise: pa.ChunkedArray, *, sure: bool) -> pa.ChunkedArray:
+    """A column of text as whole numbers, as numbers, also with a decimal comma, or as it is ``otherwise``.
+
+    Unless it is ``sure`` to be decimal, a comma as in 1,234 is left to :mod:`.columns`.
+    """
     for kind in (pa.int64(), pa.float64()):
         with suppress(pa.ArrowInvalid):
             return text.cast(kind)
+    if not sure and pc.any(pc.match_substring_regex(text, r"^[-+]?[1-9][0-9]{0,2},[0-9]{3}$")).as_py():
+        return otherwise
     with suppress(pa.ArrowInvalid):
         return pc.replace_substring_regex(text, r"^([-+]?[0-9]*),([0-9]+)$", r"\1.\2").cast(pa.float64())
     return otherwise
@@ -199,8 +233,9 @@ class Naming:
 
 #: A column that every table with edges has.
 DEGREE = "number of neighbours"
-#: Columns that may have the ids of nodes, and names that labels have elsewhere.
+#: Columns that may have the ids of nodes, those that rather are features, and names that labels have elsewhere.
 ID_LIKE = re.compile(r"(.*[_ ])?(id|uid|uuid|key)|.*[a-z]I[dD]|node|name|user|userid|nodeid", re.IGNORECASE)
+NAMES = ("name", "key", "user")
 LABEL_LIKE = re.compile(r".*(label|class|target|outcome|category|status).*|y|type|group|topic", re.IGNORECASE)
 #: What the ends of an edge may be called, the first and the second.
 PAIRS = (
@@ -210,12 +245,20 @@ PAIRS = (
 )  # fmt: skip
 
 
-def named_nodes(nodes: pd.DataFrame, naming: Naming, edges: pd.DataFrame | None, culprit: str) -> tuple[Any, list[str]]:
-    """The table with its columns called as we know them, and a sentence on each that was guessed."""
+def named_nodes(
+    nodes: pd.DataFrame, naming: Naming, edges: pd.DataFrame | None, culprit: str, features: Collection[str] = ()
+) -> tuple[Any, list[str]]:
+    """The table with its columns called as we know them, and a sentence on each that was guessed.
+
+    ``features`` are columns that a model knows, which are no ids.
+    """
     given, notes, renamed = naming.id_column, list[str](), dict[Any, str]()
+    if nodes.columns.has_duplicates:
+        return nodes, notes
     if given is not None:
         if given not in nodes:
             raise InputError(f"{culprit}: column {given!r} of the ids is missing; there are {listed(nodes)}")
+        _checked_ids(whole(nodes[given]).to_numpy(), f"{culprit}: column {given!r}")
         return nodes.drop(columns=["id"] if given != "id" else [], errors="ignore").rename(columns={given: "id"}), notes
     for name in nodes.columns:
         known = str(name).lower()
@@ -224,22 +267,42 @@ def named_nodes(nodes: pd.DataFrame, naming: Naming, edges: pd.DataFrame | None,
             renamed[name] = known
             notes.append(f"column {name!r} of the nodes is taken for {known!r}")
     nodes = nodes.rename(columns=renamed)
-    if "id" not in nodes and isinstance(nodes.index, pd.RangeIndex):
-        found = next((name for name in nodes.columns if _are_ids(nodes[name], name, edges)), None)
-        if found is not None and found not in naming.labels:
+    if "id" not in nodes and nodes.index.name is None and nodes.index.dtype.kind in "iu":
+        found = _column_of_ids(nodes, naming.labels, edges, culprit, features)
+        if found is not None:
             notes.append(f"column {found!r} has the ids of the nodes: id_column names another")
             nodes = nodes.rename(columns={found: "id"})
     return nodes, notes
 
 
-def _are_ids(column: pd.Series, name: Any, edges: pd.DataFrame | None) -> bool:
-    """Does a column name the nodes: each otherwise, and most that edges name, if there are any?"""
-    if not ID_LIKE.fullmatch(str(name)) or column.dtype.kind == "f" or column.isna().any() or not column.is_unique:
-        return False
-    if edges is None or not len(edges):
-        return str(name).lower() not in ("name", "key", "user")
-    ends = pd.Index([*map(str, pd.unique(edges[[*ENDS]].astype(object).to_numpy().ravel()))])
-    return bool(ends.isin([*map(str, column.tolist())]).mean() > 0.5)
+def _column_of_ids(
+    nodes: pd.DataFrame, labels: Sequence[str], edges: pd.DataFrame | None, culprit: str, features: Collection[str]
+) -> Any | None:
+    """The column that names the nodes, each otherwise, and most that edges name, or that a model does not know."""
+    ends, repeated = pd.Index([]), list[Any]()
+    if edges is not None:
+        ends = pd.Index([*map(str, pd.unique(edges[[*ENDS]].astype(object).to_numpy().ravel()))], dtype=object)
+    rows = len(ends) > 0 and bool(ends.isin([*map(str, nodes.index)]).all())
+    for name in nodes.columns:
+        if not ID_LIKE.fullmatch(str(name)) or name in labels or str(name) in features:
+            continue
+        column = whole(nodes[name].dropna())
+        own = pd.Index([*map(str, column.tolist())], dtype=object)
+        if column.dtype.kind == "f" or not len(own):
+            continue
+        named = len(ends) > 0 and ends.isin(own).mean() > 0.5
+        if len(own) < len(nodes) or not own.is_unique:
+            repeated += [name] * bool(named)
+        elif (
+            named
+            or (features and not rows)
+            or (own.isin(ends).mean() > 0.5 if len(ends) else str(name).lower() not in NAMES)
+        ):
+            return name
+    if repeated and not rows:
+        name = repeated[0]
+        _checked_ids(whole(nodes[name]).to_numpy(), f"{culprit}: column {name!r}, which the edges go by,")
+    return None
 
 
 def named_edges(edges: pd.DataFrame, naming: Naming, culprit: str = "edges") -> tuple[pd.DataFrame, list[str]]:
@@ -294,7 +357,13 @@ def graph_of_tables(
     with told(errors):
         if edges is not None:
             edges, said = named_edges(edges, naming, culprits[1])
-    nodes, notes = named_nodes(nodes, naming, None if errors else edges, culprits[0])
+    notes, features = list[str](), () if columns is None or isinstance(columns, Mapping) else columns
+    try:
+        known = {column.name for column in features}
+        nodes, notes = named_nodes(nodes, naming, None if errors else edges, culprits[0], known)
+    except InputError as error:
+        errors.append(str(error))
+        nodes = nodes.reset_index(drop=True)
     data, (own, degree) = Graph(num_nodes=len(nodes)), _apart(columns)
     try:
         data = graph_of_nodes(nodes, target, naming.labels, culprits[0], own)
@@ -340,7 +409,7 @@ def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
     ids = whole(nodes.get("id", nodes.index)).to_numpy()
     if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(nodes))):
         return None
-    return _checked_ids(ids, f"{culprit}: column 'id'")
+    return _checked_ids(ids, f"{culprit}: column 'id'" if "id" in nodes else f"{culprit}: the index")
 
 
 def graph_of_nodes(
@@ -450,13 +519,18 @@ def whole(column: Any) -> Any:
     return column.astype(np.int64) if numbers and isinstance(column.dtype, np.dtype) else column
 
 
-def aligned(nodes: pd.DataFrame, given: Any, culprit: str) -> Any:
+def aligned(
+    nodes: pd.DataFrame, given: Any, culprit: str, edges: pd.DataFrame | None = None, naming: Naming | None = None
+) -> Any:
     """What pandas knows of nodes, in their order, by its index: their ids, or the rows of their table.
 
     An index that only counts is of neither, unless nodes are called so.
     """
     if not hasattr(given, "reindex") or given.index.equals(nodes.index):
         return given
+    with suppress(InputError):  # which the graph of these tables tells
+        edges = None if edges is None else named_edges(edges, naming or Naming())[0]
+        nodes = named_nodes(nodes, naming or Naming(), edges, "nodes")[0]
     index, rows = (pd.Index([*map(str, whole(each).tolist())], dtype=object) for each in (given.index, nodes.index))
     if index.has_duplicates:
         raise InputError(f"{culprit}: its index names {index[index.duplicated()][0]!r} twice: give each node one row")
@@ -496,9 +570,11 @@ def _checked_ids(ids: Array, culprit: str) -> Array:
     if values.dtype == object:
         lacking = np.array([*map(is_missing, values), True])[places]
     if lacking.any():
-        raise InputError(f"{culprit} has none in {row_name(int(lacking.argmax()))}")
+        raise InputError(f"{culprit} has none in {row_name(int(lacking.argmax()))}: give each node its own")
     if len(values) < len(ids):
-        raise InputError(f"{culprit} names node {values[np.bincount(places) > 1][0]!r} twice")
+        first, second = np.flatnonzero(places == np.flatnonzero(np.bincount(places) > 1)[0])[:2]
+        where = f"in rows {first} and {second} (the first is 0)"
+        raise InputError(f"{culprit} names node {ids[[first]].tolist()[0]!r} twice, {where}: give each node one row")
     return ids
 
 
@@ -616,8 +692,9 @@ class EndsById:
                 f"{len(unknown)} of {len(edges)} edges name unknown nodes, such as {listed(map(repr, theirs.tolist()))}"
             )
             ours = f"while nodes are called {listed(map(repr, self._own[:3].tolist()))}"
-            remedy = "id_column names another column of ids" if len(unknown) == len(edges) else ""
-            remedy = remedy or "skip_unknown (--skip-unknown) leaves such edges out"
+            remedy = "as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out"
+            if len(unknown) == len(edges):
+                remedy = "as_graph(..., id_column=NAME) (--id-column NAME) names another column of ids"
             raise InputError(f"{culprit}: {why}: {many}, {ours}; {remedy}")
         return ends
 

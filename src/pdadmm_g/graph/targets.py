@@ -22,7 +22,7 @@ from ..errors import InputError
 from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
 
 Array = NDArray[Any]
-YES, NO = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
+YES, NO = ("true", "1", "1.0", "yes", "ja"), ("false", "0", "0.0", "no", "nein")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
 FOR_CLASSES = "as_graph(..., target='classification') (--target classification)"
 #: What people write where they do not know a label.
@@ -143,7 +143,8 @@ def require_y(data: Graph, *, culprit: str = "data") -> None:
     """Raise unless there are labels."""
     if data.y is None:
         maybe = data.get("maybe_label")
-        hint = "" if maybe is None else f": if it is {maybe!r}, say labels={maybe!r} (--labels {maybe})"
+        say = f"as_graph(nodes, edges, labels={maybe!r}) (--labels {maybe}) says so"
+        hint = "" if maybe is None else f": if it is {maybe!r}, {say}, or call it 'label'"
         raise InputError(f"{culprit}: labels 'y' are missing; in a table they are the column 'label'{hint}")
 
 
@@ -249,6 +250,13 @@ def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
         if odd and not has_columns(data):
             what = f"label {odd[0]!r} is taken for a class like any other"
             data.notes = (*data.get("notes", ()), f"{what}: leave it empty where it says that nothing is known")
+        alike: dict[str, list[str]] = {}
+        for name in () if has_columns(data) else map(str, names.tolist()):
+            alike.setdefault(name.casefold(), []).append(name)
+        for same in alike.values():
+            if len(same) > 1:
+                what = f"labels {' and '.join(map(repr, same))} differ by capitals alone and are {len(same)} classes"
+                data.notes = (*data.get("notes", ()), f"{what}: write them alike if they mean the same")
 
 
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
@@ -272,6 +280,7 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
     if array.ndim != 1:
         raise InputError(f"{culprit} must be one for each node, got shape {array.shape}")
     places, values = factorized(array.astype(object), f"{culprit} must be text or whole numbers")
+    values = object_array([value.strip() if isinstance(value, str) else value for value in values])
     known = np.array([not is_missing(value) and value != -1 for value in values], dtype=bool)
     kinds = {_kind_of_label(value): value for value in values[known]}
     if None in kinds or len(kinds) > 1:
