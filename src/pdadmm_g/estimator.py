@@ -353,7 +353,8 @@ class Estimator(Parameters, BaseEstimator):
         The values of a column are exchanged at random between nodes, of the nodes that are scored themselves (``own``)
         or of all others (``neighbours``); what the score loses by it is the column's importance. All features that were
         made of one column of a table go together. Of more than 30 columns, those to which the network listens most.
-        ``the graph`` is the difference to a model that was trained again on the same nodes by their own columns alone.
+        ``the graph`` is the difference to a model that was trained again on the same nodes by their own columns alone;
+        where the scored nodes trained, that of what is expected of the two out of fold (``estimate_``), if it is known.
 
         Args:
             X: A graph with labels, given as to :meth:`predict`.
@@ -362,12 +363,13 @@ class Estimator(Parameters, BaseEstimator):
             nodes: The nodes that are scored, indices or a mask [default: test nodes, else validation nodes, else
                 training nodes; at most 500, drawn at random].
             repeats: How often values are exchanged.
-            random_state: The seed of these exchanges.
+            random_state: The seed of these exchanges, and of training without the graph.
 
         Returns:
             A pandas table with ``column``, ``whose``, ``lost`` (the mean over the repeats) and ``spread`` (their
             standard deviation). ``attrs`` has the ``figure``, its ``score`` with nothing exchanged, and the number of
-            ``nodes`` and which they are (``on``). :meth:`report` and :meth:`save` of a run folder take it along.
+            ``nodes`` and which they are (``on``); ``out_of_fold`` is what ``the graph`` is compared with, where that is
+            another score. :meth:`report` and :meth:`save` of a run folder take it along.
         """
         check_is_fitted(self)
         from .explanation import importance  # stands above, see the contract in pyproject.toml
