@@ -5,7 +5,8 @@ import pytest
 
 from helpers.run_files import record
 from pdadmm_g import GAMLPClassifier, Graph
-from pdadmm_g.runs.scoring import confusion, judge, look, worker_totals
+from pdadmm_g.runs.scoring import advice, confusion, judge, look, worker_totals
+from pdadmm_g.status import UNVALIDATED
 
 
 def test_confusion_of_classes_that_training_never_saw() -> None:
@@ -28,6 +29,15 @@ def test_test_nodes_are_judged_else_those_that_validate(tiny_graph: Graph) -> No
         assert found.metrics[mask]["accuracy"] == found.accuracies[f"{mask}_accuracy"] == pytest.approx(own)
         del tiny_graph[f"{mask}_mask"]
     assert judge(clf, tiny_graph)[2:] == (None, None, None, None)
+
+
+def test_advice_on_epochs_is_for_those_who_have_validation_nodes(tiny_graph: Graph) -> None:
+    clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, unlabelled=0, weight_decay=0.1).fit(tiny_graph)
+    assert advice(clf) == clf.status_.advice
+    assert "allow more epochs" in clf.status_.advice
+    for mask in ("train_mask", "val_mask", "test_mask"):
+        del tiny_graph[mask]
+    assert advice(clf.set_params(patience=None).fit(tiny_graph)) == UNVALIDATED
 
 
 def test_totals_of_a_run_resumed_with_more_workers() -> None:

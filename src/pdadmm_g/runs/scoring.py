@@ -25,6 +25,7 @@ from ..graph.readers import ids_of, labels_of
 from ..graph.targets import class_places, has_columns, labelled
 from ..metrics import by_output, metrics, reliability
 from ..model import outputs
+from ..status import UNVALIDATED, Status
 from ..training.finish import best_epoch
 from ..training.records import WORKER_FIGURES
 
@@ -145,6 +146,12 @@ def score_before_refit(estimator: Estimator) -> float | None:
     return None if best is None or not math.isfinite(best[0]) else best[0]
 
 
+def advice(estimator: Estimator) -> str:
+    """What people read of how training ended."""
+    validated = best_epoch(estimator.history_, estimator.config_, len(estimator.model_.linears)) is not None
+    return UNVALIDATED if estimator.status_ is Status.MAX_EPOCHS and not validated else estimator.status_.advice
+
+
 def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
     history, settings = estimator.history_, estimator.config_
@@ -152,7 +159,7 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     computed = sum(worker["compute_seconds"] for record in history for worker in record["workers"])
     return {
         "status": estimator.status_.name,
-        "advice": estimator.status_.advice,
+        "advice": advice(estimator),
         "message": estimator.message_,
         **UNKNOWN.accuracies,
         "val_score_before_refit": score_before_refit(estimator),
