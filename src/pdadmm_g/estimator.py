@@ -117,6 +117,8 @@ class Estimator(Parameters, BaseEstimator):
     nodes_: Parts | None
     estimate_: Estimate | None
     importance_: pd.DataFrame | None = None
+    #: The keys of the nodes that trained, and what was said of them out of fold; None where that is not known.
+    _out_of_fold: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
 
     def fit(
         self: AnyEstimator,
@@ -234,13 +236,14 @@ class Estimator(Parameters, BaseEstimator):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             problem, result, choices = delivered(problem, result, reasons)
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
-            s, found = Calibration(), None
+            s, found, crossed = Calibration(), None, None
             try:
                 if calibrates and not result.status.is_failure:
                     s, why = calibration(result.model, problem)
                     choices += (why,)
                     s.apply(result.model)
                 found = _estimated(result.model, problem, s)
+                crossed = _crossed(problem, s)
                 if config.refit and problem.validation is not None and ended:
                     assert isinstance(X, Graph)
                     first = result
@@ -255,7 +258,7 @@ class Estimator(Parameters, BaseEstimator):
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_, self.nodes_, self.estimate_ = choices, problem.nodes, found
-        self.importance_ = None
+        self.importance_, self._out_of_fold = None, crossed
         self.model_ = result.model.cpu().eval()
         if isinstance(X, Graph) and given_names is not None and X.feature_names != given_names:
             assert self.augmentation_ is not None
@@ -866,12 +869,20 @@ def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Esti
     if problem.config.target != "classification" or (rows is None and problem.asked is None):
         return None
     if problem.asked is not None:
-        P, y = torch.softmax(calibration.of(problem.asked[0].clamp(1e-12).log()), dim=1), problem.asked[1]
+        P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
         assert rows is not None
         P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
     return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
+
+
+def _crossed(problem: Problem, calibration: Calibration) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """The keys of all nodes whose classes were asked out of fold, and their probabilities."""
+    if problem.config.target != "classification" or problem.asked is None or problem.crossed is None:
+        return None
+    P = calibration.outputs(problem.asked[0].double()).numpy()
+    return (problem.crossed, P) if len(P) == len(problem.crossed) and np.isfinite(P).all() else None
 
 
 def given_data(
