@@ -146,7 +146,7 @@ function dataCards() {
     ].filter(([, value]) => value !== DASH);
     const tiles = figures.map(([name, value]) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, name)));
     const spread = degrees ? `Degrees: ${degrees.map(whole).join(", ")} (least, quartiles, most).` : "";
-    const counted = known.homophily == null ? "" : " Edges in a class: between all nodes with a label, of whatever kind.";
+    const counted = known.homophily == null ? "" : " Edges in a class: between all nodes with a label.";
     return h(
       "div",
       { class: "card data" },

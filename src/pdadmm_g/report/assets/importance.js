@@ -49,7 +49,9 @@ function drawImportance(figure, svg, width) {
   bottomAxis(svg, x, low, high, box, `${title} lost`);
   const rest = columns.size - drawn.length,
     more = rest ? ` Not shown, as less is lost: ${whole(rest)}.` : "";
-  const graph = expected == null ? "" : ` The graph: ${title} ${share(expected)} out of fold with it, ${share(expected - rows.find(({ whose }) => whose === "trained without").lost)} without.`;
+  const alone = rows.find(({ whose }) => whose === "trained without");
+  const both = alone && expected != null ? [expected, expected - alone.lost].map(share) : null;
+  const graph = both ? ` The graph: ${title} ${both[0]} out of fold with it, ${both[1]} without.` : "";
   figure.hint(
     `What is lost of ${title} ${share(score)} on ${whole(nodes)} ${on} nodes when values are exchanged between nodes.${more}${graph}`,
   );
