@@ -14,7 +14,7 @@ import pdadmm_g
 from helpers.commands import SMALL
 from helpers.communities import communities
 from helpers.estimators import classifier
-from pdadmm_g import InputError, comparison
+from pdadmm_g import GAMLPRegressor, InputError, comparison
 from pdadmm_g.cli import main
 from pdadmm_g.comparison import METHODS, PAIRED, Columns, compare, differences, splits_of
 from pdadmm_g.graph.checks import check_graph
@@ -90,9 +90,30 @@ def test_no_failure_stops_others_and_no_method_begins_after_the_budget(monkeypat
     assert table["note"].to_dict() == {"largest": "", "lr-graph": "failed: no luck", "ours": ""}
     assert "broken: failed: no luck" in lines
     table = compare(communities(), estimator=FAST, methods=FEW, budget=0)
-    assert table["note"].str.startswith("skipped").all()
+    assert table["note"].str.startswith("skipped").to_dict() == {"largest": True, "lr-graph": True, "ours": False}
     with pytest.raises(InputError, match="nonsense"):
         compare(communities(), methods=["nonsense"])
+
+
+def test_cheap_methods_run_first_and_the_order_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, lines = [], list[str]()
+    for slow in (comparison.SLOW, ("largest", "sgc", "lr-graph")):  # ours first
+        monkeypatch.setattr(comparison, "SLOW", slow)
+        methods = ["ours", "gcn", "sgc", "lr-graph", "largest"]
+        tables.append(compare(communities(), estimator=FAST, methods=methods, say=lines.append).drop(columns="seconds"))
+    pd.testing.assert_frame_equal(*tables)
+    begun = [line.removesuffix(" ...") for line in lines if line.endswith("...")]
+    assert begun[:5] == ["SGC", "logistic + neighbours", "largest class", "pdadmm-g", "GCN"]
+    assert begun[5] == "pdadmm-g"
+
+
+def test_it_is_for_classes() -> None:
+    data = communities()
+    with pytest.raises(InputError, match="compare is for classes"):
+        compare(data, estimator=GAMLPRegressor())  # type: ignore[arg-type]
+    data.y, data.target_kind = torch.randn(150, 1), "regression"
+    with pytest.raises(InputError, match="compare is for classes"):
+        compare(data)
 
 
 def test_sparse_columns_stay_sparse_for_logistic_regression_and_few_for_trees() -> None:

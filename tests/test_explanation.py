@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -108,6 +110,43 @@ def test_changed_columns_and_edges_are_what_the_model_says_of_a_changed_graph(se
         less = data.clone()
         less.edge_index = data.edge_index[:, (data.edge_index != torch.tensor([[5], [near]])).any(0)]
         close(rows.without(int(torch.searchsorted(rows.near, near))), less)
+
+
+@pytest.fixture(scope="module")
+def out_of_fold() -> tuple[GAMLPClassifier, pd.DataFrame, pd.DataFrame]:
+    """A model of nodes that all train, and whose neighbours decide."""
+    nodes, edges = tables("theirs")
+    nodes = nodes.drop(columns="split")
+    nodes.loc[nodes.index % 3 > 0, "label"] = None
+    return GAMLPClassifier(layers=2, unlabelled=0, epochs=30, random_state=3).fit(nodes, edges), nodes, edges
+
+
+def test_of_nodes_that_train_the_graph_is_judged_out_of_fold(out_of_fold, tmp_path: Path) -> None:
+    clf, nodes, edges = out_of_fold
+    table = clf.importance(nodes, edges, repeats=1)
+    assert (table.attrs["on"], table.attrs["nodes"]) == ("training", 167)
+    first = table.iloc[0]
+    assert (first["column"], table.attrs["out_of_fold"]) == ("the graph", clf.estimate_.figures["roc_auc_ovr"][0])
+    assert first["lost"] > 0.15
+    assert table.attrs["out_of_fold"] - first["lost"] < 0.7  # nothing else tells; on training nodes it is 1
+    clf.save(tmp_path / "run")
+    loaded = GAMLPClassifier.load(tmp_path / "run").importance(nodes, edges, repeats=1)
+    pd.testing.assert_frame_equal(loaded, table)
+    clf.save(tmp_path / "model.safetensors")  # which does not know what was said out of fold
+    alone = GAMLPClassifier.load(tmp_path / "model.safetensors").importance(nodes, edges, repeats=1)
+    assert "the graph" not in [*alone["column"]]
+    with pytest.raises(InputError, match="nodes: none of them has a label"):
+        clf.importance(nodes, edges, nodes=nodes["label"].isna().to_numpy())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_node_is_told_of_in_the_values_of_its_table(out_of_fold) -> None:
+    clf, nodes, edges = out_of_fold
+    table = clf.explain(nodes, "n7", edges, most=100)
+    own = table[table["kind"] == "own"].set_index("name")["value"]
+    others = {*edges["source"][edges["target"] == "n7"], *edges["target"][edges["source"] == "n7"]} - {"n7"}
+    assert own["number of neighbours"] == len(others)
+    assert own["mine"] == nodes["mine"][7]
 
 
 def test_numbers_many_columns_and_graphs_without(monkeypatch: pytest.MonkeyPatch) -> None:

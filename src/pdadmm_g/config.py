@@ -243,8 +243,9 @@ class Settings:
         "for two of them, f1_micro for several labels a node, r2 for numbers]", TRAINING,
     )
     calibrate: bool | None = option(
-        None, "divide the logits by the temperature that makes the log loss of the validation nodes smallest: the "
-        "same classes, better probabilities; also for what refit trains [default: of classes, where nodes validate]",
+        None, "divide the logits by the temperature that makes the log loss of the validation nodes, or out of fold, "
+        "smallest, and of two classes shift them: better probabilities, and of more than two classes the same "
+        "predictions; also for what refit trains [default: of classes, where nodes validate or decide out of fold]",
         TRAINING,
     )
     validation: Share | None = option(

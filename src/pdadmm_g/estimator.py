@@ -117,6 +117,8 @@ class Estimator(Parameters, BaseEstimator):
     nodes_: Parts | None
     estimate_: Estimate | None
     importance_: pd.DataFrame | None = None
+    #: The keys of the nodes that trained, and what was said of them out of fold; None where that is not known.
+    _out_of_fold: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
 
     def fit(
         self: AnyEstimator,
@@ -234,13 +236,14 @@ class Estimator(Parameters, BaseEstimator):
                 result = fit(problem, seed=seed, on_epoch=listener, checkpointing=checkpointing, team=team, start=model)
             problem, result, choices = delivered(problem, result, reasons)
             ended = not result.status.is_failure and result.status is not Status.INTERRUPTED
-            s, found = Calibration(), None
+            s, found, crossed = Calibration(), None, None
             try:
                 if calibrates and not result.status.is_failure:
                     s, why = calibration(result.model, problem)
                     choices += (why,)
                     s.apply(result.model)
                 found = _estimated(result.model, problem, s)
+                crossed = _crossed(problem, s)
                 if config.refit and problem.validation is not None and ended:
                     assert isinstance(X, Graph)
                     first = result
@@ -255,7 +258,7 @@ class Estimator(Parameters, BaseEstimator):
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
         self.choices_, self.nodes_, self.estimate_ = choices, problem.nodes, found
-        self.importance_ = None
+        self.importance_, self._out_of_fold = None, crossed
         self.model_ = result.model.cpu().eval()
         if isinstance(X, Graph) and given_names is not None and X.feature_names != given_names:
             assert self.augmentation_ is not None
@@ -353,7 +356,8 @@ class Estimator(Parameters, BaseEstimator):
         The values of a column are exchanged at random between nodes, of the nodes that are scored themselves (``own``)
         or of all others (``neighbours``); what the score loses by it is the column's importance. All features that were
         made of one column of a table go together. Of more than 30 columns, those to which the network listens most.
-        ``the graph`` is the difference to a model that was trained again on the same nodes by their own columns alone.
+        ``the graph`` is the difference to a model that was trained again on the same nodes by their own columns alone;
+        where the scored nodes trained, that of what is expected of the two out of fold (``estimate_``), if it is known.
 
         Args:
             X: A graph with labels, given as to :meth:`predict`.
@@ -362,12 +366,13 @@ class Estimator(Parameters, BaseEstimator):
             nodes: The nodes that are scored, indices or a mask [default: test nodes, else validation nodes, else
                 training nodes; at most 500, drawn at random].
             repeats: How often values are exchanged.
-            random_state: The seed of these exchanges.
+            random_state: The seed of these exchanges, and of training without the graph.
 
         Returns:
             A pandas table with ``column``, ``whose``, ``lost`` (the mean over the repeats) and ``spread`` (their
             standard deviation). ``attrs`` has the ``figure``, its ``score`` with nothing exchanged, and the number of
-            ``nodes`` and which they are (``on``). :meth:`report` and :meth:`save` of a run folder take it along.
+            ``nodes`` and which they are (``on``); ``out_of_fold`` is what ``the graph`` is compared with, where that is
+            another score. :meth:`report` and :meth:`save` of a run folder take it along.
         """
         check_is_fitted(self)
         from .explanation import importance  # stands above, see the contract in pyproject.toml
@@ -862,12 +867,20 @@ def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Esti
     if problem.config.target != "classification" or (rows is None and problem.asked is None):
         return None
     if problem.asked is not None:
-        P, y = torch.softmax(calibration.of(problem.asked[0].clamp(1e-12).log()), dim=1), problem.asked[1]
+        P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
         assert rows is not None
         P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
     return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
+
+
+def _crossed(problem: Problem, calibration: Calibration) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """The keys of all nodes whose classes were asked out of fold, and their probabilities."""
+    if problem.config.target != "classification" or problem.asked is None or problem.crossed is None:
+        return None
+    P = calibration.outputs(problem.asked[0].double()).numpy()
+    return (problem.crossed, P) if len(P) == len(problem.crossed) and np.isfinite(P).all() else None
 
 
 def given_data(

@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,19 +24,19 @@ from scipy.special import expit
 from sklearn.base import clone
 from torch import Tensor
 
+from .config import Settings
 from .errors import InputError
+from .estimator import Estimator, parameters
 from .graph.augmentation import GraphAugment, feature_rows
 from .graph.columns import feature_names
 from .graph.examples import with_parts
 from .graph.graph import Graph, as_mask, id_order, reordered
 from .graph.readers import ids_of, labels_of
+from .graph.tables import DEGREE
 from .graph.targets import class_places, has_columns, labelled
-from .metrics import score, scoring_name
+from .metrics import OUT_OF_FOLD, score, scoring_name
 from .model import outputs
 from .utils import compute_threads
-
-if TYPE_CHECKING:
-    from .estimator import Estimator
 
 #: Most columns, or groups of them, that are looked at one by one, most nodes that are scored, and most neighbours of a
 #: node whose edges are taken away one at a time.
@@ -202,13 +203,15 @@ def importance(
     masks = [(on, data[f"{name}_mask"] & labelled(data)) for name, on in parts.items() if f"{name}_mask" in data]
     masks.append(("labelled", labelled(data)))
     on, mask = next((part for part in masks if bool(part[1].any())), masks[-1])
+    if nodes is not None and on != "given":
+        raise InputError("nodes: none of them has a label to measure importance by")
     # By id, so that the order of rows does not matter.
     order = id_order(data)
     data, mask = reordered(data, order), mask if order is None else mask[order]
     chosen = mask.nonzero().view(-1)
     if not len(chosen):
         raise InputError("data: no node has a label to measure importance by")
-    blocks = 1 if estimator.augmentation_ is None else estimator.augmentation_.blocks
+    blocks = 1 if estimator.augmentation_ is None else sum(part.blocks for part in estimator.augmentation_.parts)
     most = min(MOST_NODES, max(20, MOST_SHARES // (blocks * data.num_nodes)))
     if len(chosen) > most:
         chosen = chosen[torch.from_numpy(random.choice(len(chosen), most, replace=False)).sort().values]
@@ -233,13 +236,27 @@ def importance(
             lost[LABELS, "neighbours"].append(base - figure(rows.without_labels(order)))
     found = [(*key, float(np.mean(each)), float(np.std(each))) for key, each in lost.items()]
     found.sort(key=lambda row: (row[0] != ALL, -row[2]))
-    if rows.joined and not data.get("structural") and (alone := without_graph(estimator, data)) is not None:
-        behind = base - figure(alone._logits(data, chosen), alone)
-        found.insert(0, ("the graph", "trained without", behind, math.nan))
+    about: dict[str, Any] = {"figure": scoring_name(config.scoring), "score": base, "on": on, "nodes": len(chosen)}
+    # Of nodes that trained, a model knows the labels: there, what was said out of fold is compared.
+    trained = bool(data.train_mask[chosen].any())
+    own = expected(estimator, about["figure"]) if trained else base
+    if own is not None and rows.joined and not data.get("structural"):
+        alone = without_graph(estimator, data, random_state)
+        worth = None
+        if alone is not None:
+            worth = expected(alone, about["figure"]) if trained else figure(alone._logits(data, chosen), alone)
+        if worth is not None:
+            about |= {"out_of_fold": own} if trained else {}
+            found.insert(0, ("the graph", "trained without", own - worth, math.nan))
     table = pd.DataFrame(found, columns=["column", "whose", "lost", "spread"])
-    about = {"figure": scoring_name(config.scoring), "score": base, "on": on, "nodes": len(chosen)}
     table.attrs = about | {"repeats": repeats}
     return table
+
+
+def expected(estimator: Estimator, figure: str) -> float | None:
+    """A figure of what the model said of all nodes out of fold, where that is known."""
+    found = estimator.estimate_
+    return found.figures[figure][0] if found and found.on == OUT_OF_FOLD and figure in found.figures else None
 
 
 def groups_of(estimator: Estimator, data: Graph, rows: Asked) -> dict[str, list[int]]:
@@ -257,18 +274,24 @@ def groups_of(estimator: Estimator, data: Graph, rows: Asked) -> dict[str, list[
     return {name: groups[name] for name in groups if name in {*most}}
 
 
-def without_graph(estimator: Estimator, data: Graph) -> Estimator | None:
-    """One that is trained on the same nodes by their own columns alone; None where these are not all there."""
+def without_graph(estimator: Estimator, data: Graph, random_state: int) -> Estimator | None:
+    """One that is trained on the same nodes by their own columns alone; None where these are not all there.
+
+    It goes by the settings that a model file has: a fitted model and the same one loaded have the same answer.
+    """
     if estimator.nodes_ is None or not bool(data.train_mask.any()):
         return None
     data = copy.copy(data)
     if not bool(data.val_mask.any()):
         del data.val_mask
     data.edge_index = data.edge_weight = data.split = None
-    settings: dict[str, Any] = dict.fromkeys(("hops", "label_hops", "weight_decay", "components", "columns", "split"))
-    settings |= dict.fromkeys(("workers", "shards", "plan"))  # one process is enough
-    settings |= {"augment": "none", "normalize": "auto", "directed": "auto", "unlabelled": 0, "verbose": False}
-    return clone(estimator).set_params(**settings, random_state=estimator.seed_ or 0).fit(data)
+    settings = parameters(estimator.config_)
+    settings |= {item.name: item.default for item in fields(Settings) if item.metadata["by_data"]}
+    settings |= dict.fromkeys(("columns", "split", "workers", "shards", "plan"))  # one process is enough
+    settings |= {"augment": "none", "unlabelled": 0, "verbose": False, "random_state": random_state}
+    if estimator.estimate_ is not None and estimator.estimate_.on == OUT_OF_FOLD:
+        settings["patience"] = "auto"  # those that were chosen out of fold have none
+    return clone(estimator).set_params(**settings).fit(data)
 
 
 def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.DataFrame:
@@ -292,8 +315,14 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
     base, mean, table = said(logits), data.x.to_dense().mean(0), data.get("table")
     found: list[tuple[str, str, Any, float]] = []
     for name, columns in (groups_of(estimator, data, rows) or {ALL: [*range(len(mean))]}).items():
-        value = float(rows.x[rows.nodes[0], columns[0]]) if len(columns) == 1 else None
-        value = table[name].iloc[place] if table is not None and name in table else value
+        value: Any = None
+        if table is not None and name in table:
+            value = table[name].iloc[place]
+        elif not estimator.columns_ and len(columns) == 1:
+            value = float(rows.x[rows.nodes[0], columns[0]])
+        elif name == DEGREE:
+            ends = data.edge_index[:, (data.edge_index == place).any(0)].unique()
+            value = int((ends != place).sum())
         for whose, logits in rows.exchanged(columns, mean[columns]).items():
             found.append((name, whose, value if whose == "own" else None, said(logits)))
     if rows.knows_labels:

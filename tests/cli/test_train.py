@@ -26,6 +26,7 @@ def test_train_evaluate_predict(run, graph_file: Path, tiny_graph: Data) -> None
     assert code == 0
     assert "accuracy: train 1.000, validation 1.000, test 1.000" in out
     assert "expected accuracy: 1.000, 90% interval 0.607 to 1.000, by 6 validation nodes, of which" in out
+    assert "expected AUROC: 1.000, 90% interval " in out
 
     assert sorted(path.name for path in Path("run").iterdir()) == [
         "config.yaml", "metrics.jsonl", "model.safetensors", "summary.json",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pdadmm_g.report.page
-from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, record, write_rounds, write_run
+from helpers.run_files import ALL_FIGURES, EVIL, IMPORTANCE, SUMMARY, record, write_rounds, write_run
 from pdadmm_g.report.collect import names_of, read_run
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 
@@ -148,6 +148,32 @@ def test_what_is_asked_first_comes_first_and_training_is_folded(page: Any, tmp_p
     assert EVIL in find(chrome, "#contradicted").text
     find(chrome, "summary").click()
     assert count(chrome, "#accuracy .curve") == 2
+
+
+def test_nodes_and_runs_are_called_what_they_are(page: Any, tmp_path: Path) -> None:
+    crossed = {name: SUMMARY[name] | {"nodes": "out of fold"} for name in ("looks", "confusion", "reliability")}
+    crossed["estimate"] = SUMMARY["estimate"] | {"on": "out of fold", "nodes": 180}
+    run = write_run(tmp_path / "run", summary=SUMMARY | crossed | {"versions": {"pdadmm_g": "1"}})
+    (run / "importance.json").write_text(json.dumps(IMPORTANCE | {"on": "training", "out_of_fold": 0.7}))
+    chrome = page(run)
+    assert "by 180 labelled nodes out of fold." in find(chrome, "#estimate .note").text
+    assert "On the labelled nodes out of fold;" in find(chrome, "#classes .note").text
+    assert "Of the labelled nodes out of fold: is" in find(chrome, "#contradicted .note").text
+    assert "The graph: accuracy 0.700 out of fold with it, 0.500 without." in find(chrome, "#importance .note").text
+    assert find(chrome, "#footer").text.endswith("Trained with pdadmm-g 1.")
+    figures = {"r2": 0.5, "mean_absolute_error": 20.0}
+    numbers = {
+        "target": "regression", "metrics": {"test": figures}, "estimate": None,
+        "data": {"nodes": 9, "edges": 0, "outputs": 1},
+        "outputs": {"nodes": "test", "names": ["price"], "figures": [figures]},
+    }  # fmt: skip
+    other = write_run(tmp_path / "other", summary=SUMMARY | numbers)
+    (other / "importance.json").unlink()
+    chrome = page(other)
+    assert count(chrome, ".outputs") == 0  # the same as the metrics
+    assert "1\nnumber a node" in find(chrome, ".data").text
+    chrome = page(run, other)
+    assert find(chrome, "#importance h2").text == "What columns are worth: run"
 
 
 def test_page_of_several_runs(page: Any, tmp_path: Path) -> None:

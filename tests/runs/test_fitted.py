@@ -102,6 +102,8 @@ def test_saving_replaces_what_was_saved_and_nothing_else(
 
 def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path) -> None:
     clf.report(tmp_path / "page.html")
+    embedded = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
+    assert not {"out", "dataset"} & {*json.loads(embedded)["runs"][0]["config"]}
     plain = (tmp_path / "page.html").read_text()
     clf.report(tmp_path / "page.html", tiny_graph)
     scored = (tmp_path / "page.html").read_text()

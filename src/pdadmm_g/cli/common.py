@@ -8,7 +8,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -108,6 +108,21 @@ def figure(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if name in ("mean_absolute_error", "root_mean_squared_error") else f"{value:.3f}"
+
+
+def expected(summary: dict[str, Any]) -> Iterator[str]:
+    """How good the model of a run is expected to be on new nodes, a line for each figure."""
+    if (found := summary.get("estimate")) is None:
+        return
+    on, nodes, figures = found["on"], found["nodes"], found["figures"]
+    who = f"{nodes:,} validation nodes" if on == "validation" else f"{nodes:,} labelled nodes {on}"
+    known = f"by {who}, of which the largest class has {found['largest_class']:.3f}"
+    value, low, high = figures["accuracy"]
+    chose = "corrected for having been used to choose the model"
+    yield f"expected accuracy: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, {known}; {chose}"
+    if (summary.get("data") or {}).get("classes") == 2 and "roc_auc_ovr" in figures:
+        value, low, high = figures["roc_auc_ovr"]
+        yield f"expected AUROC: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, by the same nodes"
 
 
 # ----------------------------------------------------------------------------------------------------------- settings

@@ -33,7 +33,7 @@ NOT_HERE = ("out", "init", "checkpoint_every")
     help="parts of the labelled nodes where no nodes are for testing [default: 3]",
 )
 @click.option(
-    "--budget", type=click.FloatRange(0), metavar="SECONDS", help="begin no other method after so many seconds"
+    "--budget", type=click.FloatRange(0), metavar="SECONDS", help="begin no method but ours after so many seconds"
 )
 @click.option("--out", metavar="FILE", help="write the table as CSV", shell_complete=words())
 @click.option(
@@ -75,7 +75,7 @@ def compare(
     from ..graph.datasets import load_dataset
 
     if config.target not in ("auto", "classification"):
-        raise InputError("target must be classification: compare is for classes")
+        raise InputError("target must be classification: compare is for classes, one label a node")
     data = load_dataset(
         config.dataset, config.data_root, edges=config.edges, target="classification", labels=config.labels
     )

@@ -15,6 +15,7 @@ from .common import (
     Output,
     apply_run,
     data_options,
+    expected,
     figure,
     load_run,
     output_options,
@@ -80,9 +81,12 @@ def evaluate(
         _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
         return
     _show(found.accuracies, found.metrics, output)
-    if "val" not in found.metrics and (earlier := RunFolder(run).summary().get("val_score_before_refit")) is not None:
+    summary = {} if {"val", "test"} <= {*found.metrics} else RunFolder(run).summary()
+    if "val" not in found.metrics and (earlier := summary.get("val_score_before_refit")) is not None:
         output.say(BEFORE_REFIT.format(earlier))
     if "test" not in found.metrics:
+        for line in expected(summary):
+            output.say(line)
         output.say(NO_TEST)
 
 

@@ -58,6 +58,7 @@ def explain(
         check_folder(Path(out))
     estimator, data = load_run(run, dataset, edges, data_root, **names)
     folder = RunFolder(run)
+    estimator = type(estimator).load(run)  # which knows what was expected of it
     if node is not None:
         table = estimator.explain(data, node)
         lines = _of_node(table)
@@ -80,13 +81,17 @@ def _of_all(table: pd.DataFrame) -> list[str]:
     name, words = about["figure"], about["figure"].replace("_", " ")
     lines = [f"{words} {figure(name, about['score'])} on {about['nodes']:,} {about['on']} nodes"]
     for behind in lost[table["column"] == "the graph"]:
-        lines[0] += f"; of a model that is trained again without the graph {figure(name, about['score'] - behind)}"
+        own = about.get("out_of_fold", about["score"])
+        if "out_of_fold" in about:
+            lines.insert(0, f"{words} expected out of fold {figure(name, own)}")
+        lines[0] += f"; of a model that is trained again without the graph {figure(name, own - behind)}"
     lines.append("what is lost when the values of a column are exchanged between nodes:")
-    small = (lost.abs() < LEAST) & (table["column"] != "all columns")
-    for row in table[~small & (table["column"] != "the graph")].to_dict("records"):
+    small = lost.abs() < LEAST
+    shown = table[~small & (table["column"] != "the graph")]
+    for row in shown.to_dict("records"):
         whose = "" if row["whose"] == "own" else " of neighbours"
         lines.append(f"{row['lost']:+8.3f} +/- {row['spread']:.3f}  {row['column']}{whose}")
-    return [*lines, f"all others: less than {LEAST}"] if small.any() else lines
+    return [*lines, f"{'all others' if len(shown) else 'all'}: less than {LEAST}"] if small.any() else lines
 
 
 def _of_node(table: pd.DataFrame) -> list[str]:
@@ -96,7 +101,7 @@ def _of_node(table: pd.DataFrame) -> list[str]:
         head, without = f"node {about['node']}: {about['label']} {about['said']:.4g}", "{:.4g}"
     else:
         head, without = f"node {about['node']}: {about['label']}, probability {about['said']:.3f}", "{:.3f}"
-    lines = [f"{head}; without what moved it most:"]
+    lines = [f"{head}; without each of these alone:"]
     texts = {"own": "{} = {}", "neighbours": "{} of neighbours", "neighbour": "edge to {} ({})"}
     for row in table.to_dict("records"):
         text = texts[row["kind"]].format(row["name"], row["value"]).replace(" = None", "").replace(" (None)", "")

@@ -26,6 +26,7 @@ from .common import (
     SettingsCommand,
     end,
     error,
+    expected,
     figure,
     output_options,
     settings_options,
@@ -196,8 +197,8 @@ def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
     values = {part: metrics.get(part, {}).get(name, summary.get(f"{part}_accuracy")) for part in PARTS}
     each = ", ".join(f"{PARTS[part]} {figure(name, value)}" for part, value in values.items())
     output.say(f"{name.replace('_', ' ')}: {each}")
-    if (estimate := summary.get("estimate")) is not None:
-        output.say(_expected(**estimate))
+    for line in expected(summary):
+        output.say(line)
     if (earlier := summary.get("val_score_before_refit")) is not None:
         output.say(BEFORE_REFIT.format(earlier))
     if values["test"] is None:
@@ -209,15 +210,6 @@ def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:
     times = summary["times"]
     longest = ", ".join(f"{task} {seconds:.1f}" for task, seconds in times.items() if seconds >= 0.05)
     output.say(f"{sum(times.values()):.1f} s ({longest}); written to {out}")
-
-
-def _expected(on: str, nodes: int, largest_class: float, figures: dict[str, tuple[float, float, float]]) -> str:
-    """How good the model is expected to be on new nodes."""
-    value, low, high = figures["accuracy"]
-    who = f"{nodes:,} validation nodes" if on == "validation" else f"{nodes:,} labelled nodes {on}"
-    chose = "they also chose the model: what the best of many gains by luck is taken off"
-    known = f"{who}, of which the largest class has {largest_class:.3f}; {chose}"
-    return f"expected accuracy: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, by {known}"
 
 
 def _about_workers(summary: dict[str, Any]) -> Iterator[str]:

@@ -169,7 +169,7 @@ def _facts(settings: RunConfig, epochs: pd.DataFrame, summary: Summary) -> dict[
     figure = TARGETS[summary.target or "classification"].figure
     if figure != "accuracy":  # what people look at first, in the place of the accuracy
         facts |= {f"{part}_accuracy": summary.metrics.get(part, {}).get(figure) for part in ("test", "val", "train")}
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    versions = ", ".join(f"{name.replace('_', '-')} {version}" for name, version in summary.versions.items())
     return facts | {"figure": figure, "versions": versions}
 
 

@@ -53,6 +53,8 @@ def write_report(estimator: Estimator, path: str | Path, data: Graph | None = No
     with temporary_folder() as folder:
         save_run(estimator, folder, data)
         run = read_run(folder, path.stem)
+    for name in ("out", "dataset"):  # the folder is gone, and Python does not know the other
+        run["config"].pop(name, None)
     write_atomically(path, render([run | {"path": ""}]))
 
 

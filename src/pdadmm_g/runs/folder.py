@@ -113,6 +113,8 @@ class Importance(msgspec.Struct, frozen=True):
     nodes: int
     repeats: int
     rows: list[Exchanged]
+    #: What the model without the graph is compared with, where nodes that trained are scored.
+    out_of_fold: float | None = None
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Importance:

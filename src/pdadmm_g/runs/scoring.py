@@ -20,11 +20,12 @@ from ..errors import NotFiniteError
 from ..estimator import Estimator
 from ..graph.examples import at_most
 from ..graph.facts import graph_facts
-from ..graph.graph import MASKS, Graph
+from ..graph.graph import MASKS, Graph, node_keys
 from ..graph.readers import ids_of, labels_of
 from ..graph.targets import class_places, has_columns, labelled
-from ..metrics import by_output, metrics, reliability
+from ..metrics import OUT_OF_FOLD, by_output, metrics, reliability
 from ..model import outputs
+from ..status import UNVALIDATED, Status
 from ..training.finish import best_epoch
 from ..training.records import WORKER_FIGURES
 
@@ -43,7 +44,8 @@ class Judgement(NamedTuple):
     accuracies: dict[str, float | None]
     #: All figures of :func:`~pdadmm_g.metrics.metrics` for each mask that has nodes: train, val, test.
     metrics: dict[str, dict[str, float | None]]
-    #: Of the test nodes, or else of those that validate: :func:`confusion` and :func:`~pdadmm_g.metrics.reliability`.
+    #: Of the test nodes, or those that validate, or all that train as they were asked out of fold:
+    #: :func:`confusion` and :func:`~pdadmm_g.metrics.reliability`.
     confusion: dict[str, Any] | None = None
     reliability: dict[str, Any] | None = None
     #: The figures of each of several labels or numbers, see :func:`~pdadmm_g.metrics.by_output`.
@@ -71,17 +73,18 @@ def judge(estimator: Estimator, data: Graph) -> Judgement:
     parts = {name: mask[nodes].numpy() for name, mask in masks.items()}
     figures = {name: metrics(true[part], P[part], target) for name, part in parts.items()}
     accuracies = {f"{name}_accuracy": figures.get(name, {}).get("accuracy") for name in ("train", "val", "test")}
-    judged = next((name for name in ("test", "val") if name in parts), None)
-    if judged is None:
-        return Judgement(accuracies, figures)
-    own = parts[judged]
+    judged: str | None = next((name for name in ("test", "val") if name in parts), None)
     if columns:
-        if len(names) > MAX_CONFUSION:
+        if judged is None or len(names) > MAX_CONFUSION:
             return Judgement(accuracies, figures)
-        each = {"names": names.tolist(), "figures": by_output(true[own], P[own], target)}
-        return Judgement(accuracies, figures, outputs={"nodes": judged, **each})
-    table = confusion(labels[own], names[P[own].argmax(1)], names)
-    seen = (ids_of(data)[nodes.numpy()[own]], labels[own], P[own], names)
+        each = by_output(true[parts[judged]], P[parts[judged]], target)
+        return Judgement(accuracies, figures, outputs={"nodes": judged, "names": names.tolist(), "figures": each})
+    if judged is not None:
+        own, P = nodes.numpy()[parts[judged]], P[parts[judged]]
+    else:
+        judged, (own, P) = OUT_OF_FOLD, asked_out_of_fold(estimator, data, known)
+    labels = labels_of(data)[own]
+    seen = (ids_of(data)[own], labels, P, names)
     found: dict[str, Any] = {
         "among": judged,
         "uncertain": look(*seen),
@@ -95,10 +98,23 @@ def judge(estimator: Estimator, data: Graph) -> Judgement:
             unseen = outputs(estimator._logits(data, unlabelled).double(), target).numpy()
             rows = look(ids_of(data)[unlabelled.numpy()], np.full(len(unlabelled), None), unseen, names)
             found |= {"among": "unlabelled", "uncertain": rows}
+    if not len(own):
+        return Judgement(accuracies, figures, looks=found if found["uncertain"] else None)
+    table = confusion(labels, names[P.argmax(1)], names)
     return Judgement(
         accuracies, figures, None if table is None else {"nodes": judged, **table},
-        {"nodes": judged, "bins": reliability(true[own], P[own])}, looks=found,
+        {"nodes": judged, "bins": reliability(class_places(labels, names), P)}, looks=found,
     )  # fmt: skip
+
+
+def asked_out_of_fold(estimator: Estimator, data: Graph, known: torch.Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The nodes of a graph that were asked out of fold, and their probabilities; none where that is not known."""
+    if estimator._out_of_fold is None:
+        return np.empty(0, dtype=np.int64), np.empty((0, len(estimator.outputs_)))
+    keys, P = estimator._out_of_fold
+    _, nodes, rows = np.intersect1d(node_keys(data), keys, return_indices=True)
+    there = known.numpy()[nodes]
+    return nodes[there], P[rows[there]]
 
 
 def look(
@@ -145,6 +161,12 @@ def score_before_refit(estimator: Estimator) -> float | None:
     return None if best is None or not math.isfinite(best[0]) else best[0]
 
 
+def advice(estimator: Estimator) -> str:
+    """What people read of how training ended."""
+    validated = best_epoch(estimator.history_, estimator.config_, len(estimator.model_.linears)) is not None
+    return UNVALIDATED if estimator.status_ is Status.MAX_EPOCHS and not validated else estimator.status_.advice
+
+
 def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
     history, settings = estimator.history_, estimator.config_
@@ -152,7 +174,7 @@ def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     computed = sum(worker["compute_seconds"] for record in history for worker in record["workers"])
     return {
         "status": estimator.status_.name,
-        "advice": estimator.status_.advice,
+        "advice": advice(estimator),
         "message": estimator.message_,
         **UNKNOWN.accuracies,
         "val_score_before_refit": score_before_refit(estimator),

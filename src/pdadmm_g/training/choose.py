@@ -325,7 +325,11 @@ def _of_all(config: ModelConfig) -> ModelConfig:
 def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
     """Why unlabelled nodes cannot be expected to help, without trying; empty if they may."""
     if config.augment not in ("auto", "average"):
-        return f"the features are not averages over hops but {config.augment}"
+        return (
+            "the graph is left out"
+            if config.augment == "none"
+            else "their features would have to be averages over hops"
+        )
     if data.edge_index is None or data.edge_index.numel() == 0:
         return "there are no edges"
     if config.directed not in ("auto", "symmetric"):
@@ -337,7 +341,7 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
         return f"{share:.0%} of all nodes train"
     same = join_unlike(data, rows.nodes)
     if same is not None:
-        return f"edges join nodes of one class hardly more often than chance ({same:.2f} of 1)"
+        return f"edges join labelled nodes of one class hardly more often than chance ({same:.2f} of 1)"
     return ""
 
 

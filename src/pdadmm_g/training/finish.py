@@ -259,6 +259,10 @@ class Calibration(NamedTuple):
         shifts[:, -1] = self.shift
         return self.scale * logits + shifts
 
+    def outputs(self, probabilities: Tensor) -> Tensor:
+        """The calibrated probabilities."""
+        return torch.softmax(self.of(probabilities.clamp(1e-12).log()), dim=1)
+
     @torch.no_grad()
     def apply(self, model: GAMLP) -> None:
         """Calibrate the logits of a network, which changes in place."""

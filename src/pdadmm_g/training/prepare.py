@@ -30,7 +30,7 @@ from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
 from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
 from ..graph.facts import are_directed
-from ..graph.graph import MASKS, Graph, as_mask
+from ..graph.graph import MASKS, Graph, as_mask, node_keys
 from ..graph.known_labels import KnownLabels
 from ..graph.targets import (
     Weighed,
@@ -120,6 +120,8 @@ class Problem:
     #: The best of what was tried on the way, and what was said out of fold of all nodes that train, see ``Choice``.
     ready: Ready | None = None
     asked: tuple[Tensor, Tensor] | None = None
+    #: The keys of all nodes that are asked out of fold, in the order in which they are, see :func:`.node_keys`.
+    crossed: NDArray[np.int64] | None = None
     #: By figure, how much better the best of what was tried looks on the nodes that decided than it is.
     optimism: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -182,6 +184,7 @@ def prepare_graph(
         }
     own = _examples(torch.empty(0), y if units is None else units.standardized(y), weights, config)
     rows = _rows(data, parts, own, labels, classes, config, seed, known)
+    crossed = node_keys(data)[rows.nodes[torch.cat([asked for _, asked in rows.folds])]] if rows.crossed else None
     rows = rows._replace(folds=()) if decided else rows
     choice = choose(data, rows, config, seed=seed)
     given, config = config, choice.config
@@ -209,7 +212,7 @@ def prepare_graph(
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
         training, validation, classes, config, augment, scored, copies, (*reasons, *about), units, Parts.of(data),
-        about, ready, choice.asked, dict(choice.optimism),
+        about, ready, choice.asked, crossed, dict(choice.optimism),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ function drawConfusion(figure, svg, width) {
       drawCell(svg, x, y, cell, count, part, numbered);
       const title = `${classes[i]} taken for ${classes[j]}`,
         value = `${count} (${(100 * part).toFixed(1)} %)`,
-        rows = [{ name: `of ${all} ${nodes} nodes of ${classes[i]}`, value }];
+        rows = [{ name: `of ${all} ${nodesCalled(nodes)} of ${classes[i]}`, value }];
       spots.push({ left: x, right: x + cell, top: y, bottom: y + cell, title, rows });
     });
   });

@@ -47,7 +47,7 @@ function metricsCard() {
   const body = rows.map(([title, cells]) => h("tr", {}, h("th", { scope: "row" }, ...title), ...cells));
   const table = h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...body));
   const less = "Of log loss and errors, less is better.";
-  const note = several ? `On the test nodes, or on those that validate where there are none. ${less}` : less;
+  const note = several ? `On the test nodes, else on those that validate, else on those that trained. ${less}` : less;
   return h(
     "div",
     { class: "card", id: "metrics" },
@@ -59,7 +59,7 @@ function metricsCard() {
 
 /** Where nodes have several labels or numbers: a row for each. */
 function outputsCard(run) {
-  if (!run.outputs) return null;
+  if (!run.outputs || (run.facts.figure === "r2" && run.outputs.names.length === 1)) return null;
   const { nodes, names, figures } = run.outputs;
   const keys = Object.keys(figures[0]);
   const title = (key) => METRICS[key] || (key === "f1" ? "F1" : key);
@@ -77,7 +77,7 @@ function outputsCard(run) {
     "div",
     { class: "card outputs" },
     h("h2", {}, several ? `Each by itself: ${run.name}` : "Each by itself"),
-    h("p", { class: "note" }, `On the ${PARTS[nodes] || nodes} nodes.`),
+    h("p", { class: "note" }, `On the ${nodesCalled(nodes)}.`),
     scrolling("Table of labels or numbers", table),
   );
 }
@@ -87,8 +87,8 @@ function looksCards() {
   if (several || !runs[0].looks) return [];
   const { among, uncertain, nodes, contradicted } = runs[0].looks;
   const kinds = [
-    ["uncertain", "Least certain", `Of the ${PARTS[among] || among} nodes, those of which the model is least sure.`, uncertain],
-    ["contradicted", "Surest of another label", `Of the ${PARTS[nodes] || nodes} nodes: is their label right?`, contradicted],
+    ["uncertain", "Least certain", `Of the ${nodesCalled(among)}: those of which the model is least sure.`, uncertain],
+    ["contradicted", "Surest of another label", `Of the ${nodesCalled(nodes)}: is their label right?`, contradicted],
   ];
   return kinds
     .filter(([, , , rows]) => rows.length)
@@ -129,29 +129,29 @@ function dataCards() {
   for (const run of runs.filter((each) => each.data)) seen.set(JSON.stringify(run.data), run);
   return [...seen.values()].map((run) => {
     const { degrees, ...known } = run.data;
+    const learned = run.facts.figure === "r2" ? "number" : "label";
     const figures = [
       ["nodes", whole(known.nodes)],
       ["edges", whole(known.edges)],
       ["features", whole(known.features)],
       ["classes", whole(known.classes)],
-      ["labels or numbers", whole(known.outputs)],
+      [`${learned}${known.outputs === 1 ? "" : "s"} a node`, whole(known.outputs)],
       ["training", whole(known.train)],
       ["validation", whole(known.val)],
       ["test", whole(known.test)],
       ["edges in a class", share(known.homophily)],
-      ["beyond chance", share(known.homophily_beyond_chance)],
+      ["the same, beyond chance", share(known.homophily_beyond_chance)],
       ["mean degree", known.mean_degree == null ? DASH : short(known.mean_degree)],
       ["isolated nodes", whole(known.isolated)],
     ].filter(([, value]) => value !== DASH);
     const tiles = figures.map(([name, value]) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, name)));
-    const spread = degrees
-      ? `Degrees: ${degrees.map((degree) => whole(degree)).join(", ")} (least, quartiles, most).`
-      : "";
+    const spread = degrees ? `Degrees: ${degrees.map(whole).join(", ")} (least, quartiles, most).` : "";
+    const counted = known.homophily == null ? "" : " Edges in a class: between all nodes with a label.";
     return h(
       "div",
       { class: "card data" },
       h("h2", {}, run.facts.dataset ? `Data: ${fileOf(run)}` : "Data"),
-      h("p", { class: "note" }, spread),
+      h("p", { class: "note" }, spread + counted),
       h("div", { class: "tiles" }, ...tiles),
     );
   });

@@ -32,7 +32,8 @@ function addFigure(figure) {
 
 function titleBar(figure) {
   const { title, candidates } = figure;
-  const bar = h("div", { class: "bar" }, h("h2", { id: `title-${figure.id}` }, title));
+  const whose = several && candidates && candidates.length === 1 ? `: ${candidates[0].name}` : "";
+  const bar = h("div", { class: "bar" }, h("h2", { id: `title-${figure.id}` }, title + whose));
   const change = (name) => (value) => {
     figure[name] = value;
     draw(figure);

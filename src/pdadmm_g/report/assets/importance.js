@@ -4,7 +4,7 @@ const WHOSE = { own: ["of the node itself", "--accent"], neighbours: ["of its ne
 const MOST_COLUMNS = 15;
 
 function drawImportance(figure, svg, width) {
-  const { figure: name, score, on, nodes } = figure.run.importance,
+  const { figure: name, score, on, nodes, out_of_fold: expected } = figure.run.importance,
     rows = figure.run.importance.rows.filter(({ lost }) => lost != null);
   const columns = new Map();
   for (const row of rows) {
@@ -48,9 +48,12 @@ function drawImportance(figure, svg, width) {
   const title = METRICS[name] || name.replace("_", " ");
   bottomAxis(svg, x, low, high, box, `${title} lost`);
   const rest = columns.size - drawn.length,
-    more = rest ? ` ${whole(rest)} more columns lose less.` : "";
+    more = rest ? ` Not shown, as less is lost: ${whole(rest)}.` : "";
+  const alone = rows.find(({ whose }) => whose === "trained without");
+  const both = alone && expected != null ? [expected, expected - alone.lost].map(share) : null;
+  const graph = both ? ` The graph: ${title} ${both[0]} out of fold with it, ${both[1]} without.` : "";
   figure.hint(
-    `What is lost of ${title} ${share(score)} on ${whole(nodes)} ${on} nodes when values are exchanged between nodes.${more}`,
+    `What is lost of ${title} ${share(score)} on ${whole(nodes)} ${on} nodes when values are exchanged between nodes.${more}${graph}`,
   );
   const kinds = Object.keys(WHOSE).filter((kind) => rows.some(({ whose }) => whose === kind));
   figure.key = kinds.map((kind) => [`var(${WHOSE[kind][1]})`, WHOSE[kind][0]]);

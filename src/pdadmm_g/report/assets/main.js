@@ -137,13 +137,13 @@ function classFigures() {
   const judged = runs.filter((run) => run.confusion);
   if (!judged.length) return;
   const nodes = [...new Set(judged.map((run) => run.confusion.nodes))]
-    .map((name) => ({ test: "test", val: "validation" })[name] || name)
+    .map(nodesCalled)
     .join(" or ");
   addFigure({
     id: "classes",
     place: "facts",
     title: "Per class",
-    note: `On the ${nodes} nodes; in brackets how many of them are of the class.`,
+    note: `On the ${nodes}; in brackets how many of them are of the class.`,
     modes: { recall: "recall", precision: "precision", f1: "F1" },
     mode: "recall",
     paint: drawClasses,
@@ -152,7 +152,7 @@ function classFigures() {
     id: "confusion",
     place: "facts",
     title: "Confusion matrix",
-    note: `Counts of ${nodes} nodes; the shade is the share of the true class.`,
+    note: `Counts of ${nodes}; the shade is the share of the true class.`,
     candidates: judged,
     paint: drawConfusion,
   });

@@ -46,9 +46,9 @@ const tilesOf = (run, columns) => h("div", { class: "tiles" }, ...columns.map(([
 /** Which nodes the expected figures are from, and how far to believe them. */
 function estimateNote() {
   const [{ on, nodes }] = runs.map((run) => run.estimate).filter(Boolean);
-  const which = several ? `${on} nodes` : `${whole(nodes)} ${on} nodes`;
-  const chose = " They also chose the model; what the best of many gains by luck is taken off.";
-  return `Expected on new nodes, by the ${which}.${chose} Always naming the largest class is right as often as its share.`;
+  const which = several ? nodesCalled(on) : `${whole(nodes)} ${nodesCalled(on)}`;
+  const chose = " Corrected for having been used to choose the model.";
+  return `Expected on new nodes, by ${which}.${chose} Always naming the largest class is right as often as its share.`;
 }
 
 function overviewOf(run) {

@@ -40,6 +40,6 @@ function drawBins(svg, run, x, y) {
       { colour: run.colour, name: "accuracy", value: share(bin.accuracy) },
       { name: "mean confidence", value: share(bin.confidence) },
     ];
-    return { at, title: `${several ? `${run.name}, ` : ""}${whole(bin.rows)} ${nodes} nodes`, rows };
+    return { at, title: `${several ? `${run.name}, ` : ""}${whole(bin.rows)} ${nodesCalled(nodes)}`, rows };
   });
 }

@@ -10,6 +10,10 @@ const colourOf = (place) =>
 const runs = data.runs.map((run, place) => ({ ...run, colour: colourOf(place) }));
 const several = runs.length > 1;
 
+/** What nodes are called in a sentence. */
+const NODES = { val: "validation nodes", "out of fold": "labelled nodes out of fold" };
+const nodesCalled = (kind) => NODES[kind] || `${kind} nodes`;
+
 const hidden = new Set();
 const shown = () => runs.filter((run) => !hidden.has(run.name));
 
