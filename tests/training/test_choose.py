@@ -242,7 +242,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, *, alone: float, taught: float) -> N
     [
         (communities(noise=4.0, homophily=False), {}, "hardly more often than chance"),
         (communities(24), {}, "38% of all nodes train"),
-        (communities(), {"augment": "hops"}, "not averages over hops but hops"),
+        (communities(), {"augment": "hops"}, "averages over hops"),
         (communities(), {"directed": "out"}, "do not count both ways alike but out"),
     ],
     ids=["heterophily", "plenty of labels", "hop blocks", "directions"],
