@@ -172,12 +172,18 @@ class Propagated(NamedTuple):
 def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> Iterator[Propagated]:
     """The rows of ``nodes`` under each of these but for known labels, of as few propagations as possible."""
     groups: dict[tuple[object, ...], list[ModelConfig]] = {}
-    for config in configs:
+    directions: dict[object, Tensor] = {}
+    # The most directions first: fewer are the first ones of these.
+    for config in sorted(configs, key=lambda each: -(each.components or 0)):
         groups.setdefault((config.row_normalize, config.components), []).append(config)
-    for group in groups.values():
+    for (scale, components), group in groups.items():
         first = dataclasses.replace(group[0], augment="hops", hops=1, normalize="none", directed="symmetric")
         like = augmentation(first)
-        source = like.source(data) if first.components is not None or first.unlabelled else None
+        if components is not None and scale in directions:
+            like.basis = directions[scale][:, : first.components].contiguous()
+        source = like.source(data) if components is not None or first.unlabelled else None
+        if like.basis is not None:
+            directions.setdefault(scale, like.basis)
         shared = {
             (config.augment, config.hops, config.teleport if config.augment == "average" else None): config
             for config in group

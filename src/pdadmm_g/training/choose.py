@@ -22,6 +22,7 @@ from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
 from ..graph.candidates import (
+    COMPONENTS,
     Propagated,
     augmentation,
     candidates,
@@ -141,7 +142,7 @@ def choose_weight_decay(
 UNLABELLED, LABEL_HOPS = 1000, 4
 #: Said where a score that is lower counts as better.
 LUCK = "which is within the luck of the best of many"
-#: Features of several blocks, which are screened last: they are the widest.
+#: Features of several blocks, which are the widest.
 BLOCKS = ("hops", "apart")
 #: A network is tried on so many of the best features and on the best of each normalization, with these weight decays a
 #: row, larger ones where columns are standardized; the best with other decays, so many times as large, and wider.
@@ -473,9 +474,11 @@ class Race:
                 step()
 
         with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + with_labels)) as step:
-            averages = [each for each in fresh if each.augment not in BLOCKS]
-            screen(propagated(self.data, self.rows.nodes, averages))
-            screen(propagated(self.data, self.rows.nodes, self._blocks(fresh, found)))
+            narrow = [each for each in fresh if not self._is_wide(each)]
+            narrow = narrow or [each for each in fresh if each.augment not in BLOCKS]
+            screen(propagated(self.data, self.rows.nodes, narrow))
+            wide = self._suited([each for each in fresh if each not in narrow], found)
+            screen(propagated(self.data, self.rows.nodes, wide))
             screen([
                 each._replace(config=dataclasses.replace(each.config, normalize=kind))
                 for _, each in ahead
@@ -492,14 +495,21 @@ class Race:
         is_open = given.label_hops is None and not given.unlabelled and given.augment != "none"
         return is_open and self.data.edge_index is not None
 
-    def _blocks(self, fresh: list[ModelConfig], found: list[Tried]) -> list[ModelConfig]:
-        """Hop blocks, with the scale of rows and the directions of edges that suit averages best, if there are any."""
-        blocks = [each for each in fresh if each.augment in BLOCKS]
+    def _is_wide(self, config: ModelConfig) -> bool:
+        """Have these features so many columns that they take long?"""
+        return config.augment in BLOCKS or (config.components or self.data.x.shape[1]) > COMPONENTS
+
+    def _suited(self, wide: list[ModelConfig], found: list[Tried]) -> list[ModelConfig]:
+        """Those with the scale of rows and the directions of edges that suit averages best, if there are any."""
         averages = [each for each in found if each.candidate.config.augment == "average"]
         if not averages:
-            return blocks
+            return wide
         best = max(averages, key=_score).candidate.config
-        return [each for each in blocks if (each.row_normalize, each.directed) == (best.row_normalize, best.directed)]
+        return [
+            each
+            for each in wide
+            if each.row_normalize == best.row_normalize and (each.augment == "none" or each.directed == best.directed)
+        ]
 
     # Trials
 
