@@ -232,7 +232,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, *, alone: float, taught: float) -> N
 
         def judged(*given: Any, judge: Any = judge, **others: Any) -> Any:
             found = judge(*given, **others)
-            return found._replace(score=(taught if found.candidate.config.unlabelled else alone, found.score[1]))
+            return found._replace(score=(taught if found.candidate.config.unlabelled else alone, 0.0))
 
         monkeypatch.setattr(choose.Race, name, judged)
 
@@ -266,6 +266,14 @@ def test_where_they_help_they_are_learned_from_and_where_not_they_are_not(monkey
             )
             # Whoever asks for them gets them.
             assert prepared(communities(), unlabelled=20).config.unlabelled == 20
+
+
+def test_of_equal_scores_out_of_fold_the_chosen_one_has_been_asked_about_all_labels(monkeypatch) -> None:
+    scored(monkeypatch, alone=0.9, taught=0.9)
+    monkeypatch.setattr(choose.Race, "_luck", lambda *_: 0.0)
+    problem = prepared(without(communities(labels=8), "val_mask", "test_mask"), rounds=1)
+    assert problem.config.unlabelled
+    assert {len(each) for each in problem.asked} == {len(problem.training.y)}
 
 
 def test_all_that_is_open_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:

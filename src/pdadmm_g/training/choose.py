@@ -573,7 +573,8 @@ class Race:
         """The same after all rounds; on few folds where it is behind a ``rival`` on these by more than ``luck``."""
         if rival is not None and len(self.rows.folds) > FOLDS:
             (found,) = self._run([tried.candidate], whole=True, folds=FOLDS)
-            if found.score[0] <= self._like(found, rival).score[0] - luck:
+            other = self._like(found, rival)
+            if found.score < other.score and found.score[0] <= other.score[0] - luck:
                 return found
         (found,) = self._run([tried.candidate], whole=True)
         self.networks.append(found)
