@@ -278,6 +278,17 @@ def test_damage_is_named(folder: Path, name: str) -> None:
     assert re.match(culprit, refusal(folder))
 
 
+def test_counting_the_nodes_of_a_mask_reads_no_graph_and_no_features(folder: Path) -> None:
+    number = sum(int(np.load(file).sum()) for file in folder.glob("*/train_mask.npy"))
+    for name in ("x", "starts", "columns"):
+        for file in folder.glob(f"*/{name}.npy"):
+            file.write_bytes(b"damaged")
+    assert ShardFolder(folder).marked("train_mask") == number > 0
+    (folder / "shard-2-of-4/train_mask.npy").unlink()
+    with pytest.raises(InputError, match="shard-2-of-4/train_mask.npy: is missing"):
+        ShardFolder(folder).marked("train_mask")
+
+
 def test_a_folder_is_for_as_many_processes_as_divide_its_shards_and_not_for_one_in_memory(folder: Path) -> None:
     assert "4 shards cannot be dealt to 3 processes" in refusal(folder, 3)
     with pytest.raises(InputError, match="is a folder of shards"):

@@ -209,10 +209,19 @@ class ShardFolder:
         self.check_parts(parts)
         return Part(self.whole, tuple(self._shard(shard) for shard in part_of(self.whole.shards, place, parts)))
 
-    def _shard(self, number: int) -> Shard:
-        folder, whole = self.path / shard_name(number, self.whole.shards), self.whole
+    def marked(self, mask: str) -> int:
+        """The number of nodes in a mask of all shards, of which nothing else is read."""
+        folders = [self._folder(number) for number in range(self.whole.shards)]
+        return sum(int(mapped(folder / f"{mask}.npy").sum()) for folder in folders if mask in self.whole.arrays)
+
+    def _folder(self, number: int) -> Path:
+        folder = self.path / shard_name(number, self.whole.shards)
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing: bring it here, or make the folder anew with 'pdadmm-g shard'")
+        return folder
+
+    def _shard(self, number: int) -> Shard:
+        folder, whole = self._folder(number), self.whole
         own = read_record(ShardDescription, folder / DESCRIPTION, "the shard", REMEDY)
         expected = (whole.id, number, whole.starts[number], whole.counts[number], whole.arrays, whole.digests[number])
         if (own.id, own.shard, own.first, own.count, own.arrays, own.digest) != expected:

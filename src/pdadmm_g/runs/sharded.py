@@ -82,8 +82,7 @@ def _with_mesh(config: RunConfig, team: Team | None) -> RunConfig:
     )
     if team is not None:
         return dataclasses.replace(config, workers=processes // shards, shards=shards)
-    mask = folder.part(0, 1).column("train_mask")
-    rows = max(shards, 0 if mask is None else int(mask.sum()))
+    rows = max(shards, folder.marked("train_mask"))
     given = dataclasses.replace(config, shards=shards, unlabelled=config.unlabelled or 0)
     chosen, _ = choose_mesh(given, (rows, folder.whole.features), folder.whole.classes)
     return dataclasses.replace(config, workers=chosen.workers, shards=shards)
