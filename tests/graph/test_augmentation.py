@@ -95,7 +95,7 @@ def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
     augment = GraphAugment("none", 1, normalize="centered")
     with FakeTensorMode():
         rows = torch.ones(4, 3, device="cuda")
-        assert augment.fit_rows(rows).device == rows.device
+        assert augment.fit_rows(rows, rows).device == rows.device
         assert augment.mean.device == augment.scale.device == torch.device("cpu")
         for device in ("cuda", "cpu"):
             assert augment._normalized(torch.ones(2, 3, device=device)).device.type == device

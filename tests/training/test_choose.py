@@ -163,6 +163,14 @@ def test_out_of_fold_all_labelled_nodes_say_what_to_expect() -> None:
     assert classifier().fit(data).estimate_.figures["accuracy"][1] < 0.5
 
 
+def test_columns_are_standardized_over_all_nodes_not_over_labelled_ones() -> None:
+    data = without(communities(labels=8), "val_mask", "test_mask")
+    data.x[~data.train_mask] += 10
+    clf = GAMLPClassifier(unlabelled=0, normalize="standard", label_hops=0, random_state=0).fit(data)
+    rows = clf.augmentation_.features(data)
+    torch.testing.assert_close(rows.mean(0), torch.zeros(rows.shape[1]), atol=1e-3, rtol=0)
+
+
 def test_labels_of_a_fold_do_not_reach_those_that_train_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor by way of the features of their neighbours."""
     data = without(communities(90, labels=10), "val_mask", "test_mask")

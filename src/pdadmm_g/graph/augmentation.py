@@ -304,10 +304,10 @@ class GraphAugment:
             H = H @ basis
         return Source(H.to_dense(), A, raw, basis).to(data.x.device)
 
-    def fit_rows(self, rows: Tensor) -> Tensor:
-        """What :meth:`fit_transform` makes of rows that are propagated already, with these rows as the sample."""
+    def fit_rows(self, rows: Tensor, sample: Tensor) -> Tensor:
+        """What :meth:`fit_transform` makes of propagated rows, given those of a sample of all nodes."""
         if self.normalize in LEARNED:
-            self.learn(rows)
+            self.learn(sample)
         return self._normalized(rows.clone())
 
     def learn(

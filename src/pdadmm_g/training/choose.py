@@ -351,7 +351,10 @@ class Race:
 
     def __init__(self, data: Graph, rows: Rows, config: ModelConfig, seed: int) -> None:
         self.data, self.given, self.seed, self.all = data, config, seed, rows
-        self.rows = rows.at_most(MOST_ROWS * (MORE if data.x.shape[1] <= NARROW else 1))
+        most = MOST_ROWS * (MORE if data.x.shape[1] <= NARROW else 1)
+        self.rows = rows.at_most(most)
+        #: Nodes of all kinds, which say what columns are like.
+        self.sample = at_most(most, torch.arange(data.num_nodes))
         self.linear: list[Tried] = []
         self.networks: list[Tried] = []
         self._known: dict[tuple[Any, ...], Known] = {}
@@ -476,9 +479,8 @@ class Race:
         with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + with_labels)) as step:
             narrow = [each for each in fresh if not self._is_wide(each)]
             narrow = narrow or [each for each in fresh if each.augment not in BLOCKS]
-            screen(propagated(self.data, self.rows.nodes, narrow))
-            wide = self._suited([each for each in fresh if each not in narrow], found)
-            screen(propagated(self.data, self.rows.nodes, wide))
+            screen(self._propagated(narrow))
+            screen(self._propagated(self._suited([each for each in fresh if each not in narrow], found)))
             screen([
                 each._replace(config=dataclasses.replace(each.config, normalize=kind))
                 for _, each in ahead
@@ -516,8 +518,12 @@ class Race:
     def _rows_of(self, config: ModelConfig) -> Known:
         """The rows of the known nodes under these features."""
         if _key(config) not in self._known:
-            self._enter(next(iter(propagated(self.data, self.rows.nodes, [config]))))
+            self._enter(next(self._propagated([config])))
         return self._known[_key(config)]
+
+    def _propagated(self, configs: list[ModelConfig]) -> Iterator[Propagated]:
+        """The rows of the known nodes, and of the sample."""
+        return propagated(self.data, torch.cat([self.rows.nodes, self.sample]), configs)
 
     def _enter(self, each: Propagated) -> Known:
         """Keep the rows of a candidate; in coordinates, unless random copies are to be made of them.
@@ -527,11 +533,12 @@ class Race:
         config, training, found = each.config, self.rows.training, []
         apart = self.rows.crossed and bool(config.label_hops)  # no fold sees the labels that it is asked about
         for fold in range(len(self.rows.folds) if apart else 1):
-            labels, rows = self._labels(fold), each.rows
+            labels, rows, number = self._labels(fold), each.rows, len(self.rows.nodes)
             if config.label_hops:
-                rows = torch.cat([rows, labels.rows(self.data, self.rows.nodes, config.label_hops).to(rows)], dim=1)
+                nodes = torch.cat([self.rows.nodes, self.sample])
+                rows = torch.cat([rows, labels.rows(self.data, nodes, config.label_hops).to(rows)], dim=1)
             augment = augmentation(config, each.basis, labels)
-            X = augment.fit_rows(rows)
+            X = augment.fit_rows(rows[:number], rows[number:])
             if len(training) < min(X.shape[1], MOST_COORDINATES) and not config.unlabelled:
                 K = X @ X[training].T
                 X = K @ linear.spanned(K[training])
