@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,20 @@ def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Pat
     with pytest.warns(UserWarning, match="holds no checkpoint to resume from"):
         train_run(config(out), resume=True)
     assert (out / "model.safetensors").read_bytes() == undisturbed
+
+
+def test_going_on_from_another_run_where_all_labels_train_warns_of_nothing(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    same = np.stack([draw.integers(60, size=300), draw.integers(60, size=300)])
+    same = same[:, y[same[0]] == y[same[1]]]
+    known = np.where(draw.random(60) < 0.6, y, -1)
+    np.savez(tmp_path / "all.npz", x=y[:, None] + draw.normal(size=(60, 3)), edge_index=same, y=known)
+    settings = {"dataset": str(tmp_path / "all.npz"), "layers": 2, "hidden": 4, "epochs": 3, "unlabelled": 0, "seed": 0}
+    train_run(RunConfig(**settings, out=str(tmp_path / "first")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_run(RunConfig(**settings, out=str(tmp_path / "second"), init=str(tmp_path / "first/model.safetensors")))
 
 
 # ------------------------------------------------------------------------------------ trained, and not scored yet

@@ -173,7 +173,7 @@ class OneGraph:
             raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
         known = None if self.start is None else self.start.nodes
         settings = config.resolved(target_of(data))
-        trained, *_ = split_rows(data, settings, seed=config.seed, culprit=config.dataset, known=known)
+        trained, *_ = split_rows(data, settings, seed=config.seed, culprit=config.dataset, known=known, crosses=True)
         check_training(trained, culprit=config.dataset)
         if config.augment != "none":
             require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
