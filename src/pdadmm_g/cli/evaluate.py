@@ -39,7 +39,8 @@ def evaluate(
 
     Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error; of
     several labels a node the same as far as they are defined, of numbers R2, mean absolute and root mean squared error.
-    Where the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is
+    Where a table has no split, nodes whose labels came after training are test nodes, by their ids. Where no node is
+    known to have trained, the figures are those of all labelled nodes; of a folder of shards, the accuracy alone is
     known.
 
     \b
