@@ -63,7 +63,7 @@ def evaluate(
     from ..runs.folder import RunFolder
     from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, edges, data_root, **names)
+    classifier, data = load_run(run, dataset, edges, data_root, output, **names)
     known = None if data.y is None else labelled(data)
     if known is None or not bool(known.any()):
         folder = RunFolder(run)
