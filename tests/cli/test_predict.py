@@ -65,7 +65,7 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
     summary = json.loads(Path("runs/nodes-0/summary.json").read_text())
     code, out, _ = run("evaluate", "runs/nodes-0", "--json")
     assert code == 0
-    parts = ("train_accuracy", "val_accuracy", "test_accuracy", "metrics")
+    parts = ("train_accuracy", "val_accuracy", "test_accuracy", "metrics", "estimate")
     assert json.loads(out) == {part: summary[part] for part in parts}
     assert summary["val_accuracy"] is not None
     assert run("predict", "runs/nodes-0", "--out", "preds.csv", "--probabilities")[0] == 0
