@@ -118,7 +118,8 @@ def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
     assert graph.notes == (
         "column 'User_ID' has the ids of the nodes: id_column names another",
         "edges go from column 'From' to column 'to'",
-        "label 'unknown' is taken for a class like any other: leave it empty where it says that nothing is known",
+        "label 'unknown' of 1 node is taken for a class like any other: "
+        "leave it empty where it says that nothing is known",
         f"of 203 edges {203 - len(edges.drop_duplicates())} repeat another (each counts once) and "
         f"{(edges['From'] == edges['to']).sum()} join a node with itself (left out)",
     )
