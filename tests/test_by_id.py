@@ -183,9 +183,12 @@ def test_who_validated_is_part_of_the_model(tmp_path: Path) -> None:
     again = GAMLPClassifier.load(tmp_path / "run")
     again.save(tmp_path / "again", grown, edges)
     found = json.loads((tmp_path / "again/summary.json").read_text())["metrics"]
-    assert found.keys() == expected.keys() == {"train", "val"}
-    for part in found:
+    assert (expected.keys(), found.keys()) == ({"train", "val"}, {"train", "val", "test"})
+    for part in expected:
         assert found[part] == pytest.approx(expected[part], abs=1e-5)
+    assert again.score(grown, edges) == found["test"]["accuracy"]
+    with pytest.raises(InputError, match="'test_mask' is missing"):
+        again.score(nodes, edges)
     warm = GAMLPClassifier(**FIXED | {"random_state": 1}).fit(grown, edges, init=tmp_path / "run")
     before, after = clf.nodes_, warm.nodes_
     assert after is not None
@@ -215,6 +218,7 @@ def test_the_command_knows_who_validated(tmp_path: Path, capsys, monkeypatch) ->
     for data in ((), tabled):
         found = json.loads(run("evaluate", "run", "--json", *data)[1])["metrics"]
         assert found["val"] == pytest.approx(expected["val"], abs=1e-5)
+        assert found["test"]["accuracy"] == GAMLPClassifier.load("run").score(nodes, edges)
     for out in ("nodes.csv", "./edges.csv", "run/model.safetensors"):
         code, said = run("predict", "run", "--out", out)
         assert (code, "is what the predictions are made of" in said) == (2, True)

@@ -27,7 +27,7 @@ from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
 from .graph.columns import Column, standardized
-from .graph.examples import Parts, one_split, unseen_nodes
+from .graph.examples import Parts, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
     Graph,
@@ -278,8 +278,8 @@ class Estimator(Parameters, BaseEstimator):
         """The graph and the nodes that a model is scored on, all of which have labels; None for rows of a matrix.
 
         For a graph, which has its labels, ``y`` is a choice of nodes; by default they are its test nodes, or else the
-        labelled nodes that neither train nor validate by its masks. Where edges are given beside features, ``y`` are
-        the labels.
+        labelled nodes that neither train nor validate by its masks or by their ids. Where edges are given beside
+        features, ``y`` are the labels.
         """
         y, edge_index = edges_apart(X, y, edge_index)
         labels_given = edge_index is not None and y is not None
@@ -295,6 +295,8 @@ class Estimator(Parameters, BaseEstimator):
         if y is not None and _are_labels(y, data):
             remedy = "write score(data) for the test nodes, score(data, data.val_mask) for others"
             raise InputError(f"y are the labels of the graph, which it has already: {remedy}")
+        if data.get("ids") is not None and not labels_given:
+            data = with_parts(data, self.config_, self.nodes_)
         mask = unseen_nodes(data, labels_given=labels_given) if y is None else as_mask(y, data.num_nodes, "mask")
         nodes = mask.nonzero().view(-1)
         if not len(nodes):
@@ -313,7 +315,8 @@ class Estimator(Parameters, BaseEstimator):
                 as ``pdadmm-g train`` writes it, with the history of training, for ``pdadmm-g evaluate``, ``predict``,
                 ``export`` and ``report``. What was saved there before is replaced.
             data: A graph, given as to :meth:`predict`, whose accuracies and confusion matrix the summary of a run
-                folder is to have: on the nodes that its masks name, or on those that were drawn of it in training.
+                folder is to have: on the nodes that its masks name, or else on those that trained, those that
+                validated, and, as test nodes, those with ids whose labels came later.
             edge_index: Its edges, where they are apart, e.g. in a table.
             edge_weight: What each of these weighs.
         """
@@ -576,8 +579,8 @@ class Estimator(Parameters, BaseEstimator):
 
         For a graph, which has its labels, ``y`` is the mask (or indices) of the nodes to score. By default these are
         its test nodes; where nothing says which these are, the labelled nodes that neither train nor validate by its
-        masks. Where edges are given beside features, ``y`` are the labels, and nodes without one are not scored;
-        without masks, all others are, whoever trained.
+        masks or, of nodes with ids, did so in training. Where edges are given beside features, ``y`` are the labels,
+        and nodes without one are not scored; without masks, all others are, whoever trained.
         """
         found = self._nodes_to_score(X, y, edge_index, edge_weight)
         target, nodes = self._fitted_target(), None

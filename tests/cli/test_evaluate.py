@@ -26,6 +26,8 @@ def test_figures_of_all_masks_and_without_any(run, graph_file: Path, tiny_graph:
     assert "expected" not in out
     code, out, _ = run("evaluate", "run", "--dataset", save(tmp_path / "no-test.npz", tiny_graph, test_mask=None))
     assert re.search(r"^expected accuracy: 1.000, 90% .*\nexpected AUROC: 1.000.*\nno test nodes", out, re.MULTILINE)
+    found = json.loads(run("evaluate", "run", "--dataset", "no-test.npz", "--json")[1])
+    assert found["estimate"] == json.loads((tmp_path / "run" / "summary.json").read_text())["estimate"] is not None
     bare = tiny_graph.clone()
     del bare.train_mask, bare.val_mask, bare.test_mask
     _, out, _ = run("evaluate", "run", "--dataset", save(tmp_path / "bare.npz", bare))

@@ -65,7 +65,7 @@ def test_tables_from_training_to_predictions(run, tiny_graph: Data) -> None:
     summary = json.loads(Path("runs/nodes-0/summary.json").read_text())
     code, out, _ = run("evaluate", "runs/nodes-0", "--json")
     assert code == 0
-    parts = ("train_accuracy", "val_accuracy", "test_accuracy", "metrics")
+    parts = ("train_accuracy", "val_accuracy", "test_accuracy", "metrics", "estimate")
     assert json.loads(out) == {part: summary[part] for part in parts}
     assert summary["val_accuracy"] is not None
     assert run("predict", "runs/nodes-0", "--out", "preds.csv", "--probabilities")[0] == 0
@@ -99,3 +99,18 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
         assert_refused(*run("evaluate", "run", *tables), "nodes.csv: there are no labels (in a table 'label')")
     Path("nodes.csv").write_text("b\n1\n2\n")
     assert_refused(*run("predict", "run", *tables, "--out", "-"), "nodes.csv: feature 'a' is missing, which the model")
+
+
+def test_what_is_left_out_of_tables_is_said_beside_the_results(run, tiny_graph: Data) -> None:
+    write_tables(tiny_graph)
+    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
+    assert run("train", *tables, "--out", "run", "--skip-unknown", *SMALL)[0] == 0
+    with Path("edges.csv").open("a") as file:
+        file.write("n0,n0\nn1,nobody\n")
+    for command in (("predict", "run", "--out", "-"), ("evaluate", "run"), ("explain", "run", "--node", "n3")):
+        for data in ((), tables):
+            code, out, err = run(*command, *data)
+            assert code == 0
+            for text in ("name unknown nodes and are left out", "1 join a node with itself"):
+                assert (text in out, err.count(text)) == (False, 1)
+            assert "left out" not in run(*command, *data, "--quiet")[2]

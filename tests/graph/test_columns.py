@@ -118,7 +118,8 @@ def test_names_are_guessed_or_given_and_dirt_is_told(tmp_path: Path) -> None:
     assert graph.notes == (
         "column 'User_ID' has the ids of the nodes: id_column names another",
         "edges go from column 'From' to column 'to'",
-        "label 'unknown' is taken for a class like any other: leave it empty where it says that nothing is known",
+        "label 'unknown' of 1 node is taken for a class like any other: "
+        "leave it empty where it says that nothing is known",
         f"of 203 edges {203 - len(edges.drop_duplicates())} repeat another (each counts once) and "
         f"{(edges['From'] == edges['to']).sum()} join a node with itself (left out)",
     )
@@ -262,3 +263,14 @@ def test_texts_have_the_columns_of_words_that_occur() -> None:
     saved = msgspec.json.decode(msgspec.json.encode(found), type=Column)
     assert saved == found
     np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])
+
+
+def test_a_model_of_named_columns_wants_the_same_names_again() -> None:
+    nodes, edges = messy()
+    names = {"id_column": "customer", "labels": "churned"}
+    nodes = nodes.rename(columns={"id": "customer", "label": "churned"})
+    clf = fitted(as_graph(nodes, edges, **names), None)
+    with pytest.raises(InputError, match=r"'churned'.* unknown to the model: .* as_graph\(.*id_column") as caught:
+        clf.predictions(nodes.set_index("customer"), edges)
+    assert "customer" not in str(caught.value)
+    assert len(clf.predictions(as_graph(nodes, edges, **names))["node"]) == len(nodes)

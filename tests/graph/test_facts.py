@@ -11,15 +11,18 @@ from pdadmm_g.graph.facts import DEGREES, are_directed, graph_facts, homophily, 
 
 def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph: Data) -> None:
     tiny_graph.edge_index = tiny_graph.edge_index[:, (tiny_graph.edge_index != 9).all(0)]
-    assert homophily(tiny_graph, torch.arange(20)) == (tiny_graph.edge_index.shape[1], 1.0, 1.0)
+    assert homophily(tiny_graph, torch.arange(20)) == (81, 1.0, (36**2 + 45**2) / 81**2)
     # By hand: of four edges with both ends known, half join equal classes, and half would by chance.
     tiny_graph.edge_index = torch.tensor([[0, 0, 10, 10, 3], [1, 10, 11, 1, 3]])
-    assert homophily(tiny_graph, torch.arange(20)) == (4, 0.5, 0.0)
+    assert homophily(tiny_graph, torch.arange(20)) == (4, 0.5, 0.5)
+    # Both ways, repeated, or from a node to itself, it is the same edge, or none.
+    tiny_graph.edge_index = torch.cat([tiny_graph.edge_index, torch.tensor([[1, 0, 0], [0, 1, 1]])], dim=1)
+    assert homophily(tiny_graph, torch.arange(20)) == (4, 0.5, 0.5)
     assert homophily(tiny_graph, torch.tensor([5])) == (0, 0.0, 0.0)
 
 
 def test_facts_of_a_graph_by_hand() -> None:
-    """Both directions and a loop are one edge and none; of the eight labelled ends, six are of class 0."""
+    """Both directions and a loop are one edge and none; of the six labelled ends, four are of class 0."""
     data = Data(
         x=torch.zeros(5, 2),
         edge_index=torch.tensor([[0, 1, 1, 2, 0, 3], [1, 0, 2, 0, 3, 3]]),
@@ -29,8 +32,8 @@ def test_facts_of_a_graph_by_hand() -> None:
     data.y[2] = 1
     assert graph_facts(data) == {
         "nodes": 5, "features": 2, "classes": 2, "labelled": 4, "train": 3, "val": 0, "test": 0, "edges": 4,
-        "degrees": [0, 1, 2, 2, 3], "mean_degree": 1.6, "isolated": 1, "homophily": 0.5,
-        "homophily_beyond_chance": (0.5 - 0.625) / (1 - 0.625),
+        "degrees": [0, 1, 2, 2, 3], "mean_degree": 1.6, "isolated": 1, "homophily": 1 / 3,
+        "homophily_beyond_chance": pytest.approx((1 / 3 - 5 / 9) / (1 - 5 / 9)),
     }  # fmt: skip
     data.edge_index = torch.empty(2, 0, dtype=torch.int64)
     facts = graph_facts(data)
@@ -42,8 +45,9 @@ def test_facts_of_a_graph_by_hand() -> None:
 def test_unlike_nodes_are_joined_where_edges_say_so(tiny_graph: Data) -> None:
     everyone = torch.arange(20)
     assert join_unlike(tiny_graph, everyone) is None
-    tiny_graph.edge_index = torch.stack([torch.arange(10).repeat(3), 10 + torch.arange(30) % 10])
-    assert join_unlike(tiny_graph, everyone) == pytest.approx(-1.0)
+    ends = torch.arange(30)
+    tiny_graph.edge_index = torch.stack([ends % 10, 10 + (ends + ends // 10) % 10])
+    assert join_unlike(tiny_graph, everyone) == (30, 0.0, 0.5)
     assert join_unlike(tiny_graph, torch.arange(10)) is None  # nobody knows the other ends
 
 

@@ -248,7 +248,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, *, alone: float, taught: float) -> N
 @pytest.mark.parametrize(
     ("data", "settings", "why"),
     [
-        (communities(noise=4.0, homophily=False), {}, "hardly more often than chance"),
+        (communities(noise=4.0, homophily=False), {}, "by chance"),
         (communities(24), {}, "38% of all nodes train"),
         (communities(), {"augment": "hops"}, "averages over hops"),
         (communities(), {"directed": "out"}, "do not count both ways alike but out"),

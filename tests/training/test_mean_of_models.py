@@ -14,6 +14,7 @@ from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError
 from pdadmm_g.metrics import score, standard_error
 from pdadmm_g.runs.export import export
+from pdadmm_g.status import Status
 from pdadmm_g.training import choose
 
 
@@ -48,6 +49,12 @@ def test_it_is_one_network_on_the_features_of_all(fitted: tuple[GAMLPClassifier,
     nodes = torch.tensor([5, 1, 7])
     whole = clf.predict_proba(data)
     np.testing.assert_allclose(clf.predict_proba(data, nodes), whole[nodes], atol=1e-6)
+
+
+def test_it_is_called_what_it_is(fitted: tuple[GAMLPClassifier, Graph]) -> None:
+    clf, data = fitted
+    assert (clf.status_ is Status.MEAN) == ("val_mask" not in data)  # else a network was trained, and was behind
+    assert clf.status_ is not Status.LINEAR
 
 
 def test_it_is_behind_no_other_by_more_than_a_standard_error(fitted: tuple[GAMLPClassifier, Graph]) -> None:

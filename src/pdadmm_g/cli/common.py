@@ -254,8 +254,13 @@ def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "")
     return found
 
 
-def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | None, **names: Any) -> tuple[Any, Any]:
-    """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by."""
+def load_run(
+    run: str, dataset: str | None, edges: str | None, data_root: str | None, output: Output, **names: Any
+) -> tuple[Any, Any]:
+    """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by.
+
+    What was found in tables, such as edges that are left out, is said.
+    """
     from ..graph.datasets import load_dataset, require_edge_table
     from ..graph.examples import with_parts
     from ..runs.folder import RunFolder
@@ -276,6 +281,8 @@ def load_run(run: str, dataset: str | None, edges: str | None, data_root: str | 
         columns=estimator.columns_ or (),
         **(config.naming() if dataset is None or tables else {}) | {name: own for name, own in names.items() if own},
     )
+    for note in data.get("notes", ()):
+        output.progress(note)
     if dataset is None or data.get("ids") is not None:  # numbers of another graph are of other nodes
         data = with_parts(data, estimator.config_, estimator.nodes_)
     if dataset is None:

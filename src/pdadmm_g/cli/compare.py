@@ -77,8 +77,9 @@ def compare(
     if config.target not in ("auto", "classification"):
         raise InputError("target must be classification: compare is for classes, one label a node")
     data = load_dataset(
-        config.dataset, config.data_root, edges=config.edges, target="classification", labels=config.labels
-    )
+        config.dataset, config.data_root, edges=config.edges, target="classification", columns=config.columns,
+        **config.naming(),
+    )  # fmt: skip
     table = compared(
         data,
         estimator=GAMLPClassifier(**parameters(config), random_state=config.seed),

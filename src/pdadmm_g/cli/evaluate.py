@@ -39,7 +39,8 @@ def evaluate(
 
     Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error; of
     several labels a node the same as far as they are defined, of numbers R2, mean absolute and root mean squared error.
-    Where the data set has no masks, they are those of all labelled nodes; of a folder of shards, the accuracy alone is
+    Where a table has no split, nodes whose labels came after training are test nodes, by their ids. Where no node is
+    known to have trained, the figures are those of all labelled nodes; of a folder of shards, the accuracy alone is
     known.
 
     \b
@@ -62,7 +63,7 @@ def evaluate(
     from ..runs.folder import RunFolder
     from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, edges, data_root, **names)
+    classifier, data = load_run(run, dataset, edges, data_root, output, **names)
     known = None if data.y is None else labelled(data)
     if known is None or not bool(known.any()):
         folder = RunFolder(run)
@@ -80,8 +81,8 @@ def evaluate(
         output.say(f"no node is marked as train, validation or test: {everyone}")
         _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
         return
-    _show(found.accuracies, found.metrics, output)
     summary = {} if {"val", "test"} <= {*found.metrics} else RunFolder(run).summary()
+    _show(found.accuracies, found.metrics, output, None if "test" in found.metrics else summary.get("estimate"))
     if "val" not in found.metrics and (earlier := summary.get("val_score_before_refit")) is not None:
         output.say(BEFORE_REFIT.format(earlier))
     if "test" not in found.metrics:
@@ -95,7 +96,12 @@ def _warn_unseen(labels: list[Any]) -> None:
         warnings.warn(f"the model was trained without the labels {labels[:5]}, and cannot predict them", stacklevel=2)
 
 
-def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float | None]], output: Output) -> None:
+def _show(
+    results: dict[str, float | None],
+    metrics: dict[str, dict[str, float | None]],
+    output: Output,
+    estimate: dict[str, Any] | None = None,
+) -> None:
     """Figures of all nodes, or accuracies; then the other figures, those of the three kinds of nodes on a line."""
     numbers = "r2" in {**results, **next(iter(metrics.values()), {})}  # which are not right or wrong
     for name, value in results.items():
@@ -104,4 +110,6 @@ def _show(results: dict[str, float | None], metrics: dict[str, dict[str, float |
     for name in (name for name in next(iter(metrics.values()), {}) if name != "accuracy"):
         values = ", ".join(f"{PARTS[part]} {figure(name, own[name])}" for part, own in metrics.items())
         output.say(f"{name.replace('_', ' ')}: {values}")
-    output.result(results | ({"metrics": metrics} if metrics else {}))
+    output.result(
+        results | ({"metrics": metrics} if metrics else {}) | ({"estimate": estimate} if estimate is not None else {})
+    )

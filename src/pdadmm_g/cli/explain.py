@@ -56,7 +56,7 @@ def explain(
 
     if out is not None:
         check_folder(Path(out))
-    estimator, data = load_run(run, dataset, edges, data_root, **names)
+    estimator, data = load_run(run, dataset, edges, data_root, output, **names)
     folder = RunFolder(run)
     estimator = type(estimator).load(run)  # which knows what was expected of it
     if node is not None:

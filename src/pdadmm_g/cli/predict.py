@@ -63,7 +63,7 @@ def predict(
             output.result(found)
         return
 
-    classifier, data = load_run(run, dataset, edges, data_root, **names)
+    classifier, data = load_run(run, dataset, edges, data_root, output, **names)
     columns = classifier.predictions(data, probabilities=probabilities)
     number = len(columns["node"])
     text = pd.DataFrame(columns).to_csv(index=False, float_format="%.6f", lineterminator="\n")

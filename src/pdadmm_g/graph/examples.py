@@ -169,15 +169,22 @@ def is_crossed(config: ModelConfig, number: int, known: Parts | None) -> bool:
 def with_parts(data: Graph, config: ModelConfig, known: Parts | None) -> Graph:
     """The graph with one split, in which those trained and validated of whom it is ``known``.
 
-    Where it has a mask of its own, that counts; but nothing validates that trained.
+    Where it has a mask of its own, that counts; but nothing validates that trained. Where it has none, but some of
+    these nodes by their ids, labels of other nodes came later, and are to test on.
     """
     data, _ = one_split(data, config.split)
     if known is None or data.y is None:
         return data
+    grows = data.get("ids") is not None and not any(mask in data for mask in MASKS)
     trained, validated = (mask & labelled(data) for mask in known.masks(data))
     given = data.get("val_mask")
     data.val_mask = validated if given is None else given & ~trained
     data.train_mask = data.get("train_mask", trained) & ~data.val_mask | (trained if given is None else given & trained)
+    later = labelled(data) & ~data.train_mask & ~data.val_mask
+    if not has_columns(data):
+        later &= ~torch.isin(hard_labels(data), weightless(data, config))
+    if grows and bool(later.any()) and bool(data.train_mask.any()):
+        data.test_mask = later
     return data
 
 

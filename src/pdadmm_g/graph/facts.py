@@ -60,23 +60,27 @@ class Homophily(NamedTuple):
     #: Edges between nodes whose class is known, and the share of them within a class.
     edges: int
     share: float
-    #: How much more often than by chance these are within a class, 1 at the most.
-    beyond_chance: float
+    #: The share that would be within a class if the same ends were joined at random.
+    chance: float
+
+    @property
+    def beyond_chance(self) -> float:
+        """How much more often than by chance these are within a class, 1 at the most."""
+        return (self.share - self.chance) / max(1 - self.chance, 1e-9)
 
 
 def homophily(data: Graph, known: Tensor) -> Homophily:
-    """That of the edges between ``known`` nodes, each in the directions in which it is listed."""
+    """That of the edges between ``known`` nodes, each counted once."""
     labels = torch.full((data.num_nodes,), -1)
     labels[known] = hard_labels(data)[known]
-    ends = labels[data.edge_index.cpu()]
-    ends = ends[:, (ends >= 0).all(0) & (data.edge_index[0] != data.edge_index[1]).cpu()]
+    ends = labels[distinct(data.edge_index.cpu().sort(0).values, data.num_nodes)]
+    ends = ends[:, (ends >= 0).all(0)]
     number = ends.shape[1]
     if not number:
         return Homophily(0, 0.0, 0.0)
-    shares = torch.bincount(ends.flatten()) / (2 * number)
+    shares = torch.bincount(ends.flatten()).double() / (2 * number)
     chance = float(shares.square().sum())
-    same = float((ends[0] == ends[1]).double().mean())
-    return Homophily(number, same, (same - chance) / max(1 - chance, 1e-9))
+    return Homophily(number, float((ends[0] == ends[1]).double().mean()), chance)
 
 
 def are_directed(data: Graph) -> bool:
@@ -103,12 +107,12 @@ def are_directed(data: Graph) -> bool:
 LEAST_HOMOPHILY, EDGES = 0.3, 20
 
 
-def join_unlike(data: Graph, known: Tensor) -> float | None:
+def join_unlike(data: Graph, known: Tensor) -> Homophily | None:
     """The homophily where it is low, None where it is not or nobody can tell."""
     if data.edge_index is None or has_columns(data):
         return None
     found = homophily(data, known)
-    return found.beyond_chance if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None
+    return found if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None
 
 
 #: Columns for the degree, one a power of two, and of random numbers: more tell more exactly who is near whom, as long

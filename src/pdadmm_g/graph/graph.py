@@ -140,7 +140,8 @@ def order(own: Sequence[str] | None, names: Iterable[str] | None, owner: str = "
         rest = f"; {unknown} unknown to it" if unknown else ""
         raise InputError(f"data: {missing} missing, which {owner} was trained with{rest}")
     if unknown:
-        raise InputError(f"data: {unknown} unknown to {owner}: leave out what it was not trained with")
+        names = "name ids and labels as in training, as_graph(..., id_column=..., labels=...)"
+        raise InputError(f"data: {unknown} unknown to {owner}: leave out what it was not trained with, or {names}")
     return [places[name] for name in names]
 
 

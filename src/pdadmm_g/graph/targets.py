@@ -248,7 +248,9 @@ def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
         data.label_names = names
         odd = [name for name in names.tolist() if str(name).strip().lower() in NO_LABELS]
         if odd and not has_columns(data):
-            what = f"label {odd[0]!r} is taken for a class like any other"
+            count = int((data.y == names.tolist().index(odd[0])).sum())
+            nodes = "1 node" if count == 1 else f"{count} nodes"
+            what = f"label {odd[0]!r} of {nodes} is taken for a class like any other"
             data.notes = (*data.get("notes", ()), f"{what}: leave it empty where it says that nothing is known")
         alike: dict[str, list[str]] = {}
         for name in () if has_columns(data) else map(str, names.tolist()):

@@ -340,9 +340,9 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
     share = len(rows.training) / data.num_nodes
     if share > MOST_LABELLED:
         return f"{share:.0%} of all nodes train"
-    same = join_unlike(data, rows.nodes)
-    if same is not None:
-        return f"edges join labelled nodes of one class hardly more often than chance ({same:.2f} of 1)"
+    found = join_unlike(data, rows.nodes)
+    if found is not None:
+        return f"{found.share:.0%} of edges between labelled nodes join one class, {found.chance:.0%} would by chance"
     return ""
 
 

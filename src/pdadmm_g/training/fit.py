@@ -62,7 +62,8 @@ def fit(
     ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
     if problem.ready is not None and problem.validation is None:  # nothing that is trained would be better
-        return TrainingResult(problem.ready.model, [], Status.LINEAR, Plan((len(problem.ready.model.linears),)))
+        status = Status.LINEAR if problem.ready.members == 1 else Status.MEAN
+        return TrainingResult(problem.ready.model, [], status, Plan((len(problem.ready.model.linears),)))
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
