@@ -251,14 +251,24 @@ def test_columns_left_out_name_the_cure_and_ja_is_yes() -> None:
     assert column(["ja", "Nein", None] * 20)[1].role == "boolean"
 
 
-def test_texts_have_the_columns_of_words_that_occur() -> None:
+def test_texts_have_columns_for_the_words_that_most_rows_have() -> None:
+    """Not for the numbers of tickets, of which there may be more than words."""
     draw = np.random.default_rng(0)
-    table, found = column([" ".join(draw.choice(["cats", "dogs", "tea", "opera"], 4)) + f" {row}" for row in range(60)])
-    assert 4 <= len(found.buckets) < 50
-    all_words = Column(name="x", role="text")  # of a model that was saved before
-    assert len(all_words.names()) == 128
-    places = [all_words.names().index(name) for name in found.names()]
-    np.testing.assert_array_equal(found.features(table["x"]), np.array(all_words.features(table["x"]))[places])
+    words = ["cats", "Dogs", "tea", "öl", "opera2"]
+    table, found = column([f"{' '.join(draw.choice(words, 4))} {row // 2} T-{row}x only{row}" for row in range(600)])
+    assert found.words == ["cats", "dogs", "opera2", "tea", "öl"]
+    assert found.names()[0] == "x word cats"
+    has = table["x"].str.contains("Dogs").to_numpy()
+    np.testing.assert_array_equal(found.features(table["x"])[1] > 0, has)
     saved = msgspec.json.decode(msgspec.json.encode(found), type=Column)
     assert saved == found
     np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])
+
+
+def test_of_equally_frequent_words_the_first_by_the_alphabet_have_columns() -> None:
+    """Whatever the order of rows is."""
+    texts = [f"a{each:03} b{each:03} every" for each in range(100)] * 2
+    table, found = column(texts)
+    assert found.words == [*(f"a{each:03}" for each in range(100)), *(f"b{each:03}" for each in range(27)), "every"]
+    assert understood(table[::-1])[0] == found
+    assert understood(pd.DataFrame({"x": ["1 2 3", "4 5 6"]}), {"x": "text"})[0].names() == []
