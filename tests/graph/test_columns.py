@@ -11,7 +11,7 @@ import pytest
 
 from helpers.commands import SMALL
 from helpers.estimators import classifier
-from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.cli import main
 from pdadmm_g.graph.columns import Column, matrix_of, numbers_of, seconds_of, understood
 
@@ -229,6 +229,28 @@ def test_numbers_as_people_write_them(written: object, new: str, number: float, 
     assert numbers_of(pd.Series([new]), thousands=found.thousands).tolist() == [number]
     table.assign(label="a").to_csv(tmp_path / "nodes.csv", index=False)
     np.testing.assert_allclose(load_dataset(tmp_path / "nodes.csv").x[:, 0], scores, rtol=1e-5)
+
+
+def test_numbers_are_predicted_by_ranks_and_by_values(tmp_path: Path) -> None:
+    nodes, edges = messy()
+    nodes["label"] = np.where(np.arange(ROWS) < 40, nodes["age"].fillna(50) / 7, np.nan)
+    settings = {"layers": 2, "hidden": 8, "epochs": 5, "normalize": "standard", "random_state": 0}
+    model = GAMLPRegressor(**settings).fit(nodes, edges)
+    names = [*model.feature_names_in_]
+    assert {"income", "income value", "age value", "number of neighbours value"} <= {*names}
+    assert not {"city value", "joined value", "premium value"} & {*names}
+    found = next(column for column in model.columns_ if column.name == "age")
+    age = nodes["age"].to_numpy()
+    values = found.features(pd.Series([*age, 1e9], name="age"))[1]
+    np.testing.assert_allclose(values[:-1], np.nan_to_num((age - np.nanmean(age)) / np.nanstd(age)))
+    assert values[-1] == 4
+    model.save(tmp_path / "model.pt")
+    loaded = GAMLPRegressor.load(tmp_path / "model.pt")
+    part = edges[edges["source"].isin(nodes["id"][:30]) & edges["target"].isin(nodes["id"][:30])]
+    np.testing.assert_allclose(loaded.predict(nodes[:30], part), model.predict(nodes[:30], part))
+    again = GAMLPRegressor(**settings).fit(as_graph(nodes, edges, columns={"age": "ignore"}, target="regression"))
+    assert "income value" in again.feature_names_in_
+    assert "age value" not in again.feature_names_in_
 
 
 def test_dates_of_several_forms_in_one_column() -> None:

@@ -5,7 +5,9 @@ with the model, as plain data, and makes the same features of other rows.
 
 ``number`` and ``date``
     The rank among the values of the table as a normal score, :math:`\Phi^{-1}(F(v))`, so that neither units nor heavy
-    tails matter; of a date also, as far as they differ, month, weekday and hour, each as a point on a circle.
+    tails matter; where numbers are predicted, which may follow a number itself and not its rank, of a ``number`` also
+    its standardized value, at most 4 from the mean; of a date also, as far as they differ, month, weekday and hour,
+    each as a point on a circle.
 ``count``
     The number itself: columns of which most entries are zero, as in a bag of words.
 ``boolean``
@@ -49,6 +51,8 @@ NOTHING = (
 )  # fmt: skip
 #: As many quantiles are kept of a number.
 QUANTILES = 256
+#: A standardized value is not farther from the mean.
+FARTHEST = 4.0
 #: As many values of a category have a column of their own; a rarer one than this share of all rows has none.
 MOST_VALUES, RARE = 50, 0.002
 #: As many words of a text have a column.
@@ -85,6 +89,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     #: Of a number or a date: evenly spaced quantiles of its values.
     quantiles: list[float] = []
+    #: Of a number whose standardized value is a feature, too: by which it is standardized.
+    mean: float | None = None
+    deviation: float = 1.0
     #: Of a category: the values that have a column of their own.
     values: list[str] = []
     #: Of a category: do all other values share a column?
@@ -108,7 +115,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.role == "category":
             found = [f"{self.name}={value}" for value in self.values] + [f"{self.name}=other"] * self.others
         else:
-            found = [self.name, *(f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos"))]
+            found = [self.name] + [f"{self.name} value"] * (self.mean is not None)
+            found += [f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos")]
         return found + [f"{self.name} missing"] * self.gaps
 
     def features(self, column: pd.Series) -> list[Array]:
@@ -126,9 +134,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             missing = np.isnan(numbers)
             scores = normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers
             found = [np.where(missing, 0, scores)]
+            if self.mean is not None:
+                values = ((numbers - self.mean) / self.deviation).clip(-FARTHEST, FARTHEST)
+                found.append(np.where(missing, 0, values))
             for part in self.parts:
                 found += [np.where(missing, 0, wave(angles(numbers, part))) for wave in (np.sin, np.cos)]
         return found + [missing] * self.gaps
+
+    def with_value(self, column: pd.Series) -> Column:
+        """The same, and if it is of numbers that differ, their standardized values are features, too."""
+        numbers = self._numbers(column) if self.role == "number" else np.empty(0)
+        numbers = numbers[~np.isnan(numbers)]
+        if not len(numbers) or not (deviation := float(numbers.std())) or not np.isfinite(deviation):
+            return self
+        return msgspec.structs.replace(self, mean=float(numbers.mean()), deviation=deviation)
 
     def _numbers(self, column: pd.Series) -> Array:
         return numbers_of(column, thousands=self.thousands)

@@ -41,7 +41,7 @@ from .columns import NOTHING, Column, listed, matrix_of, standardized, understoo
 from .facts import distinct
 from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
-from .targets import NO, YES, asked, factorized, set_targets
+from .targets import NO, YES, asked, factorized, set_targets, target_of
 
 Array = NDArray[Any]
 #: Columns of a node table that are no features.
@@ -443,8 +443,7 @@ def _add_degree(data: Graph, degree: Column | str | None) -> None:
     """Add the number of its neighbours to the features of each node of a table, unless these are counts of words."""
     if data.edge_index is None or not standardized(data.get("columns")) or DEGREE in data.feature_names:
         return
-    pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
-    counts = pd.DataFrame({DEGREE: torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()})
+    counts = pd.DataFrame({DEGREE: _degrees(data)})
     roles = {DEGREE: degree} if isinstance(degree, str) else None
     column = degree if isinstance(degree, Column) else understood(counts, roles)[0]
     if column.role == "ignore" and degree is None:  # they all have as many
@@ -452,6 +451,11 @@ def _add_degree(data: Graph, degree: Column | str | None) -> None:
     x, names = matrix_of(counts, [column])
     data.x = torch.cat([data.x, as_features(x, DEGREE)], dim=1)
     data.columns, data.feature_names = (*data.columns, column), (*data.feature_names, *names)
+
+
+def _degrees(data: Graph) -> Array:
+    pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
+    return torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()
 
 
 def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
@@ -540,6 +544,17 @@ def with_columns(data: Graph, columns: Columns) -> Graph:
     give_features(data, table, columns)
     _add_degree(data, degree)
     return data
+
+
+def with_values(data: Graph) -> Graph:
+    """Where numbers are to be predicted, the graph with the standardized values of numbers beside their ranks."""
+    own, table = data.get("columns"), data.get("table")
+    if target_of(data) != "regression" or not own or table is None:
+        return data
+    columns = {str(name): table[name] for name in table}
+    if any(column.name == DEGREE for column in own):
+        columns[DEGREE] = pd.Series(_degrees(data))
+    return with_columns(data, tuple(column.with_value(columns[column.name]) for column in own))
 
 
 def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:
