@@ -493,6 +493,7 @@ def graph_of_nodes(
         if learned:
             y = nodes[learned].to_numpy(dtype=object) if several else nodes[learned[0]].to_numpy()
             set_targets(data, y, f"{culprit}: labels", target)
+            data.label_column = str(learned[0]) if y.dtype.kind == "f" else None  # for an error
         if learned and labels and target in ("multilabel", "regression"):
             data.label_names = np.array(learned)
     features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
