@@ -131,6 +131,40 @@ def test_ids_that_cannot_be_are_blamed_on_the_ids() -> None:
     assert part.ids.tolist() == nodes["user_id"][::2].tolist()
 
 
+@pytest.mark.parametrize("start", [0, 1, 100])
+def test_ids_in_a_column_of_any_name_are_found_by_the_edges(start: int) -> None:
+    draw = np.random.default_rng(0)
+    nodes, edges = tables()
+    ids = start + draw.permutation(len(nodes))
+    number = {name: ids[row] for row, name in enumerate(nodes["id"])}
+    own = edges.assign(source=edges["source"].map(number), target=edges["target"].map(number))
+    named = nodes.drop(columns="id").assign(kunden_nr=ids)
+    if start == 0:  # or are they rows?
+        with pytest.raises(InputError, match="'kunden_nr' or by the numbers of the rows.*--id-column kunden_nr"):
+            as_graph(named, own)
+        found = as_graph(named, own, id_column="kunden_nr")
+    else:
+        found = as_graph(named, own)
+        assert "column 'kunden_nr' has the ids of the nodes: id_column names another" in found.notes
+    assert torch.equal(found.edge_index, as_graph(nodes, edges).edge_index)
+    text = nodes.rename(columns={"id": "Flat"})
+    assert as_graph(text, edges).ids.tolist() == nodes["id"].tolist()
+    with pytest.raises(InputError, match="may go by columns 'Flat', 'House'"):
+        as_graph(text.assign(House=text["Flat"]), edges)
+    with pytest.raises(InputError, match="--id-column Flat"):  # not skip_unknown
+        as_graph(text.assign(id=np.arange(len(text))), edges)
+
+
+def test_features_are_no_ids() -> None:
+    """Fractions, whole numbers that fit the edges worse than the rows, and the numbers of the rows themselves."""
+    nodes, edges = tables("numbers")
+    place = np.arange(len(nodes))
+    given = nodes.drop(columns="id").assign(half=place / 2, rank=1 + place[::-1], number=place)
+    found = as_graph(given, edges)
+    assert found.get("ids") is None
+    assert torch.equal(found.edge_index, torch.from_numpy(edges[["source", "target"]].to_numpy().T.copy()))
+
+
 def test_predictions_for_tables_with_edges_of_other_nodes_say_so() -> None:
     nodes, edges = guessed()
     clf = GAMLPClassifier(**FIXED).fit(nodes, edges)
@@ -140,6 +174,9 @@ def test_predictions_for_tables_with_edges_of_other_nodes_say_so() -> None:
             clf.predict(nodes.head(10), edge_index=given)
     assert len(clf.predict(as_graph(nodes.head(10), edges, skip_unknown=True))) == 10
     assert len(clf.predict(nodes.head(10), edge_index=edges.head(0))) == 10
+    named = nodes.rename(columns={"user_id": "Flat"})
+    clf = GAMLPClassifier(**FIXED).fit(named, edges)
+    assert clf.predictions(named.head(10), edges.head(0))["node"].tolist() == nodes["user_id"].head(10).tolist()
     by_row = nodes.drop(columns="user_id"), edges.assign(**{"from": np.arange(len(edges)) % 120, "to": 0})
     with pytest.raises(InputError, match="feature 'name' is unknown to the model"):
         GAMLPClassifier(**FIXED).fit(*by_row).predict(by_row[0].assign(name=nodes["user_id"]), by_row[1])

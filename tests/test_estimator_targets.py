@@ -247,7 +247,7 @@ def with_value(kind: str, value: float) -> Graph:
         ("regression", changed("regression", y=torch.zeros(3)), {}, r"'y' have shape \(3, 1\), expected \(120, col"),
         ("multilabel", ring("multilabel"), {"risk": "cross-entropy"}, "risk must be one of logistic with multilabel"),
         ("regression", ring("regression"), {"calibrate": True}, "calibrate is for classes"),
-        ("multilabel", changed("regression", y=ring("regression").y[:, 0]), {}, "take GAMLPRegressor"),
+        ("multilabel", changed("regression", y=ring("regression").y[:, 0]), {}, "GAMLPRegressor"),
     ],
 )  # fmt: skip
 def test_refused_in_one_line(kind: str, data: Graph, settings: dict, message: str) -> None:

@@ -41,7 +41,7 @@ from .graph.graph import (
     reordered,
 )
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
-from .graph.tables import DEGREE, with_columns
+from .graph.tables import DEGREE, with_columns, with_values
 from .graph.targets import (
     asked,
     check_kind,
@@ -196,8 +196,10 @@ class Estimator(Parameters, BaseEstimator):
             config = start.decided(config)
         with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
-                own = config.columns if start is None or start.augmentation is None else start.columns or ()
-                X = with_columns(X, own)
+                if start is None or start.augmentation is None:
+                    X = with_values(with_columns(X, config.columns))
+                else:
+                    X = with_columns(X, start.columns or ())
                 X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
                 target = target_of(X)
                 if target not in self._targets:

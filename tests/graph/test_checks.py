@@ -24,7 +24,7 @@ def changed(data: Data, changes: dict[str, object]) -> Data:
 NAMES = "label_names must be different names, one for each label: mend or delete it"
 UNSOUND = [
     ({"y": ["a"] * 20}, "labels 'y' must be integers, not list"),
-    ({"y": torch.full((20,), 0.5)}, r"labels must be integers, but y\[0\] = 0.5"),
+    ({"y": torch.full((20,), 0.5)}, r"labels 'y' have fractions \(row 0: 0.5\)"),
     ({"y": torch.zeros(19, dtype=torch.long)}, r"labels 'y' have shape \(19,\), expected \(20,\)"),
     ({"y": torch.full((20,), -2)}, "labels must be 0 or more"),
     ({"x": torch.zeros(20)}, "features 'x' must be a matrix"),

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.commands import SMALL
 from helpers.estimators import classifier
-from pdadmm_g import GAMLPClassifier, Graph, InputError, as_graph, load_dataset
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError, as_graph, load_dataset
 from pdadmm_g.cli import main
 from pdadmm_g.graph.columns import Column, matrix_of, numbers_of, seconds_of, understood
 
@@ -232,6 +232,28 @@ def test_numbers_as_people_write_them(written: object, new: str, number: float, 
     np.testing.assert_allclose(load_dataset(tmp_path / "nodes.csv").x[:, 0], scores, rtol=1e-5)
 
 
+def test_numbers_are_predicted_by_ranks_and_by_values(tmp_path: Path) -> None:
+    nodes, edges = messy()
+    nodes["label"] = np.where(np.arange(ROWS) < 40, nodes["age"].fillna(50) / 7, np.nan)
+    settings = {"layers": 2, "hidden": 8, "epochs": 5, "normalize": "standard", "random_state": 0}
+    model = GAMLPRegressor(**settings).fit(nodes, edges)
+    names = [*model.feature_names_in_]
+    assert {"income", "income value", "age value", "number of neighbours value"} <= {*names}
+    assert not {"city value", "joined value", "premium value"} & {*names}
+    found = next(column for column in model.columns_ if column.name == "age")
+    age = nodes["age"].to_numpy()
+    values = found.features(pd.Series([*age, 1e9], name="age"))[1]
+    np.testing.assert_allclose(values[:-1], np.nan_to_num((age - np.nanmean(age)) / np.nanstd(age)))
+    assert values[-1] == 4
+    model.save(tmp_path / "model.pt")
+    loaded = GAMLPRegressor.load(tmp_path / "model.pt")
+    part = edges[edges["source"].isin(nodes["id"][:30]) & edges["target"].isin(nodes["id"][:30])]
+    np.testing.assert_allclose(loaded.predict(nodes[:30], part), model.predict(nodes[:30], part))
+    again = GAMLPRegressor(**settings).fit(as_graph(nodes, edges, columns={"age": "ignore"}, target="regression"))
+    assert "income value" in again.feature_names_in_
+    assert "age value" not in again.feature_names_in_
+
+
 def test_dates_of_several_forms_in_one_column() -> None:
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.random.default_rng(0).integers(0, 999, 60), unit="D")
     forms = ["%Y-%m-%d", "%d.%m.%Y", "%b %d, %Y", "%d %B %Y", "%Y/%m/%d %H:%M"]
@@ -252,14 +274,15 @@ def test_columns_left_out_name_the_cure_and_ja_is_yes() -> None:
     assert column(["ja", "Nein", None] * 20)[1].role == "boolean"
 
 
-def test_texts_have_the_columns_of_words_that_occur() -> None:
+def test_texts_have_columns_for_the_words_that_most_rows_have() -> None:
+    """Not for the numbers of tickets, of which there may be more than words."""
     draw = np.random.default_rng(0)
-    table, found = column([" ".join(draw.choice(["cats", "dogs", "tea", "opera"], 4)) + f" {row}" for row in range(60)])
-    assert 4 <= len(found.buckets) < 50
-    all_words = Column(name="x", role="text")  # of a model that was saved before
-    assert len(all_words.names()) == 128
-    places = [all_words.names().index(name) for name in found.names()]
-    np.testing.assert_array_equal(found.features(table["x"]), np.array(all_words.features(table["x"]))[places])
+    words = ["cats", "Dogs", "tea", "öl", "opera2"]
+    table, found = column([f"{' '.join(draw.choice(words, 4))} {row // 2} T-{row}x only{row}" for row in range(600)])
+    assert found.words == ["cats", "dogs", "opera2", "tea", "öl"]
+    assert found.names()[0] == "x word cats"
+    has = table["x"].str.contains("Dogs").to_numpy()
+    np.testing.assert_array_equal(found.features(table["x"])[1] > 0, has)
     saved = msgspec.json.decode(msgspec.json.encode(found), type=Column)
     assert saved == found
     np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])
@@ -274,3 +297,12 @@ def test_a_model_of_named_columns_wants_the_same_names_again() -> None:
         clf.predictions(nodes.set_index("customer"), edges)
     assert "customer" not in str(caught.value)
     assert len(clf.predictions(as_graph(nodes, edges, **names))["node"]) == len(nodes)
+
+
+def test_of_equally_frequent_words_the_first_by_the_alphabet_have_columns() -> None:
+    """Whatever the order of rows is."""
+    texts = [f"a{each:03} b{each:03} every" for each in range(100)] * 2
+    table, found = column(texts)
+    assert found.words == [*(f"a{each:03}" for each in range(100)), *(f"b{each:03}" for each in range(27)), "every"]
+    assert understood(table[::-1])[0] == found
+    assert understood(pd.DataFrame({"x": ["1 2 3", "4 5 6"]}), {"x": "text"})[0].names() == []

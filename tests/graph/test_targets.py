@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,33 @@ def test_words_and_gaps() -> None:
     np.testing.assert_array_equal(found[0].numpy(), [[1.5], [np.nan], [2]])
     with pytest.raises(InputError, match="y must be 0 or 1 in each column, got 'maybe'"):
         columns_of(np.array([["maybe", "1"]], dtype=object), "multilabel", "y")
+
+
+def test_words_among_numbers_are_named(tmp_path: Path) -> None:
+    """They are no classes, and what is wrong is the word, not a number with a decimal comma."""
+    path = tmp_path / "nodes.csv"
+    rents = [f"{row},5" if row % 2 else f"{row}.25" for row in range(40)]
+    pd.DataFrame({"a": np.arange(62) % 7, "rent": [*rents, *["unknown"] * 20, "", "?"]}).to_csv(path, index=False)
+    nodes = pd.read_csv(path)
+    for data in (path, nodes):
+        read = partial(load_dataset if data is path else as_graph, data, labels="rent")
+        with pytest.raises(InputError, match="but for 'unknown', '[?]': .*--target regression"):
+            read()
+        with pytest.raises(InputError, match="got 'unknown'"):
+            read(target="regression")
+        assert len(read(target="classification").label_names) == 42
+    whole = nodes["rent"].where(nodes["rent"].isin(rents))
+    found = as_graph(nodes.assign(rent=whole), labels="rent", target="regression").y.ravel()
+    assert found[:4].tolist() == [0.25, 1.5, 2.25, 3.5]
+    assert found.isnan().sum() == 22
+    some = nodes.assign(rent=["1.5", "2.5"] * 30 + ["unknown"] * 2)  # three classes
+    assert len(as_graph(some, labels="rent").label_names) == 3
+
+
+def test_labels_with_fractions_name_their_column() -> None:
+    nodes = pd.DataFrame({"a": [1, 2, 3], "rent": [np.nan, 965.34, 2]})
+    with pytest.raises(InputError, match=r"column 'rent' has fractions \(row 1: 965.34\): .*--target regression"):
+        check_graph(as_graph(nodes, labels="rent"))
 
 
 def test_labelled_nodes_and_strata() -> None:

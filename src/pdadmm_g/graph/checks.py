@@ -65,10 +65,10 @@ def check_nodes(data: Graph, num_nodes: int, culprit: str) -> Graph:
         y = as_tensor(data.y, f"{culprit}: labels 'y' must be integers").cpu()
         if data.get("target_kind") is None and is_indicator(y):
             data.target_kind = "multilabel"
-        several = has_columns(data)
-        data.y = (
-            checked_columns(y, target_of(data), num_nodes, culprit) if several else check_labels(y, num_nodes, culprit)
-        )
+        if has_columns(data):
+            data.y = checked_columns(y, target_of(data), num_nodes, culprit)
+        else:
+            data.y = check_labels(y, num_nodes, culprit, data.get("label_column"))
     if data.get("ids") is not None:
         data.ids = name_array(data.ids)
         if data.ids.shape != (num_nodes,):

@@ -5,7 +5,9 @@ with the model, as plain data, and makes the same features of other rows.
 
 ``number`` and ``date``
     The rank among the values of the table as a normal score, :math:`\Phi^{-1}(F(v))`, so that neither units nor heavy
-    tails matter; of a date also, as far as they differ, month, weekday and hour, each as a point on a circle.
+    tails matter; where numbers are predicted, which may follow a number itself and not its rank, of a ``number`` also
+    its standardized value, at most 4 from the mean; of a date also, as far as they differ, month, weekday and hour,
+    each as a point on a circle.
 ``count``
     The number itself: columns of which most entries are zero, as in a bag of words.
 ``boolean``
@@ -13,7 +15,8 @@ with the model, as plain data, and makes the same features of other rows.
 ``category``
     A column of 0 and 1 for each value; rare values, and values that are new later, share one.
 ``text``
-    Its words, hashed into a few columns, those of them that at least two rows have.
+    How often it has each of the words that most rows have, at least two, each row scaled to length 1. Numbers are no
+    words: those of tickets would crowd them out.
 ``ignore``
     Nothing.
 
@@ -23,6 +26,7 @@ A gap is the middle of the table, 0; where there are enough of them, a column sa
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -47,10 +51,14 @@ NOTHING = (
 )  # fmt: skip
 #: As many quantiles are kept of a number.
 QUANTILES = 256
+#: A standardized value is not farther from the mean.
+FARTHEST = 4.0
 #: As many values of a category have a column of their own; a rarer one than this share of all rows has none.
 MOST_VALUES, RARE = 50, 0.002
-#: Columns for the words of a text.
+#: As many words of a text have a column.
 WORDS = 128
+#: A word begins with a letter and has two characters or more.
+WORD = r"(?u)\b[^\W\d]\w+\b"
 #: With this share of gaps or more, a column says where they are.
 GAPS = 0.005
 #: So many columns of whole numbers, most of whose entries are zero, are counts.
@@ -81,14 +89,17 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str = ""
     #: Of a number or a date: evenly spaced quantiles of its values.
     quantiles: list[float] = []
+    #: Of a number whose standardized value is a feature, too: by which it is standardized.
+    mean: float | None = None
+    deviation: float = 1.0
     #: Of a category: the values that have a column of their own.
     values: list[str] = []
     #: Of a category: do all other values share a column?
     others: bool = False
     #: Of text with numbers such as 1,234: the mark that stands between thousands.
     thousands: str = ""
-    #: Of a text: which of the columns for words it has; None for all of them.
-    buckets: list[int] | None = None
+    #: Of a text: the words that have a column.
+    words: list[str] = []
     #: Of a date: the parts that differ, and whether the day comes before the month.
     parts: list[Part] = []
     day_first: bool = False
@@ -100,11 +111,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.role == "ignore":
             return []
         if self.role == "text":
-            return [f"{self.name} word {place}" for place in self._buckets()]
+            return [f"{self.name} word {word}" for word in self.words]
         if self.role == "category":
             found = [f"{self.name}={value}" for value in self.values] + [f"{self.name}=other"] * self.others
         else:
-            found = [self.name, *(f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos"))]
+            found = [self.name] + [f"{self.name} value"] * (self.mean is not None)
+            found += [f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos")]
         return found + [f"{self.name} missing"] * self.gaps
 
     def features(self, column: pd.Series) -> list[Array]:
@@ -112,7 +124,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.role == "ignore":
             return []
         if self.role == "text":
-            return [*hashed(column)[:, [*self._buckets()]].T]
+            return [*counted(column, self.words).T]
         if self.role == "category":
             places = pd.Index(self.values, dtype=object).get_indexer(text := words_of(column))
             missing = text.isna().to_numpy()
@@ -122,12 +134,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             missing = np.isnan(numbers)
             scores = normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers
             found = [np.where(missing, 0, scores)]
+            if self.mean is not None:
+                values = ((numbers - self.mean) / self.deviation).clip(-FARTHEST, FARTHEST)
+                found.append(np.where(missing, 0, values))
             for part in self.parts:
                 found += [np.where(missing, 0, wave(angles(numbers, part))) for wave in (np.sin, np.cos)]
         return found + [missing] * self.gaps
 
-    def _buckets(self) -> Sequence[int]:
-        return range(WORDS) if self.buckets is None else self.buckets
+    def with_value(self, column: pd.Series) -> Column:
+        """The same, and if it is of numbers that differ, their standardized values are features, too."""
+        numbers = self._numbers(column) if self.role == "number" else np.empty(0)
+        numbers = numbers[~np.isnan(numbers)]
+        if not len(numbers) or not (deviation := float(numbers.std())) or not np.isfinite(deviation):
+            return self
+        return msgspec.structs.replace(self, mean=float(numbers.mean()), deviation=deviation)
 
     def _numbers(self, column: pd.Series) -> Array:
         return numbers_of(column, thousands=self.thousands)
@@ -203,7 +223,7 @@ def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
     """What features of a column with this role need to know of its values."""
     about: dict[str, Any] = {"name": str(column.name), "role": role, "why": why}
     if role == "text":
-        about["buckets"] = np.flatnonzero((hashed(column) > 0).sum(0) > 1).tolist()
+        about["words"] = frequent_words(column)
     if role in ("ignore", "text"):
         return Column(**about)
     text = words_of(column) if role in ("category", "date") else column
@@ -357,12 +377,25 @@ def _word(value: Any) -> str | None:
     return None if text in NOTHING else text
 
 
-def hashed(column: pd.Series) -> Array:
-    """The words of each text, hashed into columns, each row of length 1."""
-    from sklearn.feature_extraction.text import HashingVectorizer
+def frequent_words(column: pd.Series) -> list[str]:
+    """The words that most of the texts have, at least two of them, whatever their order."""
+    from sklearn.feature_extraction.text import CountVectorizer
 
-    vectorizer = HashingVectorizer(n_features=WORDS, alternate_sign=False, dtype=np.float32)
-    found: Array = vectorizer.transform(words_of(column).fillna("")).toarray()
+    analyze = CountVectorizer(token_pattern=WORD).build_analyzer()
+    rows = Counter(word for text in words_of(column).dropna() for word in {*analyze(text)})
+    often = sorted((word for word, number in rows.items() if number > 1), key=lambda word: (-rows[word], word))
+    return sorted(often[:WORDS])
+
+
+def counted(column: pd.Series, words: Sequence[str]) -> Array:
+    """How often each text has each of these words, each row of length 1."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
+
+    if not words:
+        return np.empty((len(column), 0), dtype=np.float32)
+    vectorizer = CountVectorizer(vocabulary=words, token_pattern=WORD, dtype=np.float32)
+    found: Array = normalize(vectorizer.transform(words_of(column).fillna(""))).toarray()
     return found
 
 

@@ -41,7 +41,7 @@ from .columns import NOTHING, Column, listed, matrix_of, standardized, understoo
 from .facts import distinct
 from .graph import MASKS, Graph, as_tensor, check_file, first_bad, is_missing, reading
 from .readers import as_features, as_matrix
-from .targets import NO, YES, asked, factorized, set_targets
+from .targets import NO, YES, asked, factorized, set_targets, target_of
 
 Array = NDArray[Any]
 #: Columns of a node table that are no features.
@@ -236,6 +236,8 @@ DEGREE = "number of neighbours"
 #: Columns that may have the ids of nodes, those that rather are features, and names that labels have elsewhere.
 ID_LIKE = re.compile(r"(.*[_ ])?(id|uid|uuid|key)|.*[a-z]I[dD]|node|name|user|userid|nodeid", re.IGNORECASE)
 NAMES = ("name", "key", "user")
+#: A column that names this share of the different ends of edges may have the ids, whatever it is called.
+NEARLY = 0.9
 LABEL_LIKE = re.compile(r".*(label|class|target|outcome|category|status).*|y|type|group|topic", re.IGNORECASE)
 #: What the ends of an edge may be called, the first and the second.
 PAIRS = (
@@ -268,7 +270,7 @@ def named_nodes(
             notes.append(f"column {name!r} of the nodes is taken for {known!r}")
     nodes = nodes.rename(columns=renamed)
     if "id" not in nodes and nodes.index.name is None and nodes.index.dtype.kind in "iu":
-        found = _column_of_ids(nodes, naming.labels, edges, culprit, features)
+        found = _column_of_ids(nodes, naming, edges, culprit, features)
         if found is not None:
             notes.append(f"column {found!r} has the ids of the nodes: id_column names another")
             nodes = nodes.rename(columns={found: "id"})
@@ -276,15 +278,13 @@ def named_nodes(
 
 
 def _column_of_ids(
-    nodes: pd.DataFrame, labels: Sequence[str], edges: pd.DataFrame | None, culprit: str, features: Collection[str]
+    nodes: pd.DataFrame, naming: Naming, edges: pd.DataFrame | None, culprit: str, features: Collection[str]
 ) -> Any | None:
     """The column that names the nodes, each otherwise, and most that edges name, or that a model does not know."""
-    ends, repeated = pd.Index([]), list[Any]()
-    if edges is not None:
-        ends = pd.Index([*map(str, pd.unique(edges[[*ENDS]].astype(object).to_numpy().ravel()))], dtype=object)
+    ends, repeated = _different_ends(edges), list[Any]()
     rows = len(ends) > 0 and bool(ends.isin([*map(str, nodes.index)]).all())
     for name in nodes.columns:
-        if not ID_LIKE.fullmatch(str(name)) or name in labels or str(name) in features:
+        if not ID_LIKE.fullmatch(str(name)) or name in naming.labels or str(name) in features:
             continue
         column = whole(nodes[name].dropna())
         own = pd.Index([*map(str, column.tolist())], dtype=object)
@@ -302,7 +302,57 @@ def _column_of_ids(
     if repeated and not rows:
         name = repeated[0]
         _checked_ids(whole(nodes[name]).to_numpy(), f"{culprit}: column {name!r}, which the edges go by,")
-    return None
+    others = nodes.drop(columns=[name for name in nodes if str(name) in {*KNOWN, *naming.labels, *features}])
+    return _any_column_of_ids(others, ends, naming, culprit, new=bool(features) and not rows)
+
+
+def _any_column_of_ids(nodes: pd.DataFrame, ends: pd.Index, naming: Naming, culprit: str, *, new: bool) -> Any | None:
+    """The column, whatever it is called, by which the edges go, unless it may as well be the numbers of the rows.
+
+    Where a model does not know the columns (``new``), it is the only one that may have ids.
+    """
+    names = dict(_possible_ids(nodes))
+    if new and len(names) == 1:
+        return next(iter(names))
+    rows = _fit(pd.Index([*map(str, nodes.index)], dtype=object), ends, naming.skip_unknown)
+    fits = {name: _fit(own, ends, naming.skip_unknown) for name, own in names.items()}
+    best = max(fits.values(), default=0)
+    found = [name for name, fit in fits.items() if fit == best]
+    if not best or best < rows:
+        return None
+    if best == rows or len(found) > 1:
+        may = f"{'columns' if found[1:] else 'column'} {listed(map(repr, found))}"
+        may += " or by the numbers of the rows" * (best == rows)
+        remedy = f"say id_column={found[0]!r} (--id-column {found[0]}), or call the column of the ids 'id'"
+        raise InputError(f"{culprit}: the edges may go by {may}, which fit alike: {remedy}")
+    return found[0]
+
+
+def _different_ends(edges: pd.DataFrame | None) -> pd.Index:
+    if edges is None:
+        return pd.Index([], dtype=object)
+    ends = pd.unique(edges[[*ENDS]].apply(whole).astype(object).to_numpy().ravel())
+    return pd.Index([*map(str, ends)], dtype=object)
+
+
+def _possible_ids(nodes: pd.DataFrame) -> Iterator[tuple[Any, pd.Index]]:
+    """The columns without gaps and repeats that are no fractions, as text, but for the numbers of the rows."""
+    for name in nodes.columns:
+        column = nodes[name]
+        with suppress(TypeError):  # of lists
+            if column.dtype.kind not in "bMmc" and column.is_unique and not column.isna().any():
+                column = whole(column)
+                own = pd.Index([*map(str, column.tolist())], dtype=object)
+                if column.dtype.kind != "f" and not own.equals(pd.Index([*map(str, nodes.index)], dtype=object)):
+                    yield name, own
+
+
+def _fit(own: pd.Index, ends: pd.Index, skip_unknown: bool) -> int:
+    """2 where these ids name all ends of edges, 1 where nearly all; with ``skip_unknown`` also the other way round."""
+    if not len(ends):
+        return 0
+    share = max(ends.isin(own).mean(), own.isin(ends).mean() if skip_unknown else 0)
+    return int(share >= NEARLY) + int(share == 1)
 
 
 def named_edges(edges: pd.DataFrame, naming: Naming, culprit: str = "edges") -> tuple[pd.DataFrame, list[str]]:
@@ -393,8 +443,7 @@ def _add_degree(data: Graph, degree: Column | str | None) -> None:
     """Add the number of its neighbours to the features of each node of a table, unless these are counts of words."""
     if data.edge_index is None or not standardized(data.get("columns")) or DEGREE in data.feature_names:
         return
-    pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
-    counts = pd.DataFrame({DEGREE: torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()})
+    counts = pd.DataFrame({DEGREE: _degrees(data)})
     roles = {DEGREE: degree} if isinstance(degree, str) else None
     column = degree if isinstance(degree, Column) else understood(counts, roles)[0]
     if column.role == "ignore" and degree is None:  # they all have as many
@@ -402,6 +451,11 @@ def _add_degree(data: Graph, degree: Column | str | None) -> None:
     x, names = matrix_of(counts, [column])
     data.x = torch.cat([data.x, as_features(x, DEGREE)], dim=1)
     data.columns, data.feature_names = (*data.columns, column), (*data.feature_names, *names)
+
+
+def _degrees(data: Graph) -> Array:
+    pairs = distinct(data.edge_index.sort(0).values, data.num_nodes)
+    return torch.bincount(pairs.flatten(), minlength=data.num_nodes).numpy()
 
 
 def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
@@ -439,6 +493,7 @@ def graph_of_nodes(
         if learned:
             y = nodes[learned].to_numpy(dtype=object) if several else nodes[learned[0]].to_numpy()
             set_targets(data, y, f"{culprit}: labels", target)
+            data.label_column = str(learned[0]) if y.dtype.kind == "f" else None  # for an error
         if learned and labels and target in ("multilabel", "regression"):
             data.label_names = np.array(learned)
     features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
@@ -490,6 +545,17 @@ def with_columns(data: Graph, columns: Columns) -> Graph:
     give_features(data, table, columns)
     _add_degree(data, degree)
     return data
+
+
+def with_values(data: Graph) -> Graph:
+    """Where numbers are to be predicted, the graph with the standardized values of numbers beside their ranks."""
+    own, table = data.get("columns"), data.get("table")
+    if target_of(data) != "regression" or not own or table is None:
+        return data
+    columns = {str(name): table[name] for name in table}
+    if any(column.name == DEGREE for column in own):
+        columns[DEGREE] = pd.Series(_degrees(data))
+    return with_columns(data, tuple(column.with_value(columns[column.name]) for column in own))
 
 
 def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> tuple[Array, tuple[str, ...] | None]:
@@ -652,6 +718,7 @@ class EndsById:
     def __init__(self, data: Graph) -> None:
         ids = data.get("ids")
         self._own = pd.RangeIndex(data.num_nodes) if ids is None else pd.Index(ids, tupleize_cols=False)
+        self._table = data.get("table")
 
     @cached_property
     def _text(self) -> pd.Index:
@@ -693,10 +760,20 @@ class EndsById:
             )
             ours = f"while nodes are called {listed(map(repr, self._own[:3].tolist()))}"
             remedy = "as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out"
-            if len(unknown) == len(edges):
+            if (better := self._better(edges)) is not None:
+                remedy = f"column {better!r} fits them: id_column={better!r} (--id-column {better}) goes by it"
+            elif len(unknown) == len(edges):
                 remedy = "as_graph(..., id_column=NAME) (--id-column NAME) names another column of ids"
             raise InputError(f"{culprit}: {why}: {many}, {ours}; {remedy}")
         return ends
+
+    def _better(self, edges: pd.DataFrame) -> Any | None:
+        """A column of the table that names nearly all ends of edges, and more than the ids do."""
+        ends, table = _different_ends(edges), pd.DataFrame() if self._table is None else self._table
+        shares = {name: ends.isin(own).mean() for name, own in _possible_ids(table)}
+        best = max(shares, key=lambda name: shares[name], default=None)
+        fits = best is not None and shares[best] >= NEARLY and shares[best] > ends.isin(self._text).mean()
+        return best if fits else None
 
 
 def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) -> Array:

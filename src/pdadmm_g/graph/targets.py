@@ -25,6 +25,8 @@ Array = NDArray[Any]
 YES, NO = ("true", "1", "1.0", "yes", "ja"), ("false", "0", "0.0", "no", "nein")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
 FOR_CLASSES = "as_graph(..., target='classification') (--target classification)"
+#: Different labels of which this share or more are numbers are meant as such, if the others are at most so many words.
+MOSTLY, FEW_WORDS = 0.9, 3
 #: What people write where they do not know a label.
 NO_LABELS = ("unknown", "?", "n/a", "na", "nan", "none", "null", "-", "missing", "unlabelled", "unlabeled")
 #: Larger numbers would overflow in single precision.
@@ -185,8 +187,8 @@ def class_name(data: Graph, code: int) -> Any:
     return code if data.get("label_names") is None else data.label_names[code]
 
 
-def check_labels(y: Tensor, num_nodes: int, culprit: str) -> Tensor:
-    """Labels as integers, or as rows of probabilities, or an :class:`InputError`."""
+def check_labels(y: Tensor, num_nodes: int, culprit: str, column: str | None = None) -> Tensor:
+    """Labels, of a ``column`` of a table, as integers, or as rows of probabilities, or an :class:`InputError`."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.squeeze(1)
     if is_soft(y) and len(y) == num_nodes:
@@ -194,8 +196,12 @@ def check_labels(y: Tensor, num_nodes: int, culprit: str) -> Tensor:
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_floating_point() and (row := first_bad(~(y.abs() <= LARGEST_LABEL) | (y != y.round()))) is not None:
-        what = f"y[{row}] = {y[row].item()} (at most {LARGEST_LABEL})"
-        raise InputError(f"{culprit}: labels must be integers, but {what}; {FOR_NUMBERS}, for classes {FOR_CLASSES}")
+        value = y[row].item()
+        if not abs(value) <= LARGEST_LABEL:
+            raise InputError(f"{culprit}: labels must be integers, at most {LARGEST_LABEL}, but y[{row}] = {value}")
+        what = "labels 'y' have" if column is None else f"column {column!r} has"
+        remedy = f"to predict numbers take --target regression (GAMLPRegressor), for classes {FOR_CLASSES}"
+        raise InputError(f"{culprit}: {what} fractions (row {row}: {value}): {remedy}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
     y = y.long()
@@ -243,6 +249,8 @@ def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
     if target == "classification" and getattr(y, "dtype", None) in (np.float64, np.float32) and y.ndim == 1:
         fractional = bool((y[~np.isnan(y)] % 1 != 0).any())
         y = np.array([None if value != value else label_name(value) for value in y]) if fractional else y
+    if target == "auto":
+        _refuse_words_among_numbers(y, culprit)
     data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
     if names is not None:
         data.label_names = names
@@ -259,6 +267,24 @@ def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
             if len(same) > 1:
                 what = f"labels {' and '.join(map(repr, same))} differ by capitals alone and are {len(same)} classes"
                 data.notes = (*data.get("notes", ()), f"{what}: write them alike if they mean the same")
+
+
+def _refuse_words_among_numbers(y: Any, culprit: str) -> None:
+    """Raise where different labels are nearly all numbers with fractions, and the others a few words as unknown."""
+    if not isinstance(y, np.ndarray | list | tuple) or getattr(y, "ndim", 1) != 1:
+        return
+    import pandas as pd
+
+    from .columns import numbers_of, thousands_of, words_of
+
+    known = words_of(pd.Series(y, dtype=object)).dropna().drop_duplicates()
+    numbers = numbers_of(known, booleans=False, thousands=thousands_of(known))
+    odd = np.isnan(numbers)
+    words = known[odd]
+    if 0 < len(words) <= FEW_WORDS and odd.mean() <= 1 - MOSTLY and (numbers[~odd] % 1 != 0).mean() > 0.5:
+        remedy = "leave these empty, and predict numbers with --target regression (GAMLPRegressor)"
+        said = ", ".join(f"{word!r:.60}" for word in words)
+        raise InputError(f"{culprit} are numbers but for {said}: {remedy}; for classes {FOR_CLASSES}")
 
 
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
@@ -358,7 +384,7 @@ def _numbers(array: Array, target: str, culprit: str) -> Array:
     """Text and objects as numbers, NaN for what is missing."""
     words = dict.fromkeys(YES, 1.0) | dict.fromkeys(NO, 0.0)
 
-    def number(value: Any) -> float:
+    def number(value: Any) -> float | None:
         if value is None or type(value).__name__ in ("NAType", "NaTType"):
             return np.nan
         text = str(value).strip().lower()
@@ -367,11 +393,30 @@ def _numbers(array: Array, target: str, culprit: str) -> Array:
         try:
             return float(text) if text else np.nan
         except ValueError:
-            rule = "must be numbers" if target == "regression" else "must be 0 or 1 in each column"
-            raise InputError(f"{culprit} {rule}, got {str(value)[:60]!r}") from None
+            return None
 
-    values = np.array([number(value) for value in array.ravel()], dtype=np.float64)
-    return values.reshape(array.shape)
+    found = np.array([number(value) for value in array.ravel()], dtype=object).reshape(array.shape)
+    wrong = np.array([each is None for each in found.ravel()], dtype=bool).reshape(array.shape)
+    if wrong.any() and target == "regression":
+        found, wrong = _numbers_as_people_write(array)
+    if wrong.any():
+        got = f"got {str(array[wrong][0])[:60]!r}"
+        if target == "regression":
+            raise InputError(f"{culprit} must be numbers, {got}: leave it empty where none is known")
+        raise InputError(f"{culprit} must be 0 or 1 in each column, {got}")
+    return found.astype(np.float64)
+
+
+def _numbers_as_people_write(array: Array) -> tuple[Array, Array]:
+    """Numbers also with a decimal comma or a unit, by column; and a mask of what is none, nor missing."""
+    import pandas as pd
+
+    from .columns import numbers_of, thousands_of, words_of
+
+    texts = [words_of(pd.Series(column)) for column in array.reshape(len(array), -1).T]
+    found = [numbers_of(text, booleans=False, thousands=thousands_of(text)) for text in texts]
+    wrong = [np.isnan(numbers) & text.notna().to_numpy() for numbers, text in zip(found, texts, strict=True)]
+    return np.stack(found, axis=1).reshape(array.shape), np.stack(wrong, axis=1).reshape(array.shape)
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
