@@ -383,7 +383,8 @@ def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: 
 def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:
     """Then there is nothing to tell apart, and what is learned is how probable it is."""
     tiny_graph.y = torch.tensor([[0.9, 0.1], [0.6, 0.4]])[tiny_graph.y]
-    clf = GAMLPClassifier(layers=2, hidden=8, epochs=50, random_state=0, calibrate=False).fit(tiny_graph)
+    settings = {"layers": 2, "hidden": 8, "epochs": 50, "weight_decay": 0.1, "calibrate": False}
+    clf = GAMLPClassifier(**settings, random_state=0).fit(tiny_graph)
     assert clf.predict(tiny_graph).tolist() == [0] * 20
     assert clf.predict_proba(tiny_graph)[:, 1].mean() == pytest.approx(0.25, abs=0.1)
 
