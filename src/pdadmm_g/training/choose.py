@@ -380,6 +380,8 @@ class Race:
             best = self._whole(best, alone, luck)
         rival = self._like(best, alone)
         said = f"{self._judge} {shown(best.score[0])} with them, {shown(rival.score[0])} without"
+        if len(best.outputs) < len(self.rows.folds):
+            said += f", in {len(best.outputs)} of {len(self.rows.folds)} parts"
         if near and best.score >= rival.score:
             return self._choice(best, (f"unlabelled nodes are learned from: {said}",))
         if near and best.score[0] > rival.score[0] - luck:
