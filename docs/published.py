@@ -217,14 +217,10 @@ def compared(files: Sequence[Row]) -> str:
         name = f"{graph}, {'AUROC' if figure == 'roc_auc_ovr' else 'accuracy'}, {len(methods['ours'])} splits"
         scores.append([name, *(entry(value) for value in means.values()), entry(ahead, "+.3f")])
         pairs = ((method, each) for each in ("calibration_error", "log_loss") for method in ("ours", "lr-graph"))
-        seconds = [
-            entry(mean(methods.get(method, []), "seconds"), ".1f") for method in ("ours", "lr-graph", "hgb-graph")
-        ]
-        probabilities.append([graph, *(entry(mean(methods.get(method, []), each)) for method, each in pairs), *seconds])
+        probabilities.append([graph, *(entry(mean(methods.get(method, []), each)) for method, each in pairs)])
     text = markdown(["", *COMPARED.values(), "ahead of the best other"], scores)
     titles = ["", "calibration error", "of logistic regression + neighbours", "log loss",
-              "of logistic regression + neighbours", "seconds", "of logistic regression + neighbours",
-              "of boosting + neighbours"]  # fmt: skip
+              "of logistic regression + neighbours"]  # fmt: skip
     return text + "\n" + markdown(titles, probabilities)
 
 

@@ -119,6 +119,21 @@ def test_every_table_is_on_one_page_with_a_link_to_it() -> None:
     assert linked == {name: published.table_file(name) for name in published.PUBLISHED}
 
 
+def test_the_readme_has_the_figures_of_tables_and_graphs() -> None:
+    table = published.table_file("performance/compare-varied").read_text().splitlines()
+    measured = {line.split(",")[0].strip("| "): [cell.strip() for cell in line.split("|")[2:-1]] for line in table}
+    titles = [cell.strip() for cell in table[0].split("|")[2:-1]]
+    names = {"messy table": "users", "Twitch users, German": "twitch-de-few", "Twitch users, Spanish": "twitch-es-few",
+             "LastFM": "lastfm-few", "political blogs": "polblogs-few", "UAI": "uai-few",
+             "Flickr": "flickr7575-few", "web pages of Wisconsin": "wisconsin"}  # fmt: skip
+    lines = (ROOT / "README.md").read_text().splitlines()
+    head = next(line for line in lines if "boosting + neighbours" in line)
+    for start, graph in names.items():
+        (line,) = (line for line in lines if line.startswith(f"| {start}"))
+        for title, cell in zip(head.split("|")[2:-1], line.split("|")[2:-1], strict=True):
+            assert cell.strip() == measured[graph][titles.index(title.strip())], (graph, title)
+
+
 def test_the_readme_has_the_figures_of_the_table() -> None:
     rows = published.rows_of("table-best")
     means = {(row["method"], row["dataset"]): row["mean"] for row in rows}
