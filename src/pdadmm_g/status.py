@@ -14,7 +14,7 @@ class Status(Enum):
     CONVERGED = "Both residuals fell below the tolerance: more epochs would not change the model."
     MAX_EPOCHS = "All epochs were used; if the validation score was still rising, allow more epochs."
     LINEAR = "A linear model was better than every network that was tried: no other was trained."
-    MEAN = "The mean of the best models that were tried is kept, each trained on all labels: no other was trained."
+    MEAN = "The mean of the best models that were tried is kept: no other was trained."
     EARLY_STOPPED = "The validation score stopped improving: training ended."
     DIVERGED = "The objective exploded: keep rho between 4 and 100 times nu, and check the scale of the features."
     NON_FINITE = "NaN or infinity appeared: normalise the features, or bring rho and nu closer to their defaults."

@@ -37,7 +37,7 @@ def test_test_nodes_are_judged_else_those_that_validate(tiny_graph: Graph) -> No
 
 
 def test_where_all_labels_train_what_was_said_out_of_fold_is_judged() -> None:
-    data = communities(labels=20)
+    data = communities(labels=20, noise=3.0)
     data.y[::4] = -1
     for mask in ("train_mask", "val_mask", "test_mask"):
         del data[mask]

@@ -189,6 +189,29 @@ def test_started_again_after_the_end_a_job_has_succeeded(tmp_path: Path) -> None
     assert (out / "summary.json").read_bytes() == before
 
 
+@pytest.mark.timeout(120)
+def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x, edges = y[:, None] + draw.normal(size=(60, 3)), draw.integers(60, size=(2, 200))
+    np.savez(tmp_path / "all.npz", x=x, edge_index=edges, y=np.where(draw.random(60) < 0.6, y, -1))
+    member = os.environ | MEMBER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-m", "pdadmm_g", "train", "--dataset", str(tmp_path / "all.npz")]
+    command += ["--unlabelled", "0", "--out", str(tmp_path / "run")]
+    members = [
+        subprocess.Popen(command, env=member | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
+        for rank in ("0", "1")
+    ]
+    try:
+        for each in members:
+            _, errors = each.communicate(timeout=100)
+            assert each.returncode == 0, errors
+    finally:
+        for each in members:
+            each.kill()
+    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] in ("LINEAR", "MEAN")
+
+
 # ------------------------------------------------------------------------------------------------------------- pickle
 
 

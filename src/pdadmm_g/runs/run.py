@@ -28,7 +28,7 @@ from ..graph.targets import target_of
 from ..metrics import Estimate
 from ..training import checkpoint
 from ..training.checkpoint import Checkpointing
-from ..training.fit import check_shards
+from ..training.fit import check_shards, trains
 from ..training.prepare import WarmStart, split_rows
 from ..training.records import OnEpoch, Record, Say
 from ..training.train import train
@@ -193,8 +193,9 @@ class OneGraph:
         """Train, ``keep`` the estimator, and score it; on a member of a team that is not the first, help to train."""
         config, team = self.config, self.team
         if team is not None and team.rank > 0:
-            with compute_threads(config.threads):
-                train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
+            if trains(team):
+                with compute_threads(config.threads):
+                    train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
             return {}
         estimator = estimator_for(config, config.seed)
         estimator._fit(self.graph, None, on_epoch=on_epoch, checkpointing=checkpointing, team=team, start=self.start)

@@ -243,8 +243,8 @@ class Ready(NamedTuple):
     augmentation: GraphAugment
     model: GAMLP
     score: float
-    #: What a network that is trained after all has to reach. Less than the score of a linear model, by how much of that
-    #: is luck; more than that of a mean of models, by a standard error.
+    #: What a network that is trained after all has to reach: less than the score of a linear model, by how much of that
+    #: is luck.
     bar: float
     #: What it says of nodes that it did not train on, and what is known of them.
     asked: tuple[Tensor, Tensor]
@@ -774,7 +774,7 @@ class Race:
             about.append(f"{place} of {len(members)}: {kind} on {on}")
         optimism = self._optimism(ranked, len(members))
         asked = self._asked(outputs)
-        return Ready(config, augment, model, score, score + error, asked, optimism, len(members), tuple(about))
+        return Ready(config, augment, model, score, score, asked, optimism, len(members), tuple(about))
 
     def _error(self, tried: Tried) -> float:
         """The standard error of its score."""

@@ -85,11 +85,12 @@ def delivered(
         beaten = f"; {what} had {shown(ready.score)}, {LUCK}" if best[0] < ready.score else ""
         return problem, result, (*reasons, kept(result, config) + beaten)
     beaten = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
-    if best is not None and best[0] > ready.score:
-        beaten = f"since one network was ahead ({shown(best[0])}) by less than a standard error"
-    if ready.members > 1 and best is None:
+    if ready.members > 1:
         beaten = "each trained on all labels"
-    again = ("refit is left out: it trains what training gave",) if config.refit and best is not None else ()
+        if problem.validation is not None:
+            beaten = "which no network is ahead of by more than a standard error"
+    refits = config.refit and problem.validation is not None
+    again = ("refit is left out: it trains what training gave",) if refits else ()
     reasons = tuple(reason for reason in reasons if reason not in problem.about)
     problem = dataclasses.replace(
         problem, config=ready.config, augmentation=ready.augmentation, asked=ready.asked, validation=None, copies=None,

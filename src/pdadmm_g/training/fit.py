@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
@@ -61,9 +62,10 @@ def fit(
 
     ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
-    if problem.ready is not None and problem.validation is None:  # nothing that is trained would be better
-        status = Status.LINEAR if problem.ready.members == 1 else Status.MEAN
-        return TrainingResult(problem.ready.model, [], status, Plan((len(problem.ready.model.linears),)))
+    ready, is_left = problem.ready, trains(team, problem)
+    if ready is not None and not is_left:
+        status = Status.LINEAR if ready.members == 1 else Status.MEAN
+        return TrainingResult(ready.model, [], status, Plan((len(ready.model.linears),)))
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
@@ -93,6 +95,16 @@ def fit(
     if units is not None:
         result.model = rescaled(result.model, units.deviation, units.mean)
     return result
+
+
+def trains(team: Team | None, problem: Problem | None = None) -> bool:
+    """Is anything left to train, or is the best model that was found while choosing kept? All of a team call this.
+
+    The first member alone has the problem. The mean of models is kept where no network is ahead by more than luck.
+    """
+    ready = None if problem is None else problem.ready
+    is_left = ready is None or (problem is not None and problem.validation is not None and ready.members == 1)
+    return is_left if team is None else bool(team.broadcast(torch.tensor([is_left]), 0))
 
 
 def check_shards(config: ModelConfig, rows: int) -> None:
