@@ -213,9 +213,9 @@ def boosting(split: Split, columns: Columns, *, neighbours: bool) -> Array:
 
 def baseline(split: Split, columns: Columns, *, name: str) -> Array:
     """A method of :mod:`~pdadmm_g.baselines`, on the columns that logistic regression has where they are dense."""
-    data, has_columns_of_its_own = copy.copy(split.data), not split.data.get("structural")
-    is_sparse = has_columns_of_its_own and sp.issparse(columns.own)
-    if has_columns_of_its_own and not is_sparse:
+    data, structural = copy.copy(split.data), bool(split.data.get("structural"))
+    is_sparse = not structural and sp.issparse(columns.own)
+    if not structural and not is_sparse:
         data.x = torch.from_numpy(columns.own)
     return split.asked(Baseline(name, row_normalize=is_sparse, random_state=split.seed).fit(data), data)
 

@@ -102,8 +102,9 @@ def trains(team: Team | None, problem: Problem | None = None) -> bool:
 
     The first member alone has the problem. The mean of models is kept where no network is ahead by more than luck.
     """
-    ready = None if problem is None else problem.ready
-    is_left = ready is None or (problem is not None and problem.validation is not None and ready.members == 1)
+    is_left = True
+    if problem is not None and problem.ready is not None:
+        is_left = problem.validation is not None and problem.ready.members == 1
     return is_left if team is None else bool(team.broadcast(torch.tensor([is_left]), 0))
 
 
