@@ -26,12 +26,12 @@ from torch.nn.functional import cross_entropy
 from .config import ModelConfig
 from .errors import InputError
 from .estimator import GAMLPClassifier, given_data, parameters
-from .graph.augmentation import GraphAugment, feature_rows
+from .graph.augmentation import GraphAugment, feature_rows, is_mostly_zero
 from .graph.candidates import DEFAULT_TELEPORT
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
 from .graph.graph import Graph, id_order, node_numbers, reordered
-from .graph.propagation import DENSE, quiet, to_csc, weighted_adjacency
+from .graph.propagation import DENSE, adjacency, quiet, to_csc
 from .model import GAMLP, finite
 from .status import Status
 from .training.prepare import Problem, split_rows
@@ -343,7 +343,9 @@ class CopiesRows(Rows):
         super().__init__(problem.training, problem.validation)
         assert problem.augmentation is not None
         self.augment = problem.augmentation
-        H = feature_rows(data.x, self.augment.dtype, row_normalize=self.augment.row_normalize)
+        H = feature_rows(
+            data.x, self.augment.dtype, row_normalize=self.augment.row_normalize, sparse=is_mostly_zero(data)
+        )
         self.H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
         self.operator = averaged_powers(data, self.augment)
         self.nodes, self.others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
@@ -399,7 +401,7 @@ def disagreement(logits: Tensor) -> Tensor:
 
 def whole_graph(data: Graph, augment: GraphAugment) -> tuple[Tensor, Tensor]:
     """The features of all nodes, sparse where most are zero, and the renormalised adjacency."""
-    A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=data.get("edge_weight"))
+    A = adjacency(data, augment.dtype)
     assert isinstance(A, Tensor)
     X = augment.features(data)
     if int(X.count_nonzero()) < DENSE * X.numel():

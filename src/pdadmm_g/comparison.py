@@ -37,7 +37,8 @@ from .estimator import GAMLPClassifier
 from .graph.checks import check_graph
 from .graph.examples import one_split
 from .graph.graph import MASKS, Graph, as_mask, first_line
-from .graph.propagation import DENSE, summed, to_csc
+from .graph.parts import summed
+from .graph.propagation import DENSE, to_csc
 from .graph.readers import as_graph, labels_of
 from .graph.targets import hard_labels, has_columns, labelled, require_y
 from .metrics import TAIL, contributions, metrics

@@ -40,6 +40,7 @@ from .graph.graph import (
     node_numbers,
     reordered,
 )
+from .graph.parts import part_of
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
 from .graph.tables import DEGREE, with_columns, with_values
 from .graph.targets import (
@@ -70,7 +71,7 @@ from .training.finish import (
     save_model,
     take_columns,
 )
-from .training.fit import fit
+from .training.fit import called, fit
 from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
@@ -186,8 +187,6 @@ class Estimator(Parameters, BaseEstimator):
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
-        if config.refit and team is not None:
-            raise InputError("refit is for one process or workers of its own (--workers), not for torchrun")
         given, seed = config, self._seed()
         given_names: tuple[str, ...] | None = None
         if checkpointing is not None:
@@ -215,11 +214,11 @@ class Estimator(Parameters, BaseEstimator):
                     sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
                 X = reordered(X, order)
             goes_on = checkpointing is not None and checkpointing.resume is not None
-            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on)
+            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
                 if goes_on:
                     problem = recalled(checkpointing.folder, problem)
-                else:
+                elif team is None or team.rank == 0:
                     remember(checkpointing.folder, problem, X.x.shape[1])
             can_calibrate = problem.validation is not None or problem.asked is not None
             calibrates = config.calibrate
@@ -250,12 +249,15 @@ class Estimator(Parameters, BaseEstimator):
                     assert isinstance(X, Graph)
                     first = result
                     with task("training on all labels"):
-                        problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
+                        problem, result, why = refit(
+                            X, problem, result, given, seed=seed, sample_weight=sample_weight, team=team
+                        )
                     choices += (why,)
                     if result is not first:
                         s.apply(result.model)
             except KeyboardInterrupt:
                 result.status = Status.INTERRUPTED  # with the model that training gave
+            called(team)
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
@@ -496,14 +498,16 @@ class Estimator(Parameters, BaseEstimator):
         start: WarmStart | None,
         *,
         decided: bool = False,
+        team: Team | None = None,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
             known = None if start is None else start.nodes
             problem = prepare_graph(
-                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided
-            )
+                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided,
+                team=team,
+            )  # fmt: skip
             self._set_features(X.x.shape[1], X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
@@ -644,7 +648,11 @@ class Estimator(Parameters, BaseEstimator):
         if order is not None:
             index = order.argsort() if asked is None else order.argsort()[asked]
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        return finite(self._outputs(fitted.features(reordered(data, order), index)), asked)
+        data, part = reordered(data, order), part_of(data)
+        logits = self._outputs(fitted.features(data, index))
+        if part.line.size > 1:
+            logits = part.together(torch.arange(data.num_nodes) if index is None else index, logits)
+        return finite(logits, asked)
 
     def _outputs(self, rows: Tensor) -> Tensor:
         device = checked_device(self.device)
@@ -868,15 +876,15 @@ def _bare(graph: Graph) -> Graph:
 @torch.no_grad()
 def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Estimate | None:
     """How good classes are expected to be, by nodes that did not train."""
-    rows, on = problem.validation, "validation"
-    if problem.config.target != "classification" or (rows is None and problem.asked is None):
+    on = "validation"
+    if problem.config.target != "classification" or (problem.validation is None and problem.asked is None):
         return None
     if problem.asked is not None:
         P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
-        assert rows is not None
-        P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
+        logits, y = problem.logits(model)
+        P, y = outputs(logits.double(), "classification").cpu(), y.cpu()
     return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
 
 

@@ -61,7 +61,7 @@ class Part:
 
     def _columns(self, x: Tensor) -> Tensor:
         """The columns h of such rows of features."""
-        H = feature_rows(x, self.augment.dtype, row_normalize=self.augment.row_normalize)
+        H = feature_rows(x, self.augment.dtype, row_normalize=self.augment.row_normalize, sparse=True)
         return (H if self.augment.basis is None else H @ self.augment.basis).to_dense()
 
     def _shares(self, edges: Tensor, weights: Tensor | None) -> Tensor:

@@ -25,12 +25,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ..config import FromZero, ModelConfig, Share, settings_where, still_there
+from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
+from ..graph.parts import counts_of
 from ..graph.propagation import Directed, Mode, Normalization
 from ..graph.targets import hard_labels, has_columns, labelled, row_weights
 from ..metrics import OUT_OF_FOLD, score, shown
@@ -176,7 +178,14 @@ def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None
 
 
 def refit(
-    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
+    data: Graph,
+    problem: Problem,
+    result: TrainingResult,
+    given: ModelConfig,
+    *,
+    seed: int,
+    sample_weight: Any = None,
+    team: Team | None = None,
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 
@@ -200,9 +209,11 @@ def refit(
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-        config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
-    problem_of_all = prepare_graph(data, config, seed=seed, sample_weight=weights)
-    again = fit(problem_of_all, seed=seed).uninterrupted()
+        config = dataclasses.replace(
+            config, weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
+        )
+    problem_of_all = prepare_graph(data, config, seed=seed, sample_weight=weights, team=team)
+    again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
     if again.status.is_failure:
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"
         return problem, result, why
@@ -278,9 +289,8 @@ def calibration(model: GAMLP, problem: Problem) -> tuple[Calibration, str]:
     if problem.asked is not None:
         logits, y = problem.asked[0].double().clamp(1e-12).log(), problem.asked[1]
     else:
-        assert problem.validation is not None
-        X, y = problem.validation.X, problem.validation.targets.labels
-        logits = model.to(X.device)(X).double()
+        logits, y = problem.logits(model)
+        logits = logits.double()
     crossed, two = problem.nodes is not None and not len(problem.nodes.val), logits.shape[1] == 2
     where = OUT_OF_FOLD if crossed else "of the validation nodes"
     found = platt(logits, y) if two else Calibration(inverse_temperature(logits, y))

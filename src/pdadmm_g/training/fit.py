@@ -62,14 +62,15 @@ def fit(
 
     ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
-    ready, is_left = problem.ready, trains(team, problem)
-    if ready is not None and not is_left:
+    ready = problem.ready
+    if ready is not None and (problem.validation is None or ready.members > 1):
+        # The best model that was found while choosing is kept: no network is ahead by more than luck.
         status = Status.LINEAR if ready.members == 1 else Status.MEAN
         return TrainingResult(ready.model, [], status, Plan((len(ready.model.linears),)))
+    called(team, True)
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
-    check_shards(problem.config, len(problem.training.y))
     problem = problem.decided(seed, team)
     config = problem.config
     if config.processes > 1 and team is None:
@@ -97,21 +98,17 @@ def fit(
     return result
 
 
-def trains(team: Team | None, problem: Problem | None = None) -> bool:
-    """Is anything left to train, or is the best model that was found while choosing kept? All of a team call this.
-
-    The first member alone has the problem. The mean of models is kept where no network is ahead by more than luck.
-    """
-    is_left = True
-    if problem is not None and problem.ready is not None:
-        is_left = problem.validation is not None and problem.ready.members == 1
+def called(team: Team | None, is_left: bool = False) -> bool:
+    """Is a network to be trained, as the first member of a team says? All of it call this."""
     return is_left if team is None else bool(team.broadcast(torch.tensor([is_left]), 0))
 
 
-def check_shards(config: ModelConfig, rows: int) -> None:
-    """Raise unless every shard gets one of so many training rows."""
-    if config.shards is not None and config.shards > rows:
-        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
+def assist(team: Team, config: ModelConfig, seed: int, checkpointing: Checkpointing | None) -> None:
+    """Train as long as the members of a team that have data call for it, without any of one's own."""
+    with compute_threads(config.threads):
+        while called(team):
+            train(None, None, 0, config, seed=seed, team=team, checkpointing=checkpointing)
+            checkpointing = None  # training again on all labels has none
 
 
 def _write(problem: Problem, folder: Path) -> None:

@@ -26,11 +26,12 @@ from ..engine.nonfinite import NonFinite
 from ..engine.team import Stop, Traffic
 from ..engine.watchdog import check_replicas
 from ..engine.worker import Algorithm, Ends, Worker
+from ..graph.parts import counts_of
 from ..metrics import score
 from ..model import outputs
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, layer_tensors, restore
-from .member import Member, counts_of
+from .member import Member
 from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, converged, failure, judged
 
 
