@@ -673,6 +673,10 @@ class Estimator(Parameters, BaseEstimator):
         if asks_neighbours or any(column.name == DEGREE for column in self.columns_ or ()):
             require_edges(data)
         data = with_columns(data, self.columns_ or ())
+        if data.get("part") is not None and standardized(self.columns_) and data.get("columns") != self.columns_:
+            raise InputError(
+                "data: the columns were learned of another table than those of the model: predict from tables"
+            )
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")

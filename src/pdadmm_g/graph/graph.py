@@ -247,8 +247,8 @@ def node_keys(data: Graph) -> NDArray[np.int64]:
 
 
 def id_order(data: Graph) -> Tensor | None:
-    """The numbers of the nodes in the order of their ids; None where they stand in it, or have no ids."""
-    if data.get("ids") is None:
+    """The numbers of the nodes in the order of their ids; None where they stand in it, have no ids, or are a part."""
+    if data.get("ids") is None or data.get("part") is not None:
         return None
     if data.ids.dtype.kind in "iu":
         order = torch.from_numpy(data.ids.argsort(kind="stable"))
