@@ -26,7 +26,7 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
-from .graph.columns import Column, standardized
+from .graph.columns import Column, feature_names, standardized
 from .graph.examples import Parts, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
@@ -207,6 +207,8 @@ class Estimator(Parameters, BaseEstimator):
                 if start is not None and X.y is not None:
                     start.check_target(target)
                 given_names = X.get("feature_names")
+                if X.get("columns"):  # of a folder of shards they stand in the order of training
+                    given_names = tuple(feature_names(X.columns))
                 if start is None and given_names is not None:
                     X = arranged(X, sorted(given_names, key=natural))
                 order = id_order(X)

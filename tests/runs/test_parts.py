@@ -47,8 +47,6 @@ def graph(kind: str) -> Graph:
         data.y = torch.stack([data.y == 0, data.y > 0, data.x[:, 0] > 0], 1).long()
     elif kind == "numbers":
         data.y, data.target_kind = data.x[:, :2].double() + data.y[:, None], "regression"
-    elif kind == "text labels":
-        data.label_names, data.ids = np.array(["a", "b", "c"]), np.array([f"n{each:03}" for each in range(120)])
     elif kind == "splits":
         for mask in ("train_mask", "val_mask", "test_mask"):
             data[mask] = torch.stack([data[mask], data[mask].roll(3)], 1)
@@ -96,7 +94,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "splits": ("splits", GIVEN | {"split": 1}),
     "several labels": ("several labels", GIVEN | {"scoring": "f1_macro"}),
     "numbers": ("numbers", GIVEN | {"target": "regression"}),
-    "text labels": ("text labels", GIVEN | {"class_weight": {"a": 2.0}}),
+    "table, weights of classes": ("table", GIVEN | {"class_weight": {"yes": 2.0}, "validation": 0.3}),
     "no features": ("no features", GIVEN),
     "table": ("table", SMALL | {"unlabelled": 0}),
 }
@@ -117,7 +115,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     job = {}
     for name, (kind, settings) in CASES.items():
-        source = open_source(*table(folder)[:1], edges=table(folder)[1]) if kind == "table" else graph_source(graph(kind))
+        source = (
+            open_source(*table(folder)[:1], edges=table(folder)[1]) if kind == "table" else graph_source(graph(kind))
+        )
         data = folder / f"{kind}.shards"
         if not data.exists():
             shard_graph(source, 6, data)

@@ -76,6 +76,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     features: Count
     #: Pairs of different nodes that are joined, each counted once.
     edges: Size
+    #: Edges as the source lists them.
+    listed: Size
     directed: bool
     #: One more than the largest label, or how many columns of them there are; 0 without labels.
     classes: Size
@@ -185,7 +187,7 @@ class ShardFolder:
 
         by_node = {name: of_all(name) for name in ("y", *MASKS)}
         ids = of_all("ids")
-        about = {name: getattr(whole, name) for name in ("directed", "edges", "target_kind", "structural")}
+        about = {name: getattr(whole, name) for name in ("directed", "edges", "listed", "target_kind", "structural")}
         lists = {name: getattr(whole, name) for name in ("feature_names", "columns", "notes")}
         return Graph(
             x=torch.from_numpy(own["x"]),
@@ -612,8 +614,8 @@ class _Writer:
             out, back = ways
         else:
             backward = np.add.reduceat(into, firsts, dtype=np.int32) if len(firsts) else np.empty(0)
-            ways = [(sizes - backward).astype(float), backward.astype(float)] if counted else []
             out, back = (sizes > backward).astype(np.int8), (backward > 0).astype(np.int8)
+            ways = [out.astype(float), back.astype(float)] if counted else []
         starts = np.searchsorted(entries, np.arange(self.starts[shard + 1] - self.starts[shard] + 1) * nodes)
         entries %= nodes
         gap, largest = float(abs(out - back).max(initial=0)), float(out.max(initial=0))
@@ -660,7 +662,8 @@ class _Writer:
         y, names, notes = data.y, data.get("label_names"), data.get("notes")
         return Description(
             format=FORMAT, id=self.id, nodes=source.nodes, features=features.width, directed=directed,
-            edges=sum(each.entries for each in journal.sorted) // 2, counts=np.diff(self.starts).tolist(),
+            edges=sum(each.entries for each in journal.sorted) // 2, listed=source.number_of_edges,
+            counts=np.diff(self.starts).tolist(),
             classes=0 if y is None else y.shape[1] if y.ndim == 2 else max(0, int(y.max()) + 1),
             digests=digests, arrays=kinds, target_kind=data.get("target_kind"), structural=data.get("structural"),
             feature_names=None if features.names is None else [*features.names],
