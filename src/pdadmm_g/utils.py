@@ -211,12 +211,13 @@ class Tasks:
     happens. A task within another stops the clock of the outer one, so that seconds add up to the whole.
     """
 
-    def __init__(self, *listeners: Callable[[Event], None]) -> None:
+    def __init__(self, *listeners: Callable[[Event], None], seconds: dict[str, float] | None = None) -> None:
         self.listeners = list(listeners)
-        #: By task, in the order in which they began.
-        self.seconds: dict[str, float] = {}
+        #: By task, in the order in which they began, those before this was made among them.
+        self.seconds: dict[str, float] = seconds or {}
         self._open: list[str] = []
-        self._start = self._since = time.perf_counter()
+        self._since = time.perf_counter()
+        self._start = self._since - sum(self.seconds.values())
 
     def __enter__(self) -> Tasks:
         self._token: Token[Tasks | None] = _current.set(self)
@@ -236,19 +237,19 @@ class Tasks:
         self._settle()
         self._open.append(name)
         before, done = self.seconds.setdefault(name, 0.0), 0
-        self._tell(Event(name, 0, total))
+        self.tell(Event(name, 0, total))
 
         def step() -> None:
             nonlocal done
             done += 1
-            self._tell(Event(name, done, total))
+            self.tell(Event(name, done, total))
 
         try:
             yield step
         finally:
             self._settle()
             self._open.pop()
-            self._tell(Event(name, done, total, self.seconds[name] - before))
+            self.tell(Event(name, done, total, self.seconds[name] - before))
 
     def _settle(self) -> None:
         """The time since the last change belongs to the innermost task."""
@@ -257,7 +258,9 @@ class Tasks:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Tell whoever listens, also of what another process does."""
+        self.seconds.setdefault(event.task, 0.0)
         for listener in self.listeners:
             listener(event)
 

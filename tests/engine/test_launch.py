@@ -16,7 +16,7 @@ from helpers.faults import config, descendants
 from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import fit as training_fit
+from pdadmm_g.engine import launch
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 
@@ -31,7 +31,7 @@ def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
         "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
         "fit.main(Path(sys.argv[1]))\n"
     )
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
         train_run(config(tmp_path / "run", workers=2))
     assert descendants(tmp_path) == []
@@ -81,7 +81,7 @@ def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypa
         "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "from pdadmm_g.training import fit\nfit.main(Path(sys.argv[1]))\n"
     )
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(script)])
     monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 15.0)
     with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 15 s"):
         train_run(config(tmp_path / "run", workers=2, timeout=3.0))

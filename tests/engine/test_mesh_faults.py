@@ -20,7 +20,7 @@ from pdadmm_g.cli import main
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
-from pdadmm_g.training import fit as training_fit
+from pdadmm_g.engine import launch
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 CHAIN, MESH = {"workers": 3}, {"workers": 2, "shards": 2}
@@ -62,7 +62,7 @@ def test_lost(
     out = tmp_path / "run"
     (tmp_path / "run.yaml").write_text(config(out, **mesh, timeout=3.0 if fault == HANGING else 20.0).to_yaml())
     with monkeypatch.context() as faulty:
-        faulty.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
+        faulty.setattr(launch, "WORKER", [sys.executable, str(FAULTY)])
         faulty.setenv("FAULT", f"{victim}:{moment}:{epoch}:{fault[0]}")
         with pytest.raises(SystemExit) as caught:
             main(["train", "--config", str(tmp_path / "run.yaml")])
@@ -88,7 +88,7 @@ def test_hanging_when_others_have_ended(tmp_path: Path, monkeypatch: pytest.Monk
         "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "os._exit(0)\n"
     )
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
+    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(script)])
     with pytest.raises(WorkerLostError, match=named(CHAIN, 1) + r", has not answered for 3 s"):
         train_run(config(tmp_path / "run", workers=2, timeout=3.0))
     assert descendants(tmp_path) == []
@@ -111,7 +111,7 @@ def test_stopped_early_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as waiting:
         # The first worker waits in epoch 12, so that the run cannot end before the interrupt is heard.
-        waiting.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
+        waiting.setattr(launch, "WORKER", [sys.executable, str(FAULTY)])
         waiting.setenv("FAULT", "0:compute:12:SIGSTOP")
         assert train_run(config(out, **MESH), on_epoch=interrupt)["status"] == "INTERRUPTED"
     assert 7 <= len(epochs) < 24

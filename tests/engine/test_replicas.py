@@ -16,7 +16,7 @@ from pdadmm_g.engine.layout import Plan
 from pdadmm_g.engine.team import Team
 from pdadmm_g.engine.watchdog import ReplicasDifferError, WorkerLostError, check_replicas, fingerprint
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import fit as training_fit
+from pdadmm_g.engine import launch
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 
@@ -49,7 +49,7 @@ def test_every_bit_of_W_and_b_and_their_order_count(
 @pytest.mark.timeout(90)
 def test_a_checkpoint_of_different_replicas_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(FAULTY)])
+    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(FAULTY)])
     # Three layers in the first stage, two at one place and one at the other; six, three at each, in the second.
     monkeypatch.setenv("FAULT", "3:memory:17:1")
     with pytest.raises(

@@ -329,18 +329,8 @@ def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
     if size is None:
         return work(None, shards)
 
-    from ..engine.launch import join
-    from ..engine.team import PeerLostError
+    from ..engine.launch import member
 
-    team = join("cpu", 60.0, watch=True, shards=size)
-    try:
+    with member("cpu", 60.0, size, watch=True, remedy="; start again with the same command") as team:
         result = work(team, size)
-        team.leave()
-    except InputError as reason:
-        error(str(reason))
-        team.give_up()
-        end(EXIT_INPUT)
-    except PeerLostError as reason:
-        error(f"{Status.PEER_LOST.name}: {team.peer_lost(reason)}; start again with the same command")
-        end(EXIT_PEER_LOST)
     return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -122,6 +122,10 @@ class Team(Line):
     def stop_requested(self) -> Stop:
         """Has somebody asked this process to finish early?"""
         return Stop.NOBODY
+
+    def in_epochs(self) -> AbstractContextManager[None]:
+        """Within it, whoever asks to finish early is answered at the end of an epoch."""
+        return nullcontext()
 
 
 class PeerLostError(RuntimeError):

@@ -409,7 +409,8 @@ class RunFolder:
 
     def lose(self, error: Exception) -> None:
         """A worker was lost: say so, unless nothing was written, or the model, which may still be scored."""
-        if self._metrics is not None and not self.unscored:
+        written = (self.path / "metrics.jsonl").exists() and self.status in (None, Status.PEER_LOST.name)
+        if written and not self.unscored:
             lost = Status.PEER_LOST
             self.finish({"status": lost.name, "advice": lost.advice, "message": str(error)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import torch
 
 from ..config import RunConfig
+from ..engine.launch import run_processes, tell
 from ..engine.team import PeerLostError, Team, agreed, same
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
@@ -24,10 +26,10 @@ from ..graph.shards import ShardFolder, is_sharded
 from ..metrics import Estimate
 from ..training import checkpoint
 from ..training.checkpoint import Checkpoint, Checkpointing
-from ..training.fit import assist
+from ..training.fit import assist, heard, tell_epoch
 from ..training.prepare import WarmStart
 from ..training.records import OnEpoch, Record, Say
-from ..utils import run_tasks, task
+from ..utils import Event, Tasks, run_tasks, task, temporary_folder, usable_cores
 from .folder import DIGEST, Importance, RunFolder
 from .scoring import figures, summarize
 
@@ -95,6 +97,13 @@ def train_run(
     """
     config, start = started(config)
     assert config.out is not None
+    if team is None:
+        if is_sharded(config.dataset):
+            shards = config.shards or 1
+            cores = max(shards, usable_cores() // config.threads)
+            config = arranged(config, min(cores, shards * config.layers) if config.shards else cores)
+        if config.workers != "auto" and config.processes > 1:
+            return _in_processes(config, overwrite, resume, on_epoch, say)
     folder, say, group = RunFolder(config.out), say or (lambda _: None), team or Team()
     if is_sharded(config.dataset):
         config = arranged(config, group.size)
@@ -168,13 +177,56 @@ def train_run(
                 times = {"times": tasks.times()} if is_left else {}
                 folder.finish(summary | times | found)
         except (WorkerLostError, PeerLostError) as error:
-            folder.lose(error)
+            if leads:
+                folder.lose(error)
             raise
         except KeyboardInterrupt:
             if leads and folder.unscored and (summary or not is_left):
                 say(f"{folder.path}: {TRAINED}; --resume scores it")
             raise
         return folder.summary() if leads else {}
+
+
+def _in_processes(
+    config: RunConfig, overwrite: bool, resume: bool, on_epoch: OnEpoch | None, say: Say | None
+) -> dict[str, Any]:
+    """The same program, started on this machine as often as there are workers and shards, and its summary."""
+    assert config.out is not None
+    run, history = RunFolder(config.out), list[Record]()
+    run.check_free(config, overwrite=overwrite, resume=resume)
+    with run_tasks() as tasks, temporary_folder() as folder:
+
+        def on_note(rank: int, note: dict[str, Any]) -> object:
+            if "task" in note:
+                tasks.tell(Event(**note["task"]))
+            elif "say" in note and say is not None:
+                say(note["say"])
+            return heard(rank, note, history, on_epoch)
+
+        try:
+            run_processes(
+                train_as_process, folder, config.processes, device=config.device, timeout=config.timeout,
+                shards=config.shards or 1, on_note=on_note, settings=vars(config), overwrite=overwrite, resume=resume,
+                started=time.time() - sum(tasks.times().values()),
+            )  # fmt: skip
+        except WorkerLostError as error:
+            run.lose(error)
+            raise
+    return run.summary()
+
+
+def train_as_process(
+    team: Team, _: Path, *, settings: dict[str, Any], overwrite: bool, resume: bool, started: float
+) -> None:
+    """Train as one of these processes: the first one tells of it."""
+    leads = team.rank == 0
+    with Tasks(seconds={"starting": time.time() - started}) as tasks:
+        if leads:
+            tasks.listeners.append(lambda event: tell({"task": dataclasses.asdict(event)}))
+        train_run(
+            RunConfig(**settings), overwrite=overwrite, resume=resume, on_epoch=tell_epoch if leads else None,
+            say=(lambda line: tell({"say": line})) if leads else None, team=team,
+        )  # fmt: skip
 
 
 def _scores(config: RunConfig, estimator: Estimator, data: Graph) -> dict[str, Any]:

@@ -97,8 +97,10 @@ def train(
     member = Member(team, config, training, validation, num_classes, checkpointing)
     rows = RoundRows(team, config, copies, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
-    weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start, starts)
-    weights = redeal(team.chain, weights, plan, _alone(plan.depth, team), member.widths(plan.depth), like=member.like)
+    with team.in_epochs():
+        weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start, starts)
+        alone = _alone(plan.depth, team)
+        weights = redeal(team.chain, weights, plan, alone, member.widths(plan.depth), like=member.like)
     if team.chain.rank != 0:
         return None
     if config.growth == "gain" and config.activation in ("relu", "identity"):
@@ -121,7 +123,7 @@ def _shared(team: Team, config: ModelConfig) -> ModelConfig:
     known = bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist())
     if team.rank == 0:
         return config
-    return dataclasses.replace(config, **{name: msgspec.json.decode(known)[name] for name in settings})
+    return dataclasses.replace(config, **msgspec.json.decode(known))
 
 
 def _alone(depth: int, team: Team) -> Plan:
