@@ -148,7 +148,7 @@ def test_an_environment_that_only_looks_like_torchruns(run, monkeypatch: pytest.
             Path("run/config.yaml").write_text("dataset: folder\n")
             Path("folder").mkdir()
             Path("folder/description.json").write_text("{}")
-        assert_refused(*run(*command), f"TORCHELASTIC_RUN_ID is set, but {culprit} is", "start with torchrun, or unset")
+        assert_refused(*run(*command), "TORCHELASTIC_RUN_ID is set, but", culprit, "start with torchrun, or unset")
 
 
 def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:

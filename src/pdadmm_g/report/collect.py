@@ -52,27 +52,15 @@ UNFINISHED: dict[str, Any] = {
 Run = dict[str, Any]
 
 
-class Epoch(msgspec.Struct, frozen=True):
-    """What is looked at of a line of the metrics: whole records of 200,000 epochs would take gigabytes."""
-
-    stage: Count
-    epoch: Count
-    seconds: float = 0.0
-    bytes_sent: float = 0.0
-    workers: tuple[Worker, ...] = ()
-    round: Size | None = None
-    train_accuracy: float | None = None
-    val_accuracy: float | None = None
-    val_score: float | None = None
-    train_loss: float | None = None
-    val_loss: float | None = None
-    objective: float | None = None
-    risk: float | None = None
-    primal_residual: float | None = None
-    dual_residual: float | None = None
-    rho: float | None = None
-    agreement: float | None = None
-    changed: float | None = None
+#: What is looked at of a line of the metrics: whole records of 200,000 epochs would take gigabytes.
+Epoch: Any = msgspec.defstruct(
+    "Epoch",
+    [
+        ("stage", Count), ("epoch", Count), ("seconds", float, 0.0), ("bytes_sent", float, 0.0),
+        ("round", Size | None, None), ("workers", tuple[Worker, ...], ()),
+        *((name, float | None, None) for name in dict.fromkeys((*SERIES, *ROUND_SERIES))),
+    ],
+)  # fmt: skip
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -102,8 +90,12 @@ def read_run(path: Path, name: str) -> Run:
     except InputError as error:
         raise InputError(f"{path / 'config.yaml'}: {error}") from None
     records = _read_metrics(path / "metrics.jsonl")
-    columns = (column for column in Epoch.__struct_fields__ if column != "workers")
-    epochs = pd.DataFrame({column: [getattr(epoch, column) for epoch in records] for column in columns}, dtype=float)
+    columns = (column for column in Epoch.__struct_fields__ if column not in ("epoch", "workers"))
+    epochs = pd.DataFrame(
+        {column: [getattr(epoch, column) for epoch in records] for column in columns},
+        index=[epoch.epoch for epoch in records],
+        dtype=float,
+    )
     summary = (not folder.unscored and folder.summary()) or UNFINISHED
     importance = None
     if (path / IMPORTANCE).exists():
@@ -126,7 +118,9 @@ def read_run(path: Path, name: str) -> Run:
         "changed": changed,
         "choices": [*_settled(config, summary), *summary.get("choices", ())],
         "importance": importance,
-        "series": {key: _series(epochs, key) for key in SERIES},
+        "series": {
+            key: _points("value", thin(epochs[key].dropna())) if epochs[key].notna().any() else None for key in SERIES
+        },
         "clock": _clock(epochs),
         "stages": _stages(settings, records),
         "rounds": _rounds(epochs),
@@ -134,17 +128,16 @@ def read_run(path: Path, name: str) -> Run:
     }
 
 
-def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS) -> tuple[list[int], list[float]]:
-    """At most ``most`` points of a curve: its ends, and the lowest and highest of each stretch between."""
-    if len(values) <= most:
-        return list(epochs), list(values)
-    inner = np.array_split(np.arange(1, len(values) - 1), (most - 2) // 2)
-    extremes = {int(own[find(np.take(values, own))]) for own in inner for find in (np.argmin, np.argmax)}
-    order = sorted({0, len(values) - 1} | extremes)
-    return np.take(epochs, order).tolist(), np.take(values, order).tolist()
+def thin(curve: pd.Series) -> pd.Series:
+    """At most so many points of a curve: its ends, and the lowest and highest of each stretch between."""
+    if len(curve) <= MAX_POINTS:
+        return curve
+    places = pd.Series(curve.to_numpy())
+    stretches = places.groupby(places.index * (MAX_POINTS // 2 - 1) // len(places))
+    return curve.iloc[sorted({0, len(places) - 1, *stretches.idxmin(), *stretches.idxmax()})]
 
 
-def _read_metrics(path: Path) -> list[Epoch]:
+def _read_metrics(path: Path) -> list[Any]:
     """The epochs of a run. The end of the last line may be missing: it is being written."""
     epochs = []
     for number, line in enumerate(read_lines(path, "the metrics"), start=1):
@@ -205,23 +198,17 @@ def _rounded(value: float) -> float:
     return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
 
 
-def _series(epochs: pd.DataFrame, key: str) -> dict[str, list[Any]] | None:
-    """A curve over the epochs that have a value, None if there is none."""
-    known = epochs[epochs[key].notna()]
-    if known.empty:
-        return None
-    numbers, values = thin(known.epoch.astype(int).tolist(), known[key].tolist())
-    return {"epoch": numbers, "value": [*map(_rounded, values)]}
+def _points(name: str, curve: pd.Series) -> dict[str, list[Any]]:
+    return {"epoch": curve.index.tolist(), name: [*map(_rounded, curve)]}
 
 
 def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
     """Seconds of training at the end of some epochs, evenly spread."""
     places = np.linspace(0, len(epochs) - 1, min(len(epochs), MAX_TICKS)).astype(int)
-    seconds = epochs.seconds.cumsum().iloc[places]
-    return {"epoch": epochs.epoch.iloc[places].astype(int).tolist(), "seconds": [*map(_rounded, seconds)]}
+    return _points("seconds", epochs.seconds.cumsum().iloc[places])
 
 
-def _stages(settings: RunConfig, epochs: list[Epoch]) -> list[dict[str, Any]]:
+def _stages(settings: RunConfig, epochs: list[Any]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
     stages, depths = [], settings.stages or (settings.layers,)
     for stage, group in groupby(epochs, key=attrgetter("stage")):
@@ -234,18 +221,19 @@ def _stages(settings: RunConfig, epochs: list[Epoch]) -> list[dict[str, Any]]:
 
 def _rounds(epochs: pd.DataFrame) -> dict[str, list[Any]] | None:
     """The rounds in order: number, first and last epoch, and the best of each figure; None if there were none."""
-    rounds = epochs.groupby("round")
-    best, numbers = rounds[list(ROUND_SERIES)].max(), rounds.epoch
+    best = epochs.groupby("round")[list(ROUND_SERIES)].max()
     if not any(best.index) or best.isna().all(axis=None):
         return None
-    found = {"round": best.index, "first": numbers.first(), "last": numbers.last()}
+    numbers = epochs.index.to_series().groupby(epochs["round"])
     return {
-        **{name: [int(value) for value in column] for name, column in found.items()},
+        "round": best.index.astype(int).tolist(),
+        "first": numbers.first().tolist(),
+        "last": numbers.last().tolist(),
         **{name: [None if math.isnan(value) else _rounded(value) for value in best[name]] for name in ROUND_SERIES},
     }
 
 
-def _timeline(epochs: list[Epoch]) -> dict[str, Any] | None:
+def _timeline(epochs: list[Any]) -> dict[str, Any] | None:
     """What each worker did per epoch, averaged over stretches of epochs; None without workers."""
     count = max((len(epoch.workers) for epoch in epochs), default=0)
     if not count:
@@ -278,5 +266,5 @@ def _kept(settings: RunConfig, epochs: pd.DataFrame) -> int | None:
         first = own.sort_values(["score", "loss"], ascending=False, kind="stable").iloc[0]
         margin = GAIN if stage > 1 and settings.growth == "gain" else 0.0
         if (first.score - margin, first.loss) > best:
-            best, kept = (first.score, first.loss), int(first.epoch)
+            best, kept = (first.score, first.loss), int(first.name)
     return kept
