@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import types
 import typing
@@ -14,13 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from ..config import GROUPS, KINDS, NODE_TABLES, RUN, RunConfig, alternatives, described, settings_where
 from ..errors import InputError
 from ..status import Status
-from ..utils import Size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,12 +118,13 @@ def expected(summary: dict[str, Any]) -> Iterator[str]:
     on, nodes, figures = found["on"], found["nodes"], found["figures"]
     who = f"{nodes:,} validation nodes" if on == "validation" else f"{nodes:,} labelled nodes {on}"
     known = f"by {who}, of which the largest class has {found['largest_class']:.3f}"
-    value, low, high = figures["accuracy"]
-    chose = "corrected for having been used to choose the model"
-    yield f"expected accuracy: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, {known}; {chose}"
-    if (summary.get("data") or {}).get("classes") == 2 and "roc_auc_ovr" in figures:
-        value, low, high = figures["roc_auc_ovr"]
-        yield f"expected AUROC: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, by the same nodes"
+    named = {"accuracy": f"{known}; corrected for having been used to choose the model"}
+    if (summary.get("data") or {}).get("classes") == 2:
+        named["roc_auc_ovr"] = "by the same nodes"
+    for name in filter(figures.get, named):
+        value, low, high = figures[name]
+        title = "AUROC" if name == "roc_auc_ovr" else name
+        yield f"expected {title}: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, {named[name]}"
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -298,29 +298,16 @@ def load_run(
 # ----------------------------------------------------------------------------------------------------------- torchrun
 
 
-class _Torchrun(msgspec.Struct):
-    """What torchrun tells the processes that it starts."""
-
-    WORLD_SIZE: Annotated[int, msgspec.Meta(ge=1, lt=10**6)]
-    RANK: Size
-    LOCAL_RANK: Size
-    MASTER_PORT: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
-    MASTER_ADDR: Annotated[str, msgspec.Meta(min_length=1)]
-
-    def __post_init__(self) -> None:
-        if self.RANK >= self.WORLD_SIZE:
-            raise ValueError(f"RANK {self.RANK} is not below WORLD_SIZE {self.WORLD_SIZE}")
-
-
 def torchrun_processes() -> int | None:
     """How many processes torchrun has started, this one among them; None if it has not."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    try:
-        return msgspec.convert(dict(os.environ), _Torchrun, strict=False).WORLD_SIZE
-    except msgspec.ValidationError as problem:
-        remedy = "start with torchrun, or unset TORCHELASTIC_RUN_ID"
-        raise InputError(f"TORCHELASTIC_RUN_ID is set, but what goes with it is wrong: {problem}: {remedy}") from None
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        value = os.environ.get(name, "")
+        if not value or (name != "MASTER_ADDR" and not re.fullmatch(r"\d{1,6}", value)):
+            problem = f"TORCHELASTIC_RUN_ID is set, but {name} is {value[:60]!r}"
+            raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
+    return int(os.environ["WORLD_SIZE"])
 
 
 def end(code: int) -> NoReturn:

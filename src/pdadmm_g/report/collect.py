@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..config import TARGETS, RunConfig, read_yaml
 from ..errors import InputError
-from ..runs.folder import IMPORTANCE, Importance, RunFolder, Worker
+from ..runs.folder import IMPORTANCE, RunFolder, Worker
 from ..status import Status
 from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
@@ -99,7 +99,7 @@ def read_run(path: Path, name: str) -> Run:
     summary = (not folder.unscored and folder.summary()) or UNFINISHED
     importance = None
     if (path / IMPORTANCE).exists():
-        importance = msgspec.to_builtins(read_record(Importance, path / IMPORTANCE, "what columns are worth"))
+        importance = read_record(dict[str, Any], path / IMPORTANCE, "what columns are worth")
     judged = {key: summary.get(key) for key in JUDGED} | {key: summary.get(key, {}) for key in ("metrics", "times")}
     for table, names in (("confusion", "classes"), ("outputs", "names")):
         if (found := judged[table]) is not None:
@@ -122,7 +122,7 @@ def read_run(path: Path, name: str) -> Run:
             key: _points("value", thin(epochs[key].dropna())) if epochs[key].notna().any() else None for key in SERIES
         },
         "clock": _clock(epochs),
-        "stages": _stages(settings, records),
+        "stages": _stages(records),
         "rounds": _rounds(epochs),
         "timeline": _timeline(records),
     }
@@ -208,14 +208,13 @@ def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
     return _points("seconds", epochs.seconds.cumsum().iloc[places])
 
 
-def _stages(settings: RunConfig, epochs: list[Any]) -> list[dict[str, Any]]:
+def _stages(epochs: list[Any]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
-    stages, depths = [], settings.stages or (settings.layers,)
-    for stage, group in groupby(epochs, key=attrgetter("stage")):
+    stages = []
+    for _, group in groupby(epochs, key=attrgetter("stage")):
         first = next(group)
         layers = [worker.layers for worker in first.workers]
-        depth = sum(layers) or depths[min(stage, len(depths)) - 1]
-        stages.append({"epoch": first.epoch, "depth": depth, "workers": layers})
+        stages.append({"epoch": first.epoch, "depth": sum(layers), "workers": layers})
     return stages
 
 

@@ -53,28 +53,17 @@ class State(Enum):
     FINISHED = "already holds a finished run; "
 
 
-class Importance(msgspec.Struct, frozen=True):
+class Importance(dict[str, Any]):
     """What columns are worth to a model, see :meth:`~pdadmm_g.estimator.Estimator.importance`."""
-
-    figure: str
-    score: float | None
-    on: str
-    nodes: int
-    repeats: int
-    #: Of each column: its name, whose values were exchanged, what was lost and the spread of that.
-    rows: list[dict[str, str | float | None]]
-    #: What the model without the graph is compared with, where nodes that trained are scored.
-    out_of_fold: float | None = None
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Importance:
         """Those of the table; NaN is nothing."""
-        table = table.round(6).astype(object)
-        return decoded(cls, table.attrs | {"rows": table.where(table.notna(), None).to_dict("records")})
+        return cls(table.attrs, rows=json.loads(table.to_json(orient="records", double_precision=6)))
 
     def save(self, folder: Path) -> None:
         """Write it into a run folder."""
-        write_atomically(folder / IMPORTANCE, msgspec.json.encode(self))
+        write_atomically(folder / IMPORTANCE, msgspec.json.encode(dict(self)))
 
 
 class Worker(WorkerFigures, frozen=True):
@@ -83,31 +72,23 @@ class Worker(WorkerFigures, frozen=True):
     layers: int
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """What is computed with of a summary that is read again; all else in it is passed on."""
-
-    status: str
-    advice: str = ""
-    message: str = ""
-    train_accuracy: float | None = None
-    val_accuracy: float | None = None
-    test_accuracy: float | None = None
-    val_score_before_refit: float | None = None
-    weight_decay: float | None = None
-    layers: int = 0
-    parameters: int = 0
-    epochs: int = 0
-    seconds: float = 0.0
-    work_seconds: float = 0.0
-    bytes_sent: int = 0
-    bytes_unquantized: int = 0
-    workers: list[Worker] = []
-    target: Literal["classification", "multilabel", "regression"] | None = None
-    choices: list[str] = []
-    estimate: Estimate | None = None
-    metrics: dict[str, dict[str, float | None]] = {}
-    times: dict[str, float] = {}
-    versions: dict[str, str] = {}
+#: What is computed with of a summary that is read again; all else in it is passed on.
+Summary = msgspec.defstruct(
+    "Summary",
+    [
+        ("status", str), ("workers", list[Worker], []), ("choices", list[str], []), ("versions", dict[str, str], {}),
+        ("target", Literal["classification", "multilabel", "regression"] | None, None),
+        ("estimate", Estimate | None, None), ("metrics", dict[str, dict[str, float | None]], {}),
+        ("times", dict[str, float], {}),
+        *((name, str, "") for name in ("advice", "message")),
+        *((name, int, 0) for name in ("layers", "parameters", "epochs", "bytes_sent", "bytes_unquantized")),
+        *((name, float, 0.0) for name in ("seconds", "work_seconds")),
+        *(
+            (name, float | None, None)
+            for name in ("train_accuracy", "val_accuracy", "test_accuracy", "val_score_before_refit", "weight_decay")
+        ),
+    ],
+)  # fmt: skip
 
 
 class RunFolder:
@@ -143,7 +124,8 @@ class RunFolder:
             return {}
         found = read_record(dict[str, Any], path, "the summary")
         with reading(path, "the summary"):
-            if decoded(Summary, found).status not in Status.__members__:
+            decoded(Summary, found)
+            if found["status"] not in Status.__members__:
                 raise ValueError(f"status {found['status']!r} is not how a run ends")
         return found
 
