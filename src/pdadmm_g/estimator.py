@@ -617,10 +617,12 @@ class Estimator(Parameters, BaseEstimator):
         but one that is called ``node``, or as the probabilities of another, with ``predicted_`` before it.
         """
         data = self._given(X, edge_index, edge_weight)
+        part = part_of(data) if isinstance(data, Graph) else None
+        own = None if part is None else torch.arange(part.first, part.first + part.count)
         logits, target = self._logits(data), self.config_.target
         if probabilities and target == "regression":
             raise InputError("numbers have no probabilities: leave them out")
-        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))}
+        columns = {"node": np.arange(len(logits)) if own is None else ids_of(check_graph(data))[own.numpy()]}
         each = outputs(logits, target).numpy()
         if target == "classification":
             columns |= {"label": self._decided(logits), "probability": each.max(1)}
@@ -638,6 +640,7 @@ class Estimator(Parameters, BaseEstimator):
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
+        """What the network says of rows, or of nodes of a graph, on all processes; by default of the nodes here."""
         check_is_fitted(self)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
@@ -652,9 +655,7 @@ class Estimator(Parameters, BaseEstimator):
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         data, part = reordered(data, order), part_of(data)
         logits = self._outputs(fitted.features(data, index))
-        if part.line.size > 1:
-            logits = part.together(torch.arange(data.num_nodes) if index is None else index, logits)
-        return finite(logits, asked)
+        return finite(logits if index is None else part.together(index, logits), asked)
 
     def _outputs(self, rows: Tensor) -> Tensor:
         device = checked_device(self.device)

@@ -11,20 +11,17 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..config import GROUPS, KINDS, NODE_TABLES, RUN, RunConfig, alternatives, described, settings_where
+from ..config import GROUPS, KINDS, RUN, RunConfig, alternatives, described, settings_where
 from ..errors import InputError
-from ..status import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..engine.watchdog import WatchedTeam
 
 #: Wrong input, numerical failure (the best model was kept), a worker lost, interrupted.
 EXIT_INPUT, EXIT_FAILURE, EXIT_PEER_LOST, EXIT_INTERRUPTED = 2, 3, 4, 130
@@ -237,62 +234,20 @@ def data_options(apply: Command) -> Command:
     return command
 
 
-def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
-    """The data set to use a run on, if that is a folder of shards."""
-    from ..graph.shards import is_sharded
-    from ..runs.folder import RunFolder
+def applied(
+    work: str, output: Output, *, run: str, dataset: str | None, shards: int, **arguments: Any
+) -> dict[str, Any] | None:
+    """What a function of :mod:`~pdadmm_g.runs.apply` makes of a run and of data; None on all members but the first."""
+    from ..engine.launch import member
+    from ..runs import apply
 
-    if dataset is None and (RunFolder(run).path / "config.yaml").exists():
-        dataset = RunFolder(run).known().dataset
-    if dataset is not None and is_sharded(dataset):
-        return dataset
-    if shards > 1:
-        raise InputError(f"shards = {shards} needs a folder of shards, which 'pdadmm-g shard' makes")
-    return None
-
-
-def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "") -> dict[str, Any] | None:
-    """What the model of a run says of a folder of shards; None in all processes but the first."""
-    from ..runs.sharded import apply_shards
-
-    model, say = str(Path(run) / "model.safetensors"), output.progress
-    found: dict[str, Any] | None = as_team(
-        shards, lambda team, size: apply_shards(model, folder, size, out=out, team=team, say=say)
-    )
-    return found
-
-
-def load_run(
-    run: str, dataset: str | None, edges: str | None, data_root: str | None, output: Output, **names: Any
-) -> tuple[Any, Any]:
-    """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by.
-
-    What was found in tables, such as edges that are left out, is said.
-    """
-    from ..graph.datasets import load_dataset, require_edge_table
-    from ..graph.examples import with_parts
-    from ..runs.folder import RunFolder
-
-    folder = RunFolder(run)
-    estimator = folder.classifier()
-    config, is_table = RunConfig(), dataset is not None and dataset.endswith(NODE_TABLES)
-    if dataset is None:
-        config, edges = folder.known(), edges or folder.known().edges
-    # A graph that is here needs nothing of the settings, but for the columns of a table.
-    elif (is_table or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
-        config = folder.config()
-    naming = config.naming() if dataset is None or is_table else {}
-    data = load_dataset(
-        dataset or config.dataset, data_root or config.data_root, edges=edges, target=estimator.config_.target,
-        columns=estimator.columns_ or (), **naming | {name: own for name, own in names.items() if own},
-    )  # fmt: skip
-    for note in data.get("notes", ()):
-        output.progress(note)
-    if dataset is None or data.get("ids") is not None:  # numbers of another graph are of other nodes
-        data = with_parts(data, estimator.config_, estimator.nodes_)
-    if dataset is not None and estimator.augmentation_ is not None and estimator.augmentation_.asks_neighbours:
-        require_edge_table(data, dataset)
-    return estimator, data
+    call = functools.partial(apply.apply, getattr(apply, work), run, dataset, say=output.progress)
+    size = torchrun_processes()
+    if size is None:
+        return call(shards, **arguments)
+    with member("cpu", 60.0, size, watch=True, remedy="; start again with the same command") as team:
+        found = call(1, team=team, **arguments)
+    return found if team.rank == 0 else None
 
 
 # ----------------------------------------------------------------------------------------------------------- torchrun
@@ -315,16 +270,3 @@ def end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
-    """Do work on shards as one of the processes of torchrun, if it started us, else by ourselves."""
-    size = torchrun_processes()
-    if size is None:
-        return work(None, shards)
-
-    from ..engine.launch import member
-
-    with member("cpu", 60.0, size, watch=True, remedy="; start again with the same command") as team:
-        result = work(team, size)
-    return result

@@ -25,7 +25,6 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from ..admm.state import Weights
