@@ -72,7 +72,7 @@ from .training.finish import (
     take_columns,
 )
 from .training.fit import called, fit
-from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
+from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, with_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
 from .utils import Tasks, checked_device, run_tasks, task
@@ -211,10 +211,9 @@ class Estimator(Parameters, BaseEstimator):
                     given_names = tuple(feature_names(X.columns))
                 if start is None and given_names is not None:
                     X = arranged(X, sorted(given_names, key=natural))
-                order = id_order(X)
-                if order is not None and sample_weight is not None:
-                    sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
-                X = reordered(X, order)
+                if sample_weight is not None:
+                    X = with_weights(X, config, sample_weight, seed=seed)
+                X = reordered(X, id_order(X))
             goes_on = checkpointing is not None and checkpointing.resume is not None
             problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
@@ -231,7 +230,7 @@ class Estimator(Parameters, BaseEstimator):
                 raise InputError(f"calibrate needs validation nodes: {remedy}")
             if start is not None:
                 start.check(problem)
-            problem = problem.decided(seed, team)
+            problem = problem.decided(team)
             reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Callback(on_epoch)
             model = None if start is None or len(start.model.linears) == 1 else start.model
@@ -251,9 +250,7 @@ class Estimator(Parameters, BaseEstimator):
                     assert isinstance(X, Graph)
                     first = result
                     with task("training on all labels"):
-                        problem, result, why = refit(
-                            X, problem, result, given, seed=seed, sample_weight=sample_weight, team=team
-                        )
+                        problem, result, why = refit(X, problem, result, given, seed=seed, team=team)
                     choices += (why,)
                     if result is not first:
                         s.apply(result.model)
@@ -506,10 +503,7 @@ class Estimator(Parameters, BaseEstimator):
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
             known = None if start is None else start.nodes
-            problem = prepare_graph(
-                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided,
-                team=team,
-            )  # fmt: skip
+            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=known, decided=decided, team=team)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem

@@ -265,7 +265,7 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
     data, places = copy.copy(data), order.argsort()
     x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
     data.x = x.index_select(0, order.to(x.device))
-    for name in ("y", *MASKS):
+    for name in ("y", "sample_weight", *MASKS):
         if data.get(name) is not None:
             data[name] = data[name][order]
     data.ids = data.ids[order.numpy()]

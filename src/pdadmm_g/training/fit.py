@@ -58,7 +58,7 @@ def fit(
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
-    problem = problem.decided(seed, team)
+    problem = problem.decided(team)
     config = problem.config
     if config.processes > 1 and team is None:
         history = checkpointing.history if checkpointing else []
