@@ -109,10 +109,7 @@ def as_graph(
     if edge_weight is not None:
         if "edge_weight" in data:
             raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
-        rule = "edge_weight must be numbers"
-        data.edge_weight = as_tensor(
-            edge_weight if isinstance(edge_weight, Tensor) else _array(edge_weight, rule), rule
-        )
+        data.edge_weight = _tensor(edge_weight, "edge_weight must be numbers")
     return asked(data, target)
 
 
