@@ -13,7 +13,6 @@ import copy
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -109,7 +108,7 @@ def as_graph(
     if edge_weight is not None:
         if "edge_weight" in data:
             raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
-        data.edge_weight = _tensor(edge_weight, "edge_weight must be numbers")
+        data.edge_weight = as_tensor(edge_weight, "edge_weight must be numbers")
     return asked(data, target)
 
 
@@ -185,13 +184,7 @@ def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> Any:
 def _pairs(edge_index: Any, rule: str) -> Tensor:
     if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
         return edge_index  # which is refused where edges are checked
-    return _tensor(edge_index, rule)
-
-
-def _tensor(values: Any, rule: str) -> Tensor:
-    with suppress(ValueError):  # lists of different lengths, which the rule refuses
-        values = values if isinstance(values, Tensor) else np.asarray(values)
-    return as_tensor(values, rule)
+    return as_tensor(edge_index, rule)
 
 
 def is_sparse(X: Any) -> bool:
