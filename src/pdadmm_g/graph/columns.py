@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -357,20 +357,18 @@ def angles(seconds: Array, part: Part) -> Array:
     return 2 * np.pi * (seconds % CYCLES[part]) / CYCLES[part]
 
 
-def words_of(column: pd.Series) -> pd.Series:
-    """The values of a column as text without spaces around; missing where there is nothing."""
+def words_of(column: pd.Series, nothing: Collection[str] = NOTHING) -> pd.Series:
+    """The values of a column as text without spaces around; missing where there is ``nothing``."""
     try:
         places, values = pd.factorize(column)
     except TypeError:  # lists and the like
         places, values = pd.factorize(column.where(column.isna(), column.astype(str)))
-    words = [_word(value) for value in values]
+    words: list[str | None] = []
+    for value in values:
+        whole = isinstance(value, float | np.floating) and value == np.floor(value) and abs(value) < 1e15
+        text = str(int(value)) if whole else str(value).strip()  # 12345.0 is 12345, as beside no gaps
+        words.append(None if text in nothing else text)
     return pd.Series(np.array([*words, None], dtype=object)[places], index=column.index, dtype=object)
-
-
-def _word(value: Any) -> str | None:
-    whole = isinstance(value, float | np.floating) and value == np.floor(value) and abs(value) < 1e15
-    text = str(int(value)) if whole else str(value).strip()  # 12345.0 is 12345, as beside no gaps
-    return None if text in NOTHING else text
 
 
 def frequent_words(column: pd.Series) -> list[str]:

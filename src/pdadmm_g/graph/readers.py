@@ -273,7 +273,7 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
     import pandas as pd
 
-    from .tables import KNOWN, graph_of_nodes, set_edges
+    from .tables import KNOWN, graph_of_tables
 
     ids = list(graph.nodes)
     if not ids:
@@ -293,13 +293,11 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     if edges["weight"].isna().all():
         edges = edges.drop(columns="weight")
 
-    def join(data: Graph) -> None:
-        set_edges(data, edges, f"{culprit}: edges")
-        if not graph.is_directed():
-            data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
-            data.edge_weight = data.edge_weight.repeat(2) if "weight" in edges else None
-
-    return graph_of_nodes(nodes, target, culprit=culprit, columns=(), join=join)
+    data = graph_of_tables(nodes, edges, target, (), culprits=(culprit, f"{culprit}: edges"))
+    if not graph.is_directed():
+        data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+        data.edge_weight = data.edge_weight.repeat(2) if "weight" in edges else None
+    return data
 
 
 def _is_dgl(X: Any) -> bool:

@@ -18,7 +18,7 @@ import itertools
 import re
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .columns import NOTHING, Column, listed, matrix_of, numbers_of, standardized, understood, words_of
+from .columns import BOOLEANS, NOTHING, Column, listed, matrix_of, numbers_of, standardized, understood, words_of
 from .facts import distinct
 from .graph import LARGEST, MASKS, Graph, check_file, is_missing, reading
 from .readers import as_features, as_matrix
@@ -51,6 +51,8 @@ SPLITS = {
     "train": "train_mask", "val": "val_mask", "valid": "val_mask", "validation": "val_mask", "test": "test_mask",
     "none": "",
 }  # fmt: skip
+#: What a mask may say of a node.
+FLAGS = BOOLEANS | {"1": 1.0, "1.0": 1.0, "0": 0.0, "0.0": 0.0}
 #: Bytes of a text file that are parsed at a time; a row must fit.
 BLOCK = 1 << 24
 #: Spreadsheets begin with a mark of the byte order.
@@ -231,25 +233,20 @@ def named_nodes(
     id_column: str | None = None,
     features: Collection[str] = (),
     skip_unknown: bool = False,
-) -> tuple[Any, list[str]]:
+) -> tuple[pd.DataFrame, list[str]]:
     """The table with its columns called as we know them, and a sentence on each that was guessed.
 
     ``features`` are columns that a model knows, which are no ids.
     """
-    if nodes.columns.has_duplicates:
-        return nodes, []
     if id_column is not None:
         if id_column not in nodes:
             raise InputError(f"{culprit}: column {id_column!r} of the ids is missing; there are {listed(nodes)}")
         checked_ids(nodes[id_column], f"{culprit}: column {id_column!r}")
         others = nodes.drop(columns="id", errors="ignore") if id_column != "id" else nodes
         return others.rename(columns={id_column: "id"}), []
-    alike = Counter(str(name).lower() for name in nodes)
-    renamed = {
-        name: str(name).lower()
-        for name in nodes
-        if name not in (*KNOWN, *labels) and str(name).lower() in KNOWN and alike[str(name).lower()] == 1
-    }
+    lower = {name: str(name).lower() for name in nodes if name not in labels}
+    alike = Counter(lower.values())
+    renamed = {name: known for name, known in lower.items() if name != known in KNOWN and alike[known] == 1}
     notes = [f"column {name!r} of the nodes is taken for {known!r}" for name, known in renamed.items()]
     nodes = nodes.rename(columns=renamed)
     if "id" not in nodes and nodes.index.name is None and nodes.index.dtype.kind in "iu":
@@ -268,56 +265,52 @@ def _column_of_ids(
 
     It is called like one of ids, or is any column by which the edges go, but not as well by the numbers of the rows.
     """
-    rows, ends = as_text(nodes.index), pd.Index([], dtype=object)
-    if edges is not None:
-        ends = as_text(pd.unique(edges[[*ENDS]].apply(whole).astype(object).to_numpy().ravel()))
+    rows = names_of(nodes.index)
+    ends = names_of([] if edges is None else pd.concat([edges[name] for name in ENDS])).dropna().unique()
     by_rows = len(ends) > 0 and bool(ends.isin(rows).all())
-    unknown = of_a_model and not by_rows
-    candidates, repeated = dict[Any, pd.Index](), list[Any]()
+    unknown, candidates = of_a_model and not by_rows, dict[Any, pd.Index]()
+
+    def share(names: pd.Index, among: pd.Index) -> float:
+        return float(names.isin(among).mean()) if len(ends) else 0.0
+
+    repeated: Any = None
     for name in nodes:
-        column, like = nodes[name].dropna(), ID_LIKE.fullmatch(str(name)) is not None
-        try:
+        like, column = ID_LIKE.fullmatch(str(name)) is not None, whole(nodes[name].dropna())
+        with suppress(TypeError):  # of lists
             different = len(column) == len(nodes) and column.is_unique
-        except TypeError:  # of lists
-            continue
-        column = whole(column)
-        if column.dtype.kind in "bMmcf" or not len(column) or not (different or like):
-            continue
-        own = as_text(column)
-        named = len(ends) > 0 and ends.isin(own).mean() > 0.5
-        if not different:
-            repeated += [name] * bool(named)
-        elif like and (
-            named or unknown or (own.isin(ends).mean() > 0.5 if len(ends) else str(name).lower() not in NAMES)
-        ):
-            return name
-        elif not own.equals(rows):
-            candidates[name] = own
-    if repeated and not by_rows:
-        checked_ids(nodes[repeated[0]], f"{culprit}: column {repeated[0]!r}, which the edges go by,")
+            if column.dtype.kind in "bMmcf" or not len(column) or not (different or like):
+                continue
+            own = names_of(column)
+            named = share(ends, own) > 0.5
+            if not different:
+                repeated = name if named and repeated is None else repeated
+            elif like and (named or unknown or share(own, ends) > 0.5 or not (len(ends) or name.lower() in NAMES)):
+                return name
+            elif not own.equals(rows):
+                candidates[name] = own
+    if repeated is not None and not by_rows:
+        checked_ids(nodes[repeated], f"{culprit}: column {repeated!r}, which the edges go by,")
     if unknown and len(candidates) == 1:
         return next(iter(candidates))
-
-    def fit(own: pd.Index) -> int:
-        """2 where these ids name all ends, 1 where nearly all; with ``skip_unknown`` also the other way round."""
-        share = max(ends.isin(own).mean(), own.isin(ends).mean() if skip_unknown else 0) if len(ends) else 0
-        return int(share >= NEARLY) + int(share == 1)
-
-    fits = {name: fit(own) for name, own in candidates.items()}
-    best, of_rows = max(fits.values(), default=0), fit(rows)
-    found = [name for name, each in fits.items() if each == best]
-    if not best or best < of_rows:
-        return None
-    if best == of_rows or len(found) > 1:
-        may = f"columns {listed(map(repr, found))}" + " or by the numbers of the rows" * (best == of_rows)
+    # 2 where the names are all ends of edges, 1 where nearly all, or with skip_unknown the other way round.
+    fits = {
+        name: sum(max(share(ends, own), skip_unknown * share(own, ends)) >= least for least in (NEARLY, 1))
+        for name, own in [*candidates.items(), (None, rows)]
+    }
+    best = max(fits.values())
+    found = [name for name, fit in fits.items() if fit == best > 0]
+    if len(found) > 1 or found == [None]:
+        if found[0] is None:
+            return None
+        may = f"columns {listed(map(repr, filter(None, found)))}{' or by the numbers of the rows' * (None in found)}"
         remedy = f"say id_column={found[0]!r} (--id-column {found[0]}), or call the column of the ids 'id'"
         raise InputError(f"{culprit}: the edges may go by {may}, which fit alike: {remedy}")
-    return found[0]
+    return found[0] if found else None
 
 
-def as_text(values: Any) -> pd.Index:
+def names_of(values: Any) -> pd.Index:
     """Names of nodes as text, as which those of tables of several kinds are compared."""
-    return pd.Index([*map(str, whole(values).tolist())], dtype=object)
+    return pd.Index(words_of(pd.Series(values), nothing=()), dtype=object)
 
 
 def whole(column: Any) -> Any:
@@ -381,52 +374,30 @@ def graph_of_tables(
 
     What the columns are called is said as for :func:`~pdadmm_g.graph.readers.as_graph`.
     """
-    errors, notes, said = list[str](), list[str](), list[str]()
-    if edges is not None:
-        with told(errors):
-            edges, said = named_edges(edges, ends, culprits[1])
-    try:
-        features = {column.name for column in columns or () if isinstance(column, Column)}
-        nodes, notes = named_nodes(
-            nodes, None if errors else edges, culprits[0],
-            labels=labels, id_column=id_column, features=features, skip_unknown=skip_unknown,
-        )  # fmt: skip
-    except InputError as error:
-        errors.append(str(error))
-        nodes = nodes.reset_index(drop=True)
-
-    def join(data: Graph) -> None:
-        set_edges(data, edges, culprits[1], skip_unknown=skip_unknown)
-
-    data = graph_of_nodes(
-        nodes, target, labels, culprits[0], columns, None if edges is None or errors else join, errors
-    )
-    data.notes = (*notes, *said, *data.get("notes", ())) or None
-    return data
-
-
-def graph_of_nodes(
-    nodes: pd.DataFrame,
-    target: TargetKind = "auto",
-    labels: Sequence[str] = (),
-    culprit: str = "nodes",
-    columns: Columns = None,
-    join: Callable[[Graph], None] | None = None,
-    errors: list[str] | None = None,
-) -> Graph:
-    """A graph of a table of nodes. What is learned is in the columns ``labels``, by default ``label``.
-
-    ``join`` gives it edges, and ``errors`` is what was found to be wrong before.
-    """
-    twice = nodes.columns[nodes.columns.duplicated()]
-    if len(twice):
-        raise InputError(f"{culprit}: column {twice[0]!r} is there twice: give each its own name")
+    culprit, errors, notes = culprits[0], list[str](), list[str]()
+    for twice in nodes.columns[nodes.columns.duplicated()]:
+        raise InputError(f"{culprit}: column {twice!r} is there twice: give each its own name")
     if not len(nodes):
         raise InputError(f"{culprit}: there is no row")
-    data, learned, errors = Graph(num_nodes=len(nodes)), list[str](), errors or []
     with told(errors):
+        if edges is not None:
+            edges, notes = named_edges(edges, ends, culprits[1])
+    edges = None if errors else edges
+    try:
+        features = {column.name for column in columns or () if isinstance(column, Column)}
+        nodes, said = named_nodes(
+            nodes, edges, culprit, labels=labels, id_column=id_column, features=features, skip_unknown=skip_unknown
+        )
+        notes = [*said, *notes]
+    except InputError as error:
+        errors.append(str(error))
+        nodes, edges = nodes.reset_index(drop=True), None
+    data, learned = Graph(num_nodes=len(nodes), notes=tuple(notes) or None), list[str]()
+    try:
         data.ids = _ids_of(nodes, culprit)
-    joined = join is not None and not errors  # edges go by ids
+    except InputError as error:
+        errors.append(str(error))
+        edges = None
     with told(errors):
         learned = _label_columns(nodes, labels, culprit)
         if len(learned) > 1 and target == "auto":
@@ -442,17 +413,28 @@ def graph_of_nodes(
     with told(errors):
         for mask, given in _masks(nodes, culprit).items():
             data[mask] = torch.from_numpy(given)
-    if join is not None and joined:
-        with told(errors):
-            join(data)
-    features = [name for name in nodes.columns if name not in KNOWN and name not in learned]
     with told(errors):
-        if features:
-            give_features(data, nodes[features], columns, culprit)
+        if edges is not None:
+            set_edges(data, edges, culprits[1], skip_unknown=skip_unknown)
+    with told(errors):
+        own = [name for name in nodes.columns if name not in KNOWN and name not in learned]
+        if own:
+            give_features(data, nodes[own], columns, culprit)
         data = asked(data, target)
     if errors:
         raise InputError("; ".join(errors))
     return data
+
+
+def graph_of_nodes(
+    nodes: pd.DataFrame,
+    target: TargetKind = "auto",
+    labels: Sequence[str] = (),
+    culprit: str = "nodes",
+    columns: Columns = None,
+) -> Graph:
+    """A graph without edges of a table of nodes. What is learned is in the columns ``labels``, by default ``label``."""
+    return graph_of_tables(nodes, None, target, columns, labels=labels, culprits=(culprit, ""))
 
 
 def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
@@ -490,28 +472,30 @@ def _label_columns(nodes: pd.DataFrame, labels: Sequence[str], culprit: str) -> 
 
 def _maybe_label(nodes: pd.DataFrame) -> str | None:
     """A column that may have the labels: it is called so, or else it has few values and the most gaps."""
-    called = [str(name) for name in nodes.columns if LABEL_LIKE.fullmatch(str(name))]
-    few = {str(name): nodes[name].isna().mean() for name in nodes.columns if nodes[name].dtype.kind not in "fMbiu"}
-    partly = [name for name, share in few.items() if share > 0 and name not in KNOWN]
-    return next(iter([*called, *sorted(partly, key=lambda name: -few[name])]), None)
+    for name in nodes:
+        if LABEL_LIKE.fullmatch(str(name)):
+            return str(name)
+    words = [name for name in nodes if name not in KNOWN and nodes[name].dtype.kind not in "fMbiu"]
+    gaps = nodes[words].isna().mean()
+    return str(gaps.idxmax()) if gaps.any() else None
 
 
 def _masks(nodes: pd.DataFrame, culprit: str) -> dict[str, NDArray[np.bool_]]:
-    masks = {}
-    for mask in (mask for mask in MASKS if mask in nodes):
-        words, numbers = words_of(nodes[mask]), numbers_of(nodes[mask])
-        odd = words[words.notna() & ~np.isin(numbers, (0, 1))]
-        if len(odd):
-            raise InputError(f"{culprit}: {mask} must be true or false, got {odd.iloc[0]!r}")
-        masks[mask] = numbers == 1
+    rule = "must be true or false"
+    masks = {mask: _meant(nodes[mask], FLAGS, f"{culprit}: {mask} {rule}") == 1 for mask in MASKS if mask in nodes}
     if "split" in nodes:
-        words = words_of(nodes["split"]).str.lower()
-        named = words.map(SPLITS)
-        odd = words[words.notna() & named.isna()]
-        if len(odd):
-            raise InputError(f"{culprit}: 'split' must be train, val or test, got {odd.iloc[0]!r}")
-        masks |= {mask: (named == mask).to_numpy(dtype=bool, copy=True) for mask in MASKS if mask in {*named}}
-    return masks
+        named = _meant(nodes["split"], SPLITS, f"{culprit}: 'split' must be train, val or test")
+        masks |= {mask: named == mask for mask in MASKS if mask in {*named}}
+    return {mask: given.to_numpy(dtype=bool, copy=True) for mask, given in masks.items()}
+
+
+def _meant(column: pd.Series, meanings: Mapping[str, Any], rule: str) -> pd.Series:
+    """What each value of a column means."""
+    words = words_of(column).str.lower()
+    for word in words.dropna().unique():
+        if word not in meanings:
+            raise InputError(f"{rule}, got {word!r}")
+    return words.map(meanings)
 
 
 def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges", *, skip_unknown: bool = False) -> None:
@@ -529,21 +513,25 @@ def set_edges(data: Graph, edges: pd.DataFrame, culprit: str = "edges", *, skip_
     data.edge_index = torch.from_numpy(ends)
     data.notes = (*data.get("notes", ()), *_about_edges(edges, ends, given)) or None
     if "weight" in edges:
-        weights = checked_weights(edges["weight"], f"{culprit}: column 'weight'", row_name)
+        weights = np.array(pd.to_numeric(edges["weight"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+        bad = ~(weights > 0) | (weights > LARGEST)
+        if bad.any():
+            row = int(bad.argmax())
+            has = f"but {row_name(row)} has {edges['weight'].iloc[[row]].tolist()[0]!r:.60}"
+            raise InputError(f"{culprit}: column 'weight' must be positive and finite numbers, {has}")
         data.edge_weight = torch.from_numpy(weights)
 
 
 def _about_edges(edges: pd.DataFrame, ends: Array, given: int) -> Iterator[str]:
-    source, target = ends
     if len(edges) < given:
         yield f"{given - len(edges)} of {given} edges name unknown nodes and are left out"
-    repeated = len(source) - len(pd.unique(source * (1 + max(source.max(initial=0), target.max(initial=0))) + target))
-    loops = int((source == target).sum())
-    once = "their weights add up" if "weight" in edges else "each counts once"
-    several = [f"{repeated} repeat another ({once})"] * bool(repeated)
-    several += [f"{loops} join a node with itself (left out)"] * bool(loops)
-    if several:
-        yield f"of {len(source)} edges {' and '.join(several)}"
+    source, target = ends
+    repeated = len(edges) - len(pd.unique(source * (1 + ends.max(initial=0)) + target))
+    if repeated:
+        once = "their weights add up" if "weight" in edges else "each counts once"
+        yield f"of {len(edges)} edges {repeated} repeat another ({once})"
+    if loops := int((source == target).sum()):
+        yield f"of {len(edges)} edges {loops} join a node with itself (left out)"
     if unused := [str(name) for name in edges if name not in (*ENDS, "weight")]:
         names = listed(map(repr, unused))
         yield f"columns {names} of the edges are not used: 'weight' is the place for a number an edge"
@@ -557,28 +545,26 @@ class EndsById:
         self._own = pd.RangeIndex(data.num_nodes) if ids is None else pd.Index(ids, tupleize_cols=False)
 
     @cached_property
-    def _text(self) -> pd.Index:
+    def _names(self) -> pd.Index:
         """The ids as text: text and numbers may name the same node, in a table that was read as text beside another."""
-        text = as_text(self._own)
-        if text.has_duplicates:
-            first, second = self._own[text == text[text.duplicated()][0]][:2]
+        names = names_of(self._own)
+        if names.has_duplicates:
+            first, second = self._own[names == names[names.duplicated()][0]][:2]
             both = f"nodes {first!r} and {second!r} have the same name"
             raise InputError(f"{both}, as the edges write it: give all of them text, or numbers")
-        return text
+        return names
 
     def __call__(
         self, edges: pd.DataFrame, culprit: str, first: int = 0, *, skip_unknown: bool = False
     ) -> NDArray[np.int64]:
         """The nodes that each edge joins (2, edges), -1 for an unknown one; rows are counted from the ``first``."""
-        numbers = all(ids.dtype.kind in "iu" for ids in (self._own, edges["source"], edges["target"]))
-        ends = np.empty((2, len(edges)), dtype=np.int64)
-        for found, name in zip(ends, ENDS, strict=True):
-            if numbers:
-                found[:] = self._own.get_indexer(edges[name].to_numpy())
-            else:
-                places, values = pd.factorize(edges[name])
-                names = [str(int(each) if isinstance(each, float) and each.is_integer() else each) for each in values]
-                found[:] = np.append(self._text.get_indexer(pd.Index(names, dtype=object)), -1)[places]
+        if all(ids.dtype.kind in "iu" for ids in (self._own, edges["source"], edges["target"])):
+            ends = np.stack([self._own.get_indexer(edges[name].to_numpy()) for name in ENDS])
+        else:
+            different = [pd.factorize(edges[name]) for name in ENDS]
+            ends = np.stack(
+                [np.append(self._names.get_indexer(names_of(names)), -1)[places] for places, names in different]
+            )
         unknown = np.flatnonzero((ends < 0).any(0))
         if len(unknown) and (not skip_unknown or len(unknown) == len(edges)):
             row = int(unknown[0])
@@ -586,28 +572,13 @@ class EndsById:
             value = edges[name].iloc[[row]].tolist()[0]
             if is_missing(value):
                 raise InputError(f"{culprit}: {row_name(first + row)} has no {name}")
-            theirs = pd.unique(pd.concat([edges[name][own < 0] for name, own in zip(ENDS, ends, strict=True)]))[:3]
-            remedy = "as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out"
-            if len(unknown) == len(edges):
-                remedy = "as_graph(..., id_column=NAME) (--id-column NAME) names another column of ids"
+            called = f"which no node is called, while nodes are called {listed(map(repr, self._own[:3].tolist()))}"
             raise InputError(
-                f"{culprit}: {row_name(first + row)} names node {value!r}, which no node is called: "
-                f"{len(unknown)} of {len(edges)} edges name unknown nodes, such as {listed(map(repr, theirs.tolist()))}"
-                f", while nodes are called {listed(map(repr, self._own[:3].tolist()))}; {remedy}"
+                f"{culprit}: {row_name(first + row)} names node {value!r}, {called}: {len(unknown)} of {len(edges)} edges "
+                "name unknown nodes: as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out, "
+                "as_graph(..., id_column=NAME) (--id-column NAME) names another column of ids"
             )
         return ends
-
-
-def checked_weights(weights: Any, culprit: str, called: Callable[[int], str]) -> Array:
-    """Weights of edges in double precision, unless one is no positive number; an error names it as it is ``called``."""
-    given = pd.Series(weights)
-    found = np.array(pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
-    bad = ~(found > 0) | (found > LARGEST)
-    if bad.any():
-        row = int(bad.argmax())
-        has = f"but {called(row)} has {given.iloc[[row]].tolist()[0]!r:.60}"
-        raise InputError(f"{culprit} must be positive and finite numbers, {has}")
-    return found
 
 
 def aligned(data: Graph, nodes: pd.DataFrame, given: Any, culprit: str) -> Any:
@@ -617,8 +588,8 @@ def aligned(data: Graph, nodes: pd.DataFrame, given: Any, culprit: str) -> Any:
     """
     if not hasattr(given, "reindex") or given.index.equals(nodes.index):
         return given
-    index, rows = as_text(given.index), as_text(nodes.index)
-    ids = as_text(np.arange(len(nodes)) if data.get("ids") is None else data.ids)
+    index, rows = names_of(given.index), names_of(nodes.index)
+    ids = names_of(np.arange(len(nodes)) if data.get("ids") is None else data.ids)
     if index.has_duplicates:
         raise InputError(f"{culprit}: its index names {index[index.duplicated()][0]!r} twice: give each node one row")
     fits = [own for own in (ids, rows) if index.isin(own).all()]

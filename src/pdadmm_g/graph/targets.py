@@ -183,25 +183,21 @@ def class_name(data: Graph, code: int) -> Any:
 
 def check_labels(y: Tensor, num_nodes: int, culprit: str, column: str | None = None) -> Tensor:
     """Labels, of a ``column`` of a table, as integers, or as rows of probabilities, or an :class:`InputError`."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y.squeeze(1)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if is_soft(y) and len(y) == num_nodes:
         return check_probabilities(y, f"{culprit}: labels 'y'", missing=True)
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
-    if y.is_floating_point() and (row := first_bad(~(y.abs() <= LARGEST_LABEL) | (y != y.round()))) is not None:
-        value = y[row].item()
-        if not abs(value) <= LARGEST_LABEL:
-            raise InputError(f"{culprit}: labels must be integers, at most {LARGEST_LABEL}, but y[{row}] = {value}")
-        what = "labels 'y' have" if column is None else f"column {column!r} has"
-        remedy = f"to predict numbers take --target regression (GAMLPRegressor), {FOR_CLASSES}"
-        raise InputError(f"{culprit}: {what} fractions (row {row}: {value}): {remedy}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
-    y = y.long()
-    if int(y.min()) < -1:
-        raise InputError(f"{culprit}: labels must be 0 or more (-1 for unlabelled nodes), got {int(y.min())}")
-    return y
+    what = "labels 'y' have" if column is None else f"column {column!r} has"
+    if (row := first_bad(y != y.round())) is not None and y[row].isfinite():
+        remedy = f"to predict numbers take --target regression (GAMLPRegressor), {FOR_CLASSES}"
+        raise InputError(f"{culprit}: {what} fractions (row {row}: {y[row].item()}): {remedy}")
+    if (row := first_bad(~(y >= -1) | (y > LARGEST_LABEL) & y.is_floating_point())) is not None:
+        rule = f"labels must be integers from 0 to {LARGEST_LABEL} (-1 for unlabelled nodes)"
+        raise InputError(f"{culprit}: {rule}, but y[{row}] = {y[row].item()}")
+    return y.long()
 
 
 def is_soft(y: Tensor) -> bool:
