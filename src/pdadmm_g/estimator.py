@@ -156,12 +156,12 @@ class Estimator(Parameters, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        config, nodes, (_, edges) = self._config(), X, edges_apart(X, y, edge_index)
+        config, nodes = self._config(), X
         X, y = given_data(X, y, edge_index, edge_weight, config.asked_target, config.columns)
         if isinstance(X, Graph) and is_table(nodes) and hasattr(sample_weight, "reindex"):
             from .graph.tables import aligned
 
-            sample_weight = aligned(nodes, sample_weight, "sample_weight", edges if is_table(edges) else None).fillna(1)
+            sample_weight = aligned(X, nodes, sample_weight, "sample_weight").fillna(1)
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
             return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)

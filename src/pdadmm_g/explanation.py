@@ -263,7 +263,7 @@ def groups_of(estimator: Estimator, data: Graph, rows: Asked) -> dict[str, list[
     """The features by the columns that they were made of; of very many those alone on which the network looks most."""
     names = data.get("feature_names") or [f"column {place}" for place in range(data.x.shape[1])]
     own = iter(feature_names(estimator.columns_ or ()))
-    owner = {next(own): column.name for column in estimator.columns_ or () for _ in column.names()}
+    owner = {next(own): column.name for column in estimator.columns_ or () for _ in feature_names([column])}
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         groups.setdefault(owner.get(name, name), []).append(place)

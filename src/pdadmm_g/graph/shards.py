@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -35,7 +35,7 @@ from ..utils import Count, Size, read_record, write_atomically, writing
 from .checks import check_edges, check_features, check_graph, check_nodes
 from .columns import Column, feature_names, matrix_of, standardized, understood
 from .examples import part_of
-from .graph import MASKS, Graph, are_names, arranged, as_tensor, id_order, natural, reading, reordered
+from .graph import LARGEST, MASKS, Graph, are_names, arranged, as_tensor, id_order, natural, reading, reordered
 from .parts import Neighbours, Part
 from .propagation import to_csc
 from .tables import (
@@ -43,14 +43,11 @@ from .tables import (
     ENDS,
     KNOWN,
     EndsById,
-    Naming,
     ParquetRows,
-    checked_weights,
     feature_matrix,
     graph_of_nodes,
     named_edges,
     named_nodes,
-    row_name,
     with_values,
 )
 from .targets import asked, set_targets, target_of
@@ -302,7 +299,7 @@ def open_source(
     if (path / "x.npy").exists():
         return _array_source(path, target)
     if _parquet_files(path, "nodes"):
-        return _table_source(path, target, columns, Naming(**naming | {"labels": tuple(naming.get("labels") or ())}))
+        return _table_source(path, target, columns, **naming)
     raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")
 
 
@@ -353,7 +350,7 @@ def _in_blocks(x: Any, ends: Any, weights: Any, data: Graph, mark: str, folder: 
             own = None if weights is None else np.array(weights[start : start + size])
             yield (
                 check_edges(block, x.shape[0], f"{folder}edge_index.npy").cpu().numpy(),
-                own if own is None else checked_weights(own, f"{folder}edge_weight.npy", lambda edge: f"edge {edge}"),
+                own if own is None else _weights(own, f"{folder}edge_weight.npy", start),
             )
 
     features = Features(x.shape[1], rows, data.get("feature_names"), data.get("columns"))
@@ -365,18 +362,25 @@ def _parquet_files(folder: Path, kind: str) -> list[Path]:
     return sorted([*folder.glob(f"{kind}*.parquet"), *(folder / kind).glob("*.parquet")])
 
 
-def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | None, naming: Naming) -> Source:
+def _table_source(
+    folder: Path, target: TargetKind, roles: Mapping[str, str] | None, *, labels: Sequence[str] | None = None,
+    id_column: str | None = None, source_column: str | None = None, target_column: str | None = None,
+    skip_unknown: bool = False,
+) -> Source:  # fmt: skip
     """A folder of tables ``nodes*.parquet`` and ``edges*.parquet``, with the columns of every other table."""
     nodes, edges = (ParquetRows(_parquet_files(folder, kind), folder / kind) for kind in ("nodes", "edges"))
-    culprit, known = str(nodes.files[0]), (*KNOWN, *naming.labels, naming.id_column)
+    labels, culprit = tuple(labels or ()), str(nodes.files[0])
+    known = (*KNOWN, *labels, id_column)
     names = [name for name in nodes.names if name not in known]
     if not names:
         raise InputError(f"{culprit}: there are no features: a column 'x' of lists, or one for each")
-    frame = nodes.frame([name for name in nodes.names if name in known], naming.labels)
-    data = graph_of_nodes(named_nodes(frame, naming, None, culprit)[0], target, naming.labels, culprit)
+    frame = nodes.frame([name for name in nodes.names if name in known], labels)
+    frame, _ = named_nodes(frame, None, culprit, labels=labels, id_column=id_column)
+    data = graph_of_nodes(frame, target, labels, culprit)
     data, lookup = check_nodes(data, nodes.number, culprit), EndsById(data)
     # The names of the columns as their values, to be told which of them are meant.
-    called, _ = named_edges(pd.DataFrame([edges.names], columns=edges.names), naming, str(edges.files[0]))
+    ends = (source_column, target_column)
+    called, _ = named_edges(pd.DataFrame([edges.names], columns=edges.names), ends, str(edges.files[0]))
     called = called[[name for name in (*ENDS, "weight") if name in called]]
 
     def pairs(size: int, skip: int) -> Iterator[tuple[Array, Array | None]]:
@@ -385,19 +389,22 @@ def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | N
             skip -= done
             if done < len(table):
                 own = table[[*called.iloc[0]]].set_axis(called.columns, axis=1)[done:].reset_index(drop=True)
-                ends = lookup(own, str(path), first + done, skip_unknown=naming.skip_unknown)
-                yield ends, _weights(own, str(path), first + done) if "weight" in own else None
+                at = first + done
+                ends = lookup(own, str(path), at, skip_unknown=skip_unknown)
+                about = f"{path}: column 'weight'"
+                weights = _weights(own["weight"], about, at) if "weight" in own else None
+                yield ends, weights
 
     def features(degrees: Array) -> Features:
         head = next(nodes.batches(names, 1))[2]
         if "x" in head and np.ndim(head["x"].iloc[0]) == 1:
-            columns, titles, places = None, None, slice(None)
+            columns, titles, places = None, None, list[int]()
             width = feature_matrix(head, names, culprit)[0].shape[1]
         else:
             columns = _columns(nodes, names, roles, degrees, culprit, values=target_of(data) == "regression")
-            titles = feature_names(columns)
-            places, width = sorted(range(len(titles)), key=lambda place: natural(titles[place])), len(titles)
-            titles = tuple(titles[place] for place in places)
+            own = feature_names(columns)
+            places, width = sorted(range(len(own)), key=lambda place: natural(own[place])), len(own)
+            titles = tuple(own[place] for place in places)
 
         def rows(start: int, stop: int) -> Array:
             found, place = [], start
@@ -415,13 +422,18 @@ def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | N
 
         return Features(width, rows, titles, columns)
 
-    mark = _mark([*nodes.files, *edges.files], target, roles, naming)
+    mark = _mark([*nodes.files, *edges.files], target, roles, labels, id_column, ends, skip_unknown)
     return Source(nodes.number, data, features, edges.number, "weight" in called, pairs, mark)
 
 
-def _weights(edges: pd.DataFrame, culprit: str, first: int) -> Array:
-    """The weights of a block of edges, the first of which is row ``first`` of its table."""
-    return checked_weights(edges["weight"].to_numpy(), f"{culprit}: column 'weight'", lambda row: row_name(first + row))
+def _weights(given: Any, culprit: str, first: int) -> Array:
+    """The weights of a block of edges, counted from the ``first``."""
+    weights = np.array(pd.to_numeric(pd.Series(given), errors="coerce"), dtype=np.float64)
+    bad = np.flatnonzero(~(weights > 0) | (weights > LARGEST))
+    if len(bad):
+        has = f"but that of edge {first + bad[0]} is {weights[bad[0]]:g}"
+        raise InputError(f"{culprit} must be positive and finite numbers, {has}")
+    return weights
 
 
 def _columns(
