@@ -30,7 +30,7 @@ from .graph.augmentation import GraphAugment, feature_rows
 from .graph.candidates import DEFAULT_TELEPORT
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
-from .graph.graph import Graph, id_order, node_numbers, reordered
+from .graph.graph import MASKS, Graph, id_order, node_numbers, reordered
 from .graph.propagation import DENSE, quiet, to_csc, weighted_adjacency
 from .model import GAMLP, finite
 from .status import Status
@@ -162,9 +162,14 @@ class Baseline(ClassifierMixin, BaseEstimator):
         rows = Rows(problem.training, problem.validation if isinstance(X, Graph) else None)
         if self.name == "gcn":
             assert augment is not None
-            numbers = (X[mask].nonzero().view(-1).to(config.device) for mask in ("train_mask", "val_mask"))
-            parts = [part and part._replace(X=own) for part, own in zip(rows.parts, numbers, strict=True)]
-            rows = Rows(*parts, tuple(part.to(config.device) for part in whole_graph(X, augment)))
+            training, validation = (
+                part and part._replace(X=X[mask].nonzero().view(-1).to(config.device))
+                for part, mask in zip(rows.parts, MASKS[:2], strict=True)
+            )
+            own, A = whole_graph(X, augment)
+            graph = (own.to(config.device), A.to(config.device))
+            assert training is not None
+            rows = Rows(training, validation, graph)
         if self.name == "grand":
             rows = CopiesRows(X, problem, seed)
         self.config_, self.classes_, self.augmentation_ = config, classes, augment
@@ -294,7 +299,10 @@ class Rows:
 
     def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
         """The outputs for rows."""
-        return forward(model, X, dropout=dropout) if self.graph is None else forward(model, *self.graph, dropout)[X]
+        if self.graph is None:
+            return forward(model, X, dropout=dropout)
+        own, A = self.graph
+        return forward(model, own, A, dropout)[X]
 
     @torch.no_grad()
     def scores(self, model: GAMLP) -> Record:

@@ -84,8 +84,8 @@ class Asked:
         self.x = data.x.index_select(0, self.near).to_dense()
         units = torch.zeros(len(self.near), len(nodes))
         units[self.nodes, torch.arange(len(nodes))] = 1
-        backwards = torch.searchsorted(self.near, edges.flip(0).contiguous())
-        backwards = Graph(x=units, edge_index=backwards, edge_weight=weights)
+        backwards = Graph(x=units, edge_index=torch.searchsorted(self.near, edges.flip(0).contiguous()))
+        backwards.edge_weight = weights
         self.parts = []
         for part in augment.parts:
             R = torch.stack([*part.operator(part.adjacency(backwards), units)]).mT
