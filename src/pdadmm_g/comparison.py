@@ -26,7 +26,7 @@ from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.preprocessing import normalize, scale
 from threadpoolctl import threadpool_limits
 
@@ -37,7 +37,6 @@ from .graph.augmentation import is_mostly_zero
 from .graph.checks import check_graph
 from .graph.examples import one_split
 from .graph.graph import MASKS, Graph, as_mask, first_line
-from .graph.known_labels import KnownLabels
 from .graph.propagation import summed, to_csc
 from .graph.readers import as_graph, labels_of
 from .graph.targets import hard_labels, has_columns, labelled, require_y
@@ -124,9 +123,7 @@ class Columns:
         P = normalize(P.maximum(P.T).tocsr().astype(np.float32), "l1")
         degree = normal_scores(np.diff(P.indptr)[:, None])
         if data.get("structural"):
-            targets = torch.eye(len(split.classes))[split.y[split.training]]
-            known = KnownLabels.of(data, torch.from_numpy(split.training), targets)
-            return np.hstack([degree[rows], known.rows(data, torch.from_numpy(rows), 4).numpy()])
+            return np.hstack([degree[rows], known_labels(split, P, rows)])
         own = self.directions if trees else self.own
         if not sp.issparse(own):
             X = np.hstack([own, degree])
@@ -134,6 +131,20 @@ class Columns:
         one = P @ (own if len(split.training) <= MANY else self.directions)
         means = (normalize(sp.csr_array(part)) for part in (one[rows], P[rows] @ one))
         return sp.hstack([own[rows], degree[rows], *means], "csr")
+
+
+def known_labels(split: Split, P: sp.csr_array, rows: Array) -> Array:
+    """Shares of the classes among training labels one to four steps away, a training node's own not among them."""
+    number = len(split.training)
+    folds = KFold(5, shuffle=True, random_state=split.seed).split(split.training)
+    found = np.zeros((len(rows), 4, len(split.classes)), dtype=np.float32)
+    for known, own in (*folds, (np.arange(number), np.arange(number, len(rows)))):
+        H = np.zeros((len(split.y), len(split.classes)), dtype=np.float32)
+        H[rows[known], split.y[rows[known]]] = 1
+        for step in range(4):
+            H = P @ H
+            found[own, step] = normalize(H[rows[own]], "l1")
+    return found.reshape(len(rows), -1)
 
 
 # -------------------------------------------------------------------------------------------------------------- methods

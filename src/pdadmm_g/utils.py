@@ -83,15 +83,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
     try:
         data = content.encode() if isinstance(content, str) else content
-        target = path.resolve()
+        target, stream = path.resolve(), STREAMS.get(str(path))
         with writing(path):
-            if str(path) in STREAMS:
-                # Opened anew, what is there already would be overwritten.
-                with os.fdopen(os.dup(STREAMS[str(path)]), "wb") as file:
+            if stream is not None or (target.exists() and not target.is_file()):
+                # Opened anew, what is in a stream already would be overwritten.
+                with target.open("wb") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
                     file.write(data)
-                return
-            if target.exists() and not target.is_file():
-                target.write_bytes(data)
                 return
             temporary = target.with_name(target.name + ".tmp")
             try:
@@ -211,8 +208,8 @@ class Tasks:
     happens. A task within another stops the clock of the outer one, so that seconds add up to the whole.
     """
 
-    def __init__(self, *listeners: Callable[[Event], None]) -> None:
-        self.listeners = list(listeners)
+    def __init__(self, *listeners: Callable[[Event], object]) -> None:
+        self.listeners = [*listeners]
         #: By task, in the order in which they began.
         self.seconds: dict[str, float] = {}
         self._open: list[str] = []
@@ -235,20 +232,21 @@ class Tasks:
         """Within it, time counts for this task; call what it gives for each of ``total`` pieces that is done."""
         self._settle()
         self._open.append(name)
-        before, done = self.seconds.setdefault(name, 0.0), 0
-        self._tell(Event(name, 0, total))
+        before, done = self.seconds.setdefault(name, 0.0), -1
 
-        def step() -> None:
+        def step(seconds: float | None = None, pieces: int = 1) -> None:
             nonlocal done
-            done += 1
-            self._tell(Event(name, done, total))
+            done += pieces
+            for listener in self.listeners:
+                listener(Event(name, done, total, seconds))
 
+        step()
         try:
             yield step
         finally:
             self._settle()
             self._open.pop()
-            self._tell(Event(name, done, total, self.seconds[name] - before))
+            step(self.seconds[name] - before, 0)
 
     def _settle(self) -> None:
         """The time since the last change belongs to the innermost task."""
@@ -256,10 +254,6 @@ class Tasks:
         if self._open:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now
-
-    def _tell(self, event: Event) -> None:
-        for listener in self.listeners:
-            listener(event)
 
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks", default=None)
