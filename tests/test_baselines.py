@@ -227,9 +227,8 @@ def test_no_gradient_goes_through_what_the_copies_agree_on() -> None:
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message):
         Baseline(**{"name": "adam"} | settings).fit(communities())
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["gcn", "grand"])
