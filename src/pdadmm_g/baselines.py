@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -158,27 +160,29 @@ class Baseline(ClassifierMixin, BaseEstimator):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
             require_edges(X, f"{self.name} needs it")
         problem = asked._problem(X, y, None, config, seed, None)
-        config, classes, augment = problem.config, problem.classes, problem.augmentation
-        rows = Rows(problem.training, problem.validation if isinstance(X, Graph) else None)
+        config, augment = problem.config, problem.augmentation
+        logits: Callable[..., Tensor] = forward
+        parts = problem.training, problem.validation if isinstance(X, Graph) else None
         if self.name == "gcn":
             assert augment is not None
-            training, validation = (
-                part and part._replace(X=X[mask].nonzero().view(-1).to(config.device))
-                for part, mask in zip(rows.parts, MASKS[:2], strict=True)
-            )
-            own, A = whole_graph(X, augment)
-            graph = (own.to(config.device), A.to(config.device))
-            assert training is not None
-            rows = Rows(training, validation, graph)
-        if self.name == "grand":
-            rows = CopiesRows(X, problem, seed)
-        self.config_, self.classes_, self.augmentation_ = config, classes, augment
+            features, A = whole_graph(X, augment)
+            logits = partial(over_graph, features.to(config.device), A.to(config.device))
+            nodes = [X[mask].nonzero().view(-1).to(config.device) for mask in MASKS[:2] if mask in X]
+            parts = (parts[0]._replace(X=nodes[0]), parts[1] and parts[1]._replace(X=nodes[1]))
+        y, drawn = parts[0].y, copies_of(X, problem, seed) if self.name == "grand" else None
+
+        def loss(model: GAMLP) -> Tensor:
+            if drawn is not None:
+                return agreement_loss(model, next(drawn), y, method.dropout)
+            return cross_entropy(logits(model, parts[0].X, dropout=method.dropout), y)
+
+        self.config_, self.classes_, self.augmentation_ = config, problem.classes, augment
         self.history_: list[Record] = []
         self.seconds_ = 0.0
         torch.manual_seed(seed)
         depths = (config.stages or ()) if method.depth is None else (method.depth,)
         if start is None:
-            model = GAMLP([problem.training.X.shape[1], *[config.width] * (depths[0] - 1), len(classes)])
+            model = GAMLP([problem.training.X.shape[1], *[config.width] * (depths[0] - 1), len(problem.classes)])
             for linear in model.linears if self.name == "gcn" else ():
                 nn.init.xavier_uniform_(linear.get_parameter("weight"))
                 nn.init.zeros_(linear.get_parameter("bias"))
@@ -187,11 +191,11 @@ class Baseline(ClassifierMixin, BaseEstimator):
         with compute_threads(config.threads):
             for stage, depth in enumerate(depths, start=1):
                 model = grown(model, depth).to(config.device)
-                self.status_ = self._descend(model, rows, stage)
+                self.status_ = self._descend(model, stage, parts, logits, loss)
                 if self.status_.is_failure:
                     break
         self.model_, self.n_iter_ = model.cpu().eval(), len(self.history_)
-        asked.model_, asked.config_, asked.outputs_, asked.augmentation_ = self.model_, config, classes, augment
+        asked.model_, asked.config_, asked.outputs_, asked.augmentation_ = self.model_, config, problem.classes, augment
         return self
 
     def config(self) -> ModelConfig:
@@ -209,32 +213,44 @@ class Baseline(ClassifierMixin, BaseEstimator):
         settings |= {"target": "classification", "directed": "symmetric", "unlabelled": 0}
         return ModelConfig(**settings | {"device": str(checked_device(self.device))}).resolved()
 
-    def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
+    def _descend(
+        self,
+        model: GAMLP,
+        stage: int,
+        parts: tuple[Examples, Examples | None],
+        logits: Callable[..., Tensor],
+        loss: Callable[[GAMLP], Tensor],
+    ) -> Status:
         """Train a network in place. It ends with its best weights on validation, or the last with a finite loss."""
         config, method = self.config_, METHODS[self.name]
         assert config.weight_decay is not None
         decayed = list((model.linears[0] if self.name == "gcn" else model).parameters())
         others = [parameter for parameter in model.parameters() if parameter not in set(decayed)]
         # The loss is the mean over the rows, and so is the weight decay.
-        decay = config.weight_decay / rows.parts[0].targets.rows().number
+        decay = config.weight_decay / parts[0].targets.rows().number
         optimizer: torch.optim.Optimizer = getattr(torch.optim, method.optimizer)(
             [{"params": decayed, "weight_decay": decay}, {"params": others}],
             lr=self.learning_rate or method.learning_rate,
         )
-        selects = self.patience is not None and rows.parts[1] is not None
+        selects = self.patience is not None and parts[1] is not None
         best, best_epoch, kept = (-math.inf, -math.inf), 0, copy.deepcopy(model.state_dict())
         for epoch in range(1, config.epochs + 1):
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = rows.loss(model, method.dropout)
-            loss.backward()
+            risk = loss(model)
+            risk.backward()
             optimizer.step()
             self.seconds_ += time.perf_counter() - begin
             record: Record = {"stage": stage, "stage_epoch": epoch, "epoch": len(self.history_) + 1}
-            record["objective"] = float(loss.detach())
+            record["objective"] = float(risk.detach())
             evaluated = epoch % config.eval_every == 0 or epoch == config.epochs
             if evaluated:
-                record |= rows.scores(model)
+                for part, examples in zip(("train", "val"), parts, strict=True):
+                    if examples is not None:
+                        with torch.no_grad():
+                            given = logits(model, examples.X)
+                        record[f"{part}_loss"] = float(cross_entropy(given, examples.y))
+                        record[f"{part}_accuracy"] = examples.targets.accuracy(given)
             self.history_.append(record)
             status = Status.MAX_EPOCHS
             if not all(math.isfinite(record.get(name, 0.0)) for name in ("objective", "train_loss")):
@@ -281,87 +297,50 @@ class OfGraph(GAMLPClassifier):
             return super()._logits(X, nodes)
         data = self._checked(X)
         index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
-        return finite(forward(self.model_, *whole_graph(data, self.augmentation_))[index], index)
+        return finite(over_graph(*whole_graph(data, self.augmentation_), self.model_, index), index)
 
 
-class Rows:
-    """Rows that train and validate. A network sees each by itself, or the whole graph: then they are nodes' numbers."""
+def copies_of(data: Graph, problem: Problem, seed: int) -> Iterator[Tensor]:
+    r"""Random copies :math:`X^{(s)}` (copies, nodes, features) for a step, the rows that train first, then other nodes.
 
-    def __init__(
-        self, training: Examples, validation: Examples | None, graph: tuple[Tensor, Tensor] | None = None
-    ) -> None:
-        self.parts = (training, validation)
-        self.graph = graph
-
-    def loss(self, model: GAMLP, dropout: float) -> Tensor:
-        """What a step lowers, beside the weight decay."""
-        return cross_entropy(self.logits(model, self.parts[0].X, dropout), self.parts[0].y)
-
-    def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
-        """The outputs for rows."""
-        if self.graph is None:
-            return forward(model, X, dropout=dropout)
-        own, A = self.graph
-        return forward(model, own, A, dropout)[X]
-
-    @torch.no_grad()
-    def scores(self, model: GAMLP) -> Record:
-        """Loss and accuracy of the rows that train and of those that validate."""
-        found: Record = {}
-        for part, examples in zip(("train", "val"), self.parts, strict=True):
-            if examples is not None:
-                logits = self.logits(model, examples.X)
-                found[f"{part}_loss"] = float(cross_entropy(logits, examples.y))
-                found[f"{part}_accuracy"] = examples.targets.accuracy(logits)
-        return found
+    In a copy the features of a node are left out with probability :data:`DROP` before they are propagated. Copies are
+    drawn anew every few steps.
+    """
+    augment, generator = problem.augmentation, torch.Generator().manual_seed(seed)
+    assert augment is not None
+    H: Any = feature_rows(data.x, augment.dtype, row_normalize=augment.row_normalize)
+    H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
+    whole = averaged_powers(data, augment)
+    nodes, others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
+    while True:
+        chosen = torch.randperm(len(others), generator=generator)[:MOST_OTHERS]
+        operator, copies = whole[torch.cat([nodes, others[chosen]]).numpy()], []
+        for _ in range(COPIES):
+            kept = (torch.rand(len(data.x), generator=generator) >= DROP).numpy()
+            thinned = operator.copy()
+            thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
+            X = thinned @ H
+            X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
+            copies.append(augment._normalized(X))
+        drawn = torch.stack(copies).to(problem.training.X.device)
+        for _ in range(STEPS):
+            yield drawn
 
 
-class CopiesRows(Rows):
-    r"""The same where a step sees random copies :math:`X^{(s)}` of the rows that train and of other nodes.
+def agreement_loss(model: GAMLP, copies: Tensor, y: Tensor, dropout: float) -> Tensor:
+    r"""The loss by which a network learns that it should say the same of all copies.
 
-    With the probabilities :math:`P^{(s)}` that the network gives to the nodes of each of S copies, the loss is
+    With the probabilities :math:`P^{(s)}` that it gives to the nodes of each of S copies,
 
     .. math:: \frac1S \sum_s R(X^{(s)}) + \frac1{S n} \sum_s \sum_i \|\bar P_i - P_i^{(s)}\|^2, \quad
               \bar P_{ic} \propto \Bigl(\frac1S \sum_s P_{ic}^{(s)}\Bigr)^{1/T},
 
     R being the mean risk of the rows that train, and the second sum over all n nodes; no gradient goes through their
-    mean. In a copy the features of a node are left out with probability :data:`DROP` before they are propagated.
+    mean.
     """
-
-    def __init__(self, data: Graph, problem: Problem, seed: int) -> None:
-        super().__init__(problem.training, problem.validation)
-        assert problem.augmentation is not None
-        self.augment = problem.augmentation
-        H = feature_rows(data.x, self.augment.dtype, row_normalize=self.augment.row_normalize)
-        self.H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
-        self.operator = averaged_powers(data, self.augment)
-        self.nodes, self.others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
-        self.generator = torch.Generator().manual_seed(seed)
-        self.steps = 0
-
-    def loss(self, model: GAMLP, dropout: float) -> Tensor:
-        """What a step lowers, beside the weight decay. The copies are drawn anew every few steps."""
-        training = self.parts[0]
-        if self.steps % STEPS == 0:
-            self.copies = self.draw().to(training.X.device)
-        self.steps += 1
-        logits = forward(model, self.copies, dropout=dropout)
-        risks = [cross_entropy(one[: len(self.nodes)], training.y) for one in logits]
-        return torch.stack(risks).mean() + disagreement(logits)
-
-    def draw(self) -> Tensor:
-        """New copies (copies, nodes, features), the rows that train first."""
-        chosen = torch.randperm(len(self.others), generator=self.generator)[:MOST_OTHERS]
-        operator = self.operator[torch.cat([self.nodes, self.others[chosen]]).numpy()]
-        copies = []
-        for _ in range(COPIES):
-            kept = (torch.rand(operator.shape[1], generator=self.generator) >= DROP).numpy()
-            thinned = operator.copy()
-            thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
-            X = thinned @ self.H
-            X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
-            copies.append(self.augment._normalized(X))
-        return torch.stack(copies)
+    logits = forward(model, copies, dropout=dropout)
+    risks = [cross_entropy(one[: len(y)], y) for one in logits]
+    return torch.stack(risks).mean() + disagreement(logits)
 
 
 def averaged_powers(data: Graph, augment: GraphAugment) -> scipy.sparse.csr_array:
@@ -396,6 +375,11 @@ def whole_graph(data: Graph, augment: GraphAugment) -> tuple[Tensor, Tensor]:
         with quiet():
             X = X.to_sparse_csr()
     return X, A
+
+
+def over_graph(features: Tensor, A: Tensor, model: GAMLP, nodes: Tensor, dropout: float = 0.0) -> Tensor:
+    """The logits of nodes by their numbers."""
+    return forward(model, features, A, dropout)[nodes]
 
 
 def forward(model: GAMLP, x: Tensor, A: Tensor | None = None, dropout: float = 0.0) -> Tensor:
