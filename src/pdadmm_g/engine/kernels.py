@@ -231,7 +231,7 @@ def _move(
 def z_q_u(z, r, product, q, u, p, pull, weights, *, length, decrement, f, nu, rho, levels):
     """See :func:`.phases.z_q_u`."""
     programs = triton.cdiv(z.numel(), BLOCK)
-    sums = z.new_empty(7, programs)
+    sums = z.new_empty(6, programs)
     _z_q_u[(programs,)](
         z, r, product, q, q if u is None else u, p, q if pull is None else pull, _on_device(length, z), decrement,
         sums, z.numel(), z.shape[-1], programs, _slope(f), nu, rho, *_multiples(levels), _in_order(weights),
@@ -291,7 +291,6 @@ def _z_q_u(
     tl.store(sums + 3 * programs, _sum(share, weight, WEIGHTED))
     tl.store(sums + 4 * programs, _sum(gap * gap, weight, WEIGHTED))
     tl.store(sums + 5 * programs, _sum(q_new * q_new, weight, WEIGHTED))
-    tl.store(sums + 6 * programs, tl.sum(q))
 
 
 #: The kernels by the phase that each replaces.

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
-from ..admm.diagnostics import Moves, Shares
 from ..admm.levels import Delta, LevelStack
 from ..admm.state import SMALL, Boundary, Layer
 
@@ -114,11 +113,3 @@ def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any
         for record, view in zip(records, found[-1], strict=True):
             setattr(record, name, view)
     return found
-
-
-Row = TypeVar("Row", Shares, Moves)
-
-
-def layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
-    """What was measured group by group, each field with one number a layer."""
-    return [kind(*one) for group in groups for one in torch.stack([torch.as_tensor(x) for x in group]).unbind(1)]

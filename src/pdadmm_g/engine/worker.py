@@ -7,21 +7,20 @@ and sends it, and both update u from the same values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..admm.activations import Activation
-from ..admm.diagnostics import Moves, Shares
+from ..admm.activations import Activation, Smooth
+from ..admm.diagnostics import Moves, Shares, boundary_shares
 from ..admm.levels import Levels
 from ..admm.risks import Risk, Targets
-from ..admm.rows import Rows, column_sums, squared_norm, sum_up
+from ..admm.rows import Rows, column_sums, squared_norm
 from ..admm.state import Boundary, Layer, Weights, keeps_u
 from ..admm.updates import (
     Gram,
@@ -40,12 +39,20 @@ from ..admm.updates import (
     u_implied,
 )
 from . import phases
-from .cuda_graph import RecordedEpoch
 from .link import Link
-from .nonfinite import NonFinite, among_inputs, in_state, is_finite
 from .phases import StepSums, WeightSums, backend_for
 from .precision import Precision, Workspace, add_product
-from .stacking import Group, grouped, layer_by_layer
+from .stacking import Group, grouped
+
+#: On a GPU an epoch of layers with up to so many activations is recorded as a CUDA graph, after so many plain ones, in
+#: which libraries set themselves up: launching hundreds of kernels takes longer than running them.
+RECORDED, PLAIN = 1 << 24, 3
+#: Lengths that a quantized p-step of a recorded epoch tries: it cannot look whether the first will do. More are hardly
+#: ever needed.
+TRIES = 3
+#: The order in which an epoch passes NaN on within a layer. u comes before q: a broken u breaks q in the same epoch,
+#: while a broken q does not outlive it.
+ORDER = ("p", "W", "b", "z", "u", "q")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +120,6 @@ class Worker:
         self._given: dict[str, Any] = {"f": self.f, "nu": self.nu, "rho": self.rho}
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
-        #: The diagnostics at the end of the last epoch, layer by layer; empty before the first.
-        self.measured: list[Shares] = []
         like = layers[0].W if layers else torch.empty(0)
         self._run = backend_for(like.device)
         # On a CPU a sum over blocks of rows would be another than that over all of them.
@@ -134,26 +139,49 @@ class Worker:
             for group in self._groups[1:]
             if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
         }
-        #: The first variable that a step found not to be finite when it read it.
-        self._nonfinite: NonFinite | None = None
         self._first_gram: Gram | None = None
-        self._recorded = RecordedEpoch() if RecordedEpoch.suits(self) else None
+        #: Whether epochs are recorded: those of the whole chain and all rows on a GPU, without a step that looks at a
+        #: value, as the smooth activations do, and without sums that other processes take part in.
+        self.records = (
+            like.is_cuda and self.rows.whole and left is None and right is None and not isinstance(self.f, Smooth)
+            and all(layer.z.numel() <= RECORDED for layer in layers)
+        )  # fmt: skip
+        #: Of each plain epoch, and of each recording: does it invert what the exact solver keeps?
+        self._plain: list[bool] = []
+        self._recordings: dict[bool, tuple[torch.cuda.CUDAGraph, tuple[Moves, Shares]]] = {}
+        #: The diagnostics at the end of the last epoch.
+        self.measured: Shares | None = None
 
-    def epoch(self) -> list[Moves]:
-        """One epoch of Algorithm 1 on this worker's layers. Returns what moved, layer by layer.
+    def epoch(self) -> Moves:
+        """One epoch of Algorithm 1 on this worker's layers. Returns what moved, one number a layer.
 
         With a link to the left, the q of this epoch is still on its way when the epoch ends; the next p-phase, or
         :meth:`settle`, takes it in.
         """
         on_gpu = bool(self.layers) and self.layers[0].W.is_cuda
         with torch.cuda.device(self.layers[0].W.device) if on_gpu else nullcontext():
-            moves, self.measured = self.run_epoch() if self._recorded is None else self._recorded(self)
+            moves, self.measured = self._recorded_epoch() if self.records else self.run_epoch()
             self.epochs += 1
             if self.epochs % self.refresh_every == 0:
                 self.refresh()
             return moves
 
-    def run_epoch(self) -> tuple[list[Moves], list[Shares]]:
+    def _recorded_epoch(self) -> tuple[Moves, Shares]:
+        """The epoch from its recording, which needs every tensor in the same place in every epoch."""
+        inverts = self.algorithm.solver == "exact" and self.inverts
+        if len(self._plain) < PLAIN or inverts not in self._plain:
+            self._plain.append(inverts)
+            return self.run_epoch()
+        if inverts not in self._recordings:
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):  # which changes nothing yet
+                self._recordings[inverts] = graph, self.run_epoch()
+        graph, result = self._recordings[inverts]
+        graph.replay()
+        return result
+
+    def run_epoch(self) -> tuple[Moves, Shares]:
         """The steps of :meth:`epoch`, one after the other; the lines are those of :mod:`pdadmm_g.admm.algorithm1`.
 
         A layer's p, W, b and z depend on nothing that the other layers change before their q-steps, and q_l on nothing
@@ -167,43 +195,40 @@ class Worker:
             sent = self._update_p(self._groups[0])  # line 3: p
             self.left.send(self.input(0))
             self.left.expect()
-        found = []
+        # What a step moves p and W by, and what is measured of b, W and the rest; by group.
+        found: list[list[Tensor]] = []
         for group in reversed(self._groups):
             # Line 3, then lines 4 to 9: W, b, z, q, p - q, u.
             descent, sums = sent if sent is not None and group is self._groups[0] else self._update_p(group)
-            found.append((group, descent, *self._update_rest(group, sums)))
-        found.reverse()
-        totals = iter(self.rows.totals(*(part for *_, measured in found for part in measured)))
-        moves, shares = [], []
-        for group, p, b, W, weights, _ in found:
-            step = StepSums(*islice(totals, len(StepSums._fields)))
-            moves.append(Moves(p, W, b, step.z_move, step.q_move))
-            shares.append(self._shares(group.layer, step.r, weights, step.share, step.gap, step.output))
-        return layer_by_layer(Moves, moves), layer_by_layer(Shares, shares)
+            found.insert(0, [descent, *self._update_rest(group, sums)])
+        if not found:
+            return Moves(*[torch.empty(0)] * 5), Shares(*[torch.empty(0)] * 3)
+        p, W, b, decay, parameters, *parts = map(torch.cat, zip(*found, strict=True))
+        step = StepSums(*self.rows.totals(*parts))
+        objective = self.nu / 2 * step.r + self.mu / 2 * decay + step.share
+        # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
+        shares = Shares(objective + 0 * parameters, step.gap, step.output)
+        return Moves(p, W, b, step.z_move, step.q_move), shares
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
-        if self.left is not None and self.left.expecting:
-            boundary = self.boundaries[0]
-            assert boundary is not None
+        boundary = self.boundaries[0]
+        if self.left is not None and self.left.expecting and boundary is not None:
             boundary.q.copy_(self.left.receive())
             self._run(phases.dual, boundary.u, boundary.p, boundary.q, rho=self.rho)
 
     def refresh(self) -> None:
         """Recompute every residual, r = p W^T + b - z."""
-        for index, layer in enumerate(self.layers):
+        for place, layer in enumerate(self.layers):
             out = layer.r if layer.r.dtype is layer.z.dtype else None
-            torch.sub(torch.addmm(layer.b, self.input(index), layer.W.T, out=out), layer.z, out=layer.r)
+            torch.sub(torch.addmm(layer.b, self.input(place), layer.W.T, out=out), layer.z, out=layer.r)
 
     def input(self, place: int) -> Tensor:
         """p of a layer, which is X for the first layer of the chain."""
-        return self._p(self.boundaries[place])
-
-    def _p(self, before: Boundary | None) -> Tensor:
-        if before is not None:
-            return before.p
-        assert self.ends.X is not None
-        return self.ends.X
+        before = self.boundaries[place]
+        p = self.ends.X if before is None else before.p
+        assert p is not None
+        return p
 
     def u(self, place: int) -> Tensor:
         """The dual variable of the boundary to the right of a layer, whether it is kept or not."""
@@ -211,32 +236,35 @@ class Worker:
         assert boundary is not None
         return u_implied(boundary.q, self.f(self.layers[place].z), nu=self.nu) if boundary.u is None else boundary.u
 
-    def shares(self) -> list[Shares]:
-        """The diagnostics of the state as it is, layer by layer."""
-        result = []
-        for group in self._groups:
-            layer, after = group.layer, group.after
-            rr, decay = self.rows.squared_norm(layer.r), squared_norm(layer.W - layer.W0)
-            between: tuple[Tensor, ...] = (torch.zeros_like(rr),) * 3
+    def shares(self) -> Shares:
+        """The diagnostics of the state as it is."""
+        found, weights = [], self.rows.weights
+        for place, (layer, after) in enumerate(zip(self.layers, self.boundaries[1:], strict=True)):
+            rr = squared_norm(layer.r, weights)
+            between = [torch.zeros_like(rr)] * 3
             if after is not None:
-                tensors = (after.p, after.q, after.u, layer.z, self.rows.weights)
-                sums = self._run(phases.measure_boundary, *tensors, **self._given)
-                between = self.rows.totals(*sums)
-            result.append(self._shares(layer, rr, WeightSums(decay, sum_up(layer.W)), *between))
-        return layer_by_layer(Shares, result)
+                tensors = (after.p - after.q, after.q, self.u(place), self.f(layer.z), weights)
+                between = list(boundary_shares(*tensors, nu=self.nu, rho=self.rho))
+            rr, share, gap, output = self.rows.totals(rr, *between)
+            objective = self.nu / 2 * rr + self.mu / 2 * squared_norm(layer.W - layer.W0) + share
+            found.append(torch.stack([objective, gap, output]))
+        return Shares(*torch.stack(found, dim=1))
 
-    def nonfinite(self, moves: Sequence[Moves]) -> NonFinite | None:
-        """Where the NaN or infinity came from that an epoch with these ``moves`` measured; None if not from here.
+    def nonfinite(self, moves: Moves) -> tuple[int, int] | None:
+        """Which variable is not finite after an epoch with these ``moves``: its place in ``ORDER``, and the layer.
 
-        On a CPU the p-step looks at what it reads if its result is not finite, and the z-step at q, which catches p, W,
-        q and u before anything else is computed from them. A GPU is not waited for: there the search begins here.
+        The first in that order, of the first such layer; None if none is. A q whose move or norm overflows is none.
         """
-        return self._nonfinite or in_state(self, moves)
-
-    def _look(self, result: Tensor, first: int, inputs: dict[str, Tensor | None], of_layer_before: str = "") -> None:
-        """If the ``result`` of a step is not finite, which of its inputs is not?"""
-        if self._nonfinite is None and not result.is_cuda and not is_finite(result):
-            self._nonfinite = among_inputs(first, inputs, of_layer_before)
+        assert self.measured is not None
+        found = []
+        for index, layer in enumerate(self.layers):
+            after = self.boundaries[index + 1]
+            outputs = () if after is None else (self.u(index), after.q)
+            state = (self.input(index), layer.W, layer.b, layer.z, *outputs)
+            found += [(place, index) for place, x in enumerate(state) if not bool(x.isfinite().all())]
+            if not bool((moves.q[index] + self.measured.output[index]).isfinite()):
+                found.append((ORDER.index("q"), index))
+        return min(found, default=None)
 
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
@@ -269,7 +297,6 @@ class Worker:
             if place == 0:
                 self.settle()
             gg = self._run(phases.gradient, g, *group.read_by_p(), weights, **self._given)
-        self._look(gg, place, {"p": before.p, "W": layer.W, "q": before.q, "u": before.u}, "qu")
         step = self._p_step(group, before.p, g, gg, out=work.write("product", layer.r.shape))
         p_copy = work.copy_of("p", place, before.p)
         self._run(phases.move, before.p, step.direction, p_copy, length=step.length, levels=group.p_levels)
@@ -280,7 +307,7 @@ class Worker:
     def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
         W, mm, nu, rho, rows = group.layer.W, self._work.mm, self.nu, self.rho, self.rows
         if group.p_levels is not None:
-            tries = None if self._recorded is None else RecordedEpoch.tries
+            tries = TRIES if self.records else None
             # A move by 255 steps at most is off by less than half a step, and p is projected again.
             short = isinstance(group.p_levels, Levels) and group.p_levels.bits <= 8
             d = torch.empty_like(g if short else p)
@@ -295,23 +322,27 @@ class Worker:
             inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
         return p_linearized(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
 
-    def _update_rest(self, group: Group, found: Tensor) -> tuple[Tensor, Tensor, WeightSums, StepSums]:
-        """All steps of a group after its p-step, which ``found`` these column sums of r here."""
+    def _update_rest(self, group: Group, found: Tensor) -> list[Tensor]:
+        """All steps of a group after its p-step, which found these column sums of r here, over the rows that are here.
+
+        Returns the descent of W, the move of b, |W - W0|^2, the sum of W and b, and the fields of :class:`StepSums`.
+        """
         layer = group.layer
         step = self._W_step(group, found)
-        weights = self._run(phases.move_weights, layer.W, step.direction, layer.W0, length=step.length)
+        weights: WeightSums = self._run(phases.move_weights, layer.W, step.direction, layer.W0, length=step.length)
         assert step.left is not None
         decrement = b_decrement(step.left, self.rows)
         layer.b -= decrement
         measured = self._update_z_q_u(group, group.after, step, decrement)
-        return squared_norm(decrement), step.descent, weights, measured
+        parameters = layer.b.sum((-2, -1)) + weights.W
+        return [step.descent, squared_norm(decrement), weights.decay, parameters, *measured]
 
     def _W_step(self, group: Group, found: Tensor) -> Step:
         """The W-step. ``found`` are the column sums of r, over the rows that are here."""
         layer, place, rows, nu, mu = group.layer, group.start, self.rows, self.nu, self.mu
         work, W, W0, r = self._work, layer.W, layer.W0, layer.r
         mm, gram_mm, out = work.mm, work.gram_mm, work.write("product", r.shape)
-        p = self._p(group.before).view(*r.shape[:2], -1)  # X has no leading dimension
+        p = self.input(place)[None] if group.before is None else group.before.p
         inverse, linearized = None, self.algorithm.solver == "linearized"
         if linearized:
             p, r = work.factor("p", place, p), work.factor("r", place, r)
@@ -368,7 +399,7 @@ class Worker:
             layer.z.copy_(z_new)
             torch.sub(m, layer.z, out=layer.r)
             rr = squared_norm(layer.r, weights)
-            return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 5)
+            return StepSums(z_move, rr, *[torch.zeros_like(rr)] * 4)
         link = self.right if group is self._groups[-1] else None
         if link is not None:
             after.p[-1].copy_(link.receive())
@@ -379,12 +410,4 @@ class Worker:
         )  # fmt: skip
         if link is not None:
             link.send(after.q[-1])
-        self._look(measured.q_old, group.start, {"q": measured.q_old})
         return measured
-
-    def _shares(
-        self, layer: Layer, rr: Tensor, weights: WeightSums, boundary: Tensor, gap: Tensor, output: Tensor
-    ) -> Shares:
-        objective = self.nu / 2 * rr + self.mu / 2 * weights.decay + boundary
-        # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
-        return Shares(objective + 0 * (layer.b.sum((-2, -1)) + weights.W), gap, output)
