@@ -65,7 +65,7 @@ def test_every_epoch_descends_as_promised_and_leaves_the_dual_identity(
         assert promised >= 0
         assert before - after >= promised - 1e-12 * (1 + abs(before)), f"epoch {epoch + 1}"
         before = after
-        total = float(worker.risk()) + float(worker.shares().objective.sum())
+        total = float(worker.risk()) + float(worker.measured.objective.sum())
         assert total == pytest.approx(after, rel=1e-12)
         for layer, right in zip(worker.layers[:-1], worker.boundaries[1:-1], strict=True):
             expected = worker.algorithm.nu * (right.q - worker.algorithm.activation(layer.z))
@@ -97,7 +97,7 @@ def test_primal_residual_vanishes_and_the_rate_series_is_summable(
     terms, gaps = [], []
     for _ in range(300):
         terms.append(total_moves(worker, worker.epoch()))
-        gaps.append(math.sqrt(worker.shares().gap.sum()))
+        gaps.append(math.sqrt(worker.measured.gap.sum()))
     c = [min(terms[: k + 1]) for k in range(len(terms))]
     assert all(a >= b for a, b in itertools.pairwise(c))
     # The terms add up to no more than the total descent, which is what makes c_k = o(1/k).

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
-from ..admm.diagnostics import Moves, Shares, boundary_shares
+from ..admm.diagnostics import Moves, Shares
 from ..admm.levels import Levels
 from ..admm.risks import Risk, Targets
 from ..admm.rows import Rows, column_sums, squared_norm
@@ -50,9 +50,6 @@ RECORDED, PLAIN = 1 << 24, 3
 #: Lengths that a quantized p-step of a recorded epoch tries: it cannot look whether the first will do. More are hardly
 #: ever needed.
 TRIES = 3
-#: The order in which an epoch passes NaN on within a layer. u comes before q: a broken u breaks q in the same epoch,
-#: while a broken q does not outlive it.
-ORDER = ("p", "W", "b", "z", "u", "q")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,30 +105,28 @@ class Worker:
         right: Link | None = None,
     ) -> None:
         assert len(boundaries) == len(layers) + 1
-        self.layers = layers
-        self.boundaries = boundaries
-        self.algorithm = algorithm
-        self.ends = ends
-        self.rows = ends.rows
-        self.left = left
-        self.right = right
+        self.layers, self.boundaries, self.algorithm, self.ends = layers, boundaries, algorithm, ends
+        self.rows, self.left, self.right = ends.rows, left, right
         self.f, self.nu, self.rho, self.mu = algorithm.activation, algorithm.nu, algorithm.rho, algorithm.mu
-        #: What every phase of a boundary is given.
-        self._given: dict[str, Any] = {"f": self.f, "nu": self.nu, "rho": self.rho}
+        self.exact = algorithm.solver == "exact"
         #: Epochs since the state was made, which tells when r is due for a refresh.
         self.epochs = 0
         like = layers[0].W if layers else torch.empty(0)
         self._run = backend_for(like.device)
         # On a CPU a sum over blocks of rows would be another than that over all of them.
         self._summed: Callable[..., Any] = self._run if like.is_cuda else at_once
-        if algorithm.precision == "bf16" and algorithm.solver == "linearized":
+        self._work = Workspace(algorithm.precision, exact=self.exact, like=like)
+        #: What every phase of a boundary is given, and what every p- and W-step is.
+        self._given: dict[str, Any] = {"f": self.f, "nu": self.nu, "rho": self.rho}
+        self._for_p: dict[str, Any] = {"nu": self.nu, "rho": self.rho, "rows": self.rows, "mm": self._work.mm}
+        self._for_W: dict[str, Any] = {"nu": self.nu, "mu": self.mu, "rows": self.rows}
+        if algorithm.precision == "bf16" and not self.exact:
             # All that the linearized steps read of r are products that round it so. z + r is then off by a rounding
             # error of r, not of z, and the objective still falls (benchmarks/precision.py). Of z, whose moves may be
             # smaller than such an error, it would cost a tenth of the descent.
             for layer in layers:
                 layer.r = layer.r.bfloat16()
         self._groups = grouped(layers, boundaries, self.f, stack=self.rows.whole)
-        self._work = Workspace(algorithm.precision, algorithm.solver, like)
         #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
         #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
         self._pulls = {
@@ -168,7 +163,7 @@ class Worker:
 
     def _recorded_epoch(self) -> tuple[Moves, Shares]:
         """The epoch from its recording, which needs every tensor in the same place in every epoch."""
-        inverts = self.algorithm.solver == "exact" and self.inverts
+        inverts = self.exact and self.inverts
         if len(self._plain) < PLAIN or inverts not in self._plain:
             self._plain.append(inverts)
             return self.run_epoch()
@@ -192,23 +187,37 @@ class Worker:
             self.right.expect()
         sent = None
         if self.left is not None:
-            sent = self._update_p(self._groups[0])  # line 3: p
+            sent = self._update_p(self._groups[0])
             self.left.send(self.input(0))
             self.left.expect()
-        # What a step moves p and W by, and what is measured of b, W and the rest; by group.
+            if len(self._groups) > 1:
+                sent = (*sent[:2], None, None)  # the next group writes over the copies
+        #: By group: what the p- and W-steps descend and b moves by, of W and b, and the fields of StepSums.
         found: list[list[Tensor]] = []
         for group in reversed(self._groups):
-            # Line 3, then lines 4 to 9: W, b, z, q, p - q, u.
-            descent, sums = sent if sent is not None and group is self._groups[0] else self._update_p(group)
-            found.insert(0, [descent, *self._update_rest(group, sums)])
+            layer = group.layer
+            # Line 3: p.
+            ready = sent if group is self._groups[0] else None
+            descent, sums, p_copy, r_copy = ready or self._update_p(group)
+            # Line 4: W.
+            step = self._W_step(group, sums, p_copy, r_copy)
+            left: WeightSums = self._run(phases.move_weights, layer.W, step.direction, layer.W0, length=step.length)
+            # Line 5: b.
+            assert step.left is not None
+            decrement = b_decrement(step.left, self.rows)
+            layer.b -= decrement
+            # Lines 6 to 9: z, q, p - q, u.
+            measured = self._update_z_q_u(group, step, decrement)
+            parameters = layer.b.sum((-2, -1)) + left.W
+            found.insert(0, [descent, step.descent, squared_norm(decrement), left.decay, parameters, *measured])
         if not found:
             return Moves(*[torch.empty(0)] * 5), Shares(*[torch.empty(0)] * 3)
         p, W, b, decay, parameters, *parts = map(torch.cat, zip(*found, strict=True))
-        step = StepSums(*self.rows.totals(*parts))
-        objective = self.nu / 2 * step.r + self.mu / 2 * decay + step.share
+        total = StepSums(*self.rows.totals(*parts))
+        objective = self.nu / 2 * total.r + self.mu / 2 * decay + total.share
         # r is kept, not recomputed, and so hides a NaN in W or b; zero times their sum does not.
-        shares = Shares(objective + 0 * parameters, step.gap, step.output)
-        return Moves(p, W, b, step.z_move, step.q_move), shares
+        shares = Shares(objective + 0 * parameters, total.gap, total.output)
+        return Moves(p, W, b, total.z_move, total.q_move), shares
 
     def settle(self) -> None:
         """Take in the q that is on its way, so that this worker's copy of its left boundary is complete."""
@@ -236,36 +245,6 @@ class Worker:
         assert boundary is not None
         return u_implied(boundary.q, self.f(self.layers[place].z), nu=self.nu) if boundary.u is None else boundary.u
 
-    def shares(self) -> Shares:
-        """The diagnostics of the state as it is."""
-        found, weights = [], self.rows.weights
-        for place, (layer, after) in enumerate(zip(self.layers, self.boundaries[1:], strict=True)):
-            rr = squared_norm(layer.r, weights)
-            between = [torch.zeros_like(rr)] * 3
-            if after is not None:
-                tensors = (after.p - after.q, after.q, self.u(place), self.f(layer.z), weights)
-                between = list(boundary_shares(*tensors, nu=self.nu, rho=self.rho))
-            rr, share, gap, output = self.rows.totals(rr, *between)
-            objective = self.nu / 2 * rr + self.mu / 2 * squared_norm(layer.W - layer.W0) + share
-            found.append(torch.stack([objective, gap, output]))
-        return Shares(*torch.stack(found, dim=1))
-
-    def nonfinite(self, moves: Moves) -> tuple[int, int] | None:
-        """Which variable is not finite after an epoch with these ``moves``: its place in ``ORDER``, and the layer.
-
-        The first in that order, of the first such layer; None if none is. A q whose move or norm overflows is none.
-        """
-        assert self.measured is not None
-        found = []
-        for index, layer in enumerate(self.layers):
-            after = self.boundaries[index + 1]
-            outputs = () if after is None else (self.u(index), after.q)
-            state = (self.input(index), layer.W, layer.b, layer.z, *outputs)
-            found += [(place, index) for place, x in enumerate(state) if not bool(x.isfinite().all())]
-            if not bool((moves.q[index] + self.measured.output[index]).isfinite()):
-                found.append((ORDER.index("q"), index))
-        return min(found, default=None)
-
     def risk(self) -> Tensor:
         """R(z_L; y), on the worker that owns the last layer."""
         assert self.ends.targets is not None
@@ -283,89 +262,64 @@ class Worker:
         """A copy of the parameters as they are now, which nothing that happens to them later can spoil."""
         return [Weights(layer.W.clone(), layer.b.clone(), layer.W0) for layer in self.layers]
 
-    def _update_p(self, group: Group) -> tuple[Tensor, Tensor]:
-        layer, before, place, weights = group.layer, group.before, group.start, self.rows.weights
+    def _update_p(self, group: Group) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The p-step: its descent, the column sums of r here, and p and r as the W-step wants them, if it left such."""
+        layer, before, place, weights, work = group.layer, group.before, group.start, self.rows.weights, self._work
         if before is None:
-            return layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights)
-        work = self._work
-        r, g = work.rounded("r", layer.r), self._pulls.get(place)
+            return layer.W.new_zeros(len(layer.W)), column_sums(layer.r, weights), None, None
+        W, p, r, g = layer.W, before.p, work.rounded("r", layer.r), self._pulls.get(place)
         if g is not None:
-            add_product(g, r, layer.W, alpha=self.nu)
+            add_product(g, r, W, alpha=self.nu)
             gg = squared_norm(g, weights)
         else:
-            g = work.mm(r, layer.W, out=work.write("wide", before.p.shape))
+            g = work.mm(r, W, out=work.write("wide", p.shape))
             if place == 0:
                 self.settle()
             gg = self._run(phases.gradient, g, *group.read_by_p(), weights, **self._given)
-        step = self._p_step(group, before.p, g, gg, out=work.write("product", layer.r.shape))
-        p_copy = work.copy_of("p", place, before.p)
-        self._run(phases.move, before.p, step.direction, p_copy, length=step.length, levels=group.p_levels)
-        r_copy = work.copy_of("r", place, layer.r)
-        sums = self._run(phases.move_and_sum, layer.r, step.product, r_copy, weights, length=step.length)
-        return step.descent, sums
-
-    def _p_step(self, group: Group, p: Tensor, g: Tensor, gg: Tensor, *, out: Tensor) -> Step:
-        W, mm, nu, rho, rows = group.layer.W, self._work.mm, self.nu, self.rho, self.rows
+        out = work.write("product", layer.r.shape)
         if group.p_levels is not None:
-            tries = TRIES if self.records else None
             # A move by 255 steps at most is off by less than half a step, and p is projected again.
             short = isinstance(group.p_levels, Levels) and group.p_levels.bits <= 8
-            d = torch.empty_like(g if short else p)
-            return p_quantized(
-                p, W, g, group.p_levels, nu=nu, rho=rho, rows=rows, out=out, gg=gg, tries=tries, d=d, summed=self._run,
-                mm=mm,
+            step = p_quantized(
+                p, W, g, group.p_levels, out=out, gg=gg, tries=TRIES if self.records else None,
+                d=torch.empty_like(g if short else p), summed=self._run, **self._for_p,
             )  # fmt: skip
-        inverse = None
-        if self.algorithm.solver == "exact":
-            if not self.is_large(W):
-                return p_exact(W, g, nu=nu, rho=rho, rows=rows, out=out, mm=mm)
-            inverse = self._inverse(group, "p_inverse", partial(p_inverse, W, nu=nu, rho=rho))
-        return p_linearized(W, g, inverse, nu=nu, rho=rho, rows=rows, out=out, gg=gg, mm=mm)
+        elif self.exact and not self.is_large(W):
+            step = p_exact(W, g, out=out, **self._for_p)
+        else:
+            invert = partial(p_inverse, W, nu=self.nu, rho=self.rho)
+            inverse = self._inverse(group, "p_inverse", invert) if self.exact else None
+            step = p_linearized(W, g, inverse, out=out, gg=gg, **self._for_p)
+        p_copy = work.copy_of("p", p)
+        self._run(phases.move, p, step.direction, p_copy, length=step.length, levels=group.p_levels)
+        r_copy = work.copy_of("r", layer.r)
+        sums = self._run(phases.move_and_sum, layer.r, step.product, r_copy, weights, length=step.length)
+        return step.descent, sums, p_copy, r_copy
 
-    def _update_rest(self, group: Group, found: Tensor) -> list[Tensor]:
-        """All steps of a group after its p-step, which found these column sums of r here, over the rows that are here.
-
-        Returns the descent of W, the move of b, |W - W0|^2, the sum of W and b, and the fields of :class:`StepSums`.
-        """
-        layer = group.layer
-        step = self._W_step(group, found)
-        weights: WeightSums = self._run(phases.move_weights, layer.W, step.direction, layer.W0, length=step.length)
-        assert step.left is not None
-        decrement = b_decrement(step.left, self.rows)
-        layer.b -= decrement
-        measured = self._update_z_q_u(group, group.after, step, decrement)
-        parameters = layer.b.sum((-2, -1)) + weights.W
-        return [step.descent, squared_norm(decrement), weights.decay, parameters, *measured]
-
-    def _W_step(self, group: Group, found: Tensor) -> Step:
+    def _W_step(self, group: Group, found: Tensor, p_copy: Tensor | None, r_copy: Tensor | None) -> Step:
         """The W-step. ``found`` are the column sums of r, over the rows that are here."""
-        layer, place, rows, nu, mu = group.layer, group.start, self.rows, self.nu, self.mu
-        work, W, W0, r = self._work, layer.W, layer.W0, layer.r
-        mm, gram_mm, out = work.mm, work.gram_mm, work.write("product", r.shape)
-        p = self.input(place)[None] if group.before is None else group.before.p
-        inverse, linearized = None, self.algorithm.solver == "linearized"
-        if linearized:
-            p, r = work.factor("p", place, p), work.factor("r", place, r)
-        copy = None if linearized else work.kept_copy("p", place)
-        columns = p if copy is None else copy  # p in whichever order of memory suits sums over rows
-        if not linearized and group.before is not None and self.is_large(W) and not is_kernel_smaller(p, rows):
-            invert = partial(W_inverse, columns, nu=nu, mu=mu, rows=rows, mm=gram_mm)
-            inverse = self._inverse(group, "W_inverse", invert)
-        if linearized or inverse is not None:
-            G = rows.product(r, columns, mm)
-            GG = self._run(phases.weight_gradient, G, W, W0, nu=nu, mu=mu)
+        layer, work, is_first = group.layer, self._work, group.before is None
+        W, W0, r, mm, gram_mm = layer.W, layer.W0, layer.r, work.mm, work.gram_mm
+        p = self.input(0)[None] if group.before is None else group.before.p
+        out, inverse = work.write("product", r.shape), None
+        if self.exact:
+            columns = p if p_copy is None else p_copy  # in whichever order of memory suits sums over rows
+            if not is_first and self.is_large(W) and not is_kernel_smaller(p, self.rows):
+                inverse = self._inverse(group, "W_inverse", partial(W_inverse, columns, mm=gram_mm, **self._for_W))
+        else:
+            columns = p = work.rounded("p", p) if p_copy is None else p_copy
+            r = work.rounded("r", r) if r_copy is None else r_copy
+        if inverse is not None or not self.exact:
+            G = self.rows.product(r, columns, mm)
+            GG = self._run(phases.weight_gradient, G, W, W0, nu=self.nu, mu=self.mu)
             return W_linearized(
-                p, G, inverse, nu=nu, mu=mu, rows=rows, out=out, GG=GG, found=found, summed=self._summed, mm=mm,
-                gram_mm=gram_mm,
-            )  # fmt: skip
-        factor = self._first_gram if group.before is None else None
-        if factor is None:
-            factor = gram(columns, nu=nu, mu=mu, rows=rows, mm=gram_mm)
-        if group.before is None:
+                p, G, inverse, out=out, GG=GG, found=found, summed=self._summed, mm=mm, gram_mm=gram_mm, **self._for_W
+            )
+        factor = self._first_gram if is_first else None
+        factor = factor or gram(columns, mm=gram_mm, **self._for_W)
+        if is_first:
             self._first_gram = factor  # p_1 = X never changes, so neither does this
-        return W_exact(
-            W, W0, p, r, nu=nu, mu=mu, rows=rows, factor=factor, columns=columns, out=out, found=found, mm=mm
-        )
+        return W_exact(W, W0, p, r, factor=factor, columns=columns, out=out, found=found, mm=mm, **self._for_W)
 
     def is_large(self, W: Tensor) -> bool:
         """Does the exact solver keep inverses for layers of this shape?"""
@@ -388,9 +342,9 @@ class Worker:
             kept.copy_(invert())
         return kept
 
-    def _update_z_q_u(self, group: Group, after: Boundary | None, step: Step, decrement: Tensor) -> StepSums:
+    def _update_z_q_u(self, group: Group, step: Step, decrement: Tensor) -> StepSums:
         """The z-step; and, except after the last layer, the q- and u-steps in the same pass over memory."""
-        layer, weights = group.layer, self.rows.weights
+        layer, after, weights = group.layer, group.after, self.rows.weights
         if after is None:
             assert self.ends.targets is not None
             m = phases.pre_activation(layer.z, layer.r, step.product, length=step.length, decrement=decrement)
@@ -404,7 +358,7 @@ class Worker:
         if link is not None:
             after.p[-1].copy_(link.receive())
         pull = self._pulls.get(group.start + len(layer.W))
-        measured = self._run(
+        measured: StepSums = self._run(
             phases.z_q_u, layer.z, layer.r, step.product, after.q, after.u, after.p, pull, weights, length=step.length,
             decrement=decrement, levels=group.q_levels, **self._given,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from ..engine.layout import Plan
 from ..engine.link import Codec, Link
 from ..engine.team import Stop, Traffic
 from ..engine.watchdog import check_replicas
-from ..engine.worker import ORDER, Algorithm, Ends, Worker
+from ..engine.worker import Algorithm, Ends, Worker
 from ..metrics import score
 from ..model import outputs
 from ..status import Status
@@ -70,9 +70,7 @@ class Stage:
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
         self.message = ""
-        #: The epoch in which a variable of this worker was first not finite, its place in ``ORDER``, and the layer.
-        self._nonfinite: tuple[int, int, int] | None = None
-        self._rate = math.inf
+        self._scale, self._rate = 0.0, math.inf
         if saved is not None:
             meta = saved.meta
             layers, boundaries, best = restore(saved, self.layers, member.nodes, quantization(config), self.like)
@@ -85,10 +83,6 @@ class Stage:
         self.worker = self._fresh_worker(weights)
         #: At the best validation epoch so far; without validation or patience, the last sound one.
         self.best = Best((-math.inf, -math.inf), 0, self.worker.weights())
-        objective = self._synchronized([self._measured()])[0]["objective"]
-        self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
-        # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
-        self._scale = max(abs(objective), member.rows.number * math.log(max(member.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
         self._select(0, self._evaluated())
         highest, loss = self.best.score
@@ -172,20 +166,12 @@ class Stage:
     # What is measured
 
     def _epoch(self, number: int) -> Tensor:
-        """One epoch, and what this worker measured of it."""
+        """One epoch. A row of numbers for the worker, then one for each of its layers, all of the same width."""
         start = time.perf_counter()
         moves = self.worker.epoch()
         if self.like.is_cuda:
             torch.cuda.synchronize(self.like.device)
-        measured = self._measured(moves, time.perf_counter() - start)
-        if self._nonfinite is None and not bool(measured.isfinite().all()):
-            found = self.worker.nonfinite(moves)
-            self._nonfinite = None if found is None else (number, found[0], self.layers[found[1]])
-        return measured
-
-    def _measured(self, moves: Moves | None = None, seconds: float = 0.0) -> Tensor:
-        """One row of numbers for the worker, then one for each of its layers, all of the same width."""
-        worker, line = self.worker, self.team.rows
+        seconds, worker, line = time.perf_counter() - start, self.worker, self.team.rows
         traffic = [Traffic() if link is None else link.take_traffic() for link in (worker.left, worker.right, line)]
         waited, packed = (sum(getattr(part, f"{kind}_seconds") for part in traffic) for kind in ("wait", "pack"))
         risk = float(worker.risk()) if self.is_last else 0.0
@@ -193,9 +179,8 @@ class Stage:
         sent = torch.tensor([part.bytes_sent for part in traffic] + [sum(part.values_sent for part in traffic)])
         rows = [torch.tensor([[seconds, waited, packed, risk, *line.sum(sent).tolist()]], dtype=torch.float64)]
         if self.layers:
-            shares = worker.measured or worker.shares()
-            moves = moves or Moves(*[torch.zeros_like(shares.gap)] * len(Moves._fields))
-            rows.append(torch.stack([*moves, *shares], dim=1).double().cpu())
+            assert worker.measured is not None
+            rows.append(torch.stack([*moves, *worker.measured], dim=1).double().cpu())
         return torch.cat(rows)
 
     def _synchronized(self, measured: list[Tensor]) -> list[Record]:
@@ -238,7 +223,7 @@ class Stage:
                         }
                         for rank, count in enumerate(self.plan.counts)
                     ],
-                    "shares": own,
+                    "of_layers": layers.tolist(),
                 }
             )
         return records
@@ -301,13 +286,16 @@ class Stage:
         round = member.round
         assert patience != "auto"
         for number, record in enumerate(records, start=epoch - len(records) + 1):
-            shares = record.pop("shares")
+            of_layers = record.pop("of_layers")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
             if round is not None:
                 history[-1] |= {"round": round.number, "agreement": round.agreement, "changed": round.changed}
+            if not self._scale:
+                # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
+                self._scale = max(abs(record["objective"]), member.rows.number * math.log(max(member.classes, 2)))
             status = failure(record, self._scale)
             if status is not None:
-                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
+                self.message = f"epoch {len(history)}, {_blame(status, of_layers)}"
             elif number == epoch:
                 self._select(epoch, record)
                 if converged(record, self.config.tolerance):
@@ -335,19 +323,6 @@ class Stage:
         elif (own := judged(record)) is not None and own > self.best.score:
             self.best = Best(own, epoch, self.worker.weights())
 
-    def _blame(self, status: Status, shares: list[float]) -> str:
-        """The layer with the largest share of an objective that exploded; the layer and variable that broke.
-
-        Of what the workers found, the earliest counts, then what comes first in an epoch.
-        """
-        if status is Status.DIVERGED:
-            largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
-            return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
-        rows = torch.tensor([self._nonfinite or (math.inf,) * 3], dtype=torch.float64)
-        rows = self.chain.concat(rows, [1] * self.chain.size)
-        epoch, place, layer = min(self.team.rows.concat(rows, [len(rows)] * self.team.rows.size).tolist())
-        return "in the risk" if math.isinf(epoch) else f"layer {int(layer) + 1}, variable {ORDER[int(place)]}"
-
     def _write_checkpoint(self, epoch: int, history: list[Record]) -> None:
         """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
         checkpointing, round = self.member.checkpointing, self.member.round
@@ -373,3 +348,20 @@ def quantization(config: ModelConfig) -> Quantization:
     """What ``config`` says about quantization."""
     levels = PAPER_LEVELS if config.levels == "paper" else config.levels
     return Quantization(config.quantize != "none", config.quantize == "pq", config.bits or 8, levels)
+
+
+#: The variable that each column of what is measured of layers is of: fields of Moves, then of Shares.
+VARIABLES = ("p", "W", "b", "z", "q", "u", "u", "q")
+
+
+def _blame(status: Status, of_layers: list[list[float]]) -> str:
+    """The layer with the largest share of an objective that exploded; the first variable that is not finite."""
+    if status is Status.DIVERGED:
+        shares = of_layers[len(Moves._fields)]
+        largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
+        return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
+    for variable, values in zip(VARIABLES, of_layers, strict=True):
+        for layer, value in enumerate(values, start=1):
+            if not math.isfinite(value):
+                return f"layer {layer}, variable {variable}"
+    return "in the risk"
