@@ -196,7 +196,11 @@ def in_blocks(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any)
     if given[0].shape[-2] <= rows:
         return phase(*tensors, **settings)
     blocks = (repeat(None) if tensor is None else tensor.split(rows, -2) for tensor in tensors)
-    return _total([phase(*block, **settings) for block in zip(*blocks, strict=False)])
+    parts: list[Any] = [phase(*block, **settings) for block in zip(*blocks, strict=False)]
+    # A tensor, a named tuple of tensors, or nothing: the sum over the blocks.
+    if parts[0] is None or isinstance(parts[0], Tensor):
+        return None if parts[0] is None else torch.stack(parts).sum(0)  # type: ignore[return-value]
+    return type(parts[0])(*torch.stack([torch.stack(part) for part in parts]).sum(0))
 
 
 def fused(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
@@ -208,17 +212,6 @@ def fused(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> 
         return phase(*tensors, **settings)
     run: Callable[..., T] = kernel_for(phase, tensors, settings) or _compiled(phase)
     return run(*tensors, **settings)
-
-
-def _total(parts: list[T]) -> T:
-    """The sum of what a phase returned for each block: a tensor, a named tuple of tensors or nothing."""
-    first = parts[0]
-    if first is None:
-        return first
-    if isinstance(first, Tensor):
-        return torch.stack(parts).sum(0)  # type: ignore[arg-type,return-value]
-    assert isinstance(first, tuple)
-    return type(first)(*torch.stack([torch.stack(part) for part in parts]).sum(0))  # type: ignore[arg-type]
 
 
 @cache

@@ -82,8 +82,11 @@ class Checkpoint:
 
     folder: Path
     meta: Description
-    #: The settings of the run, as they were given.
-    given: RunConfig
+
+    @property
+    def given(self) -> RunConfig:
+        """The settings of the run, as they were given."""
+        return RunConfig(**self.meta.settings)
 
     @property
     def history(self) -> list[Record]:
@@ -130,8 +133,8 @@ def valid(folder: Path) -> list[Path]:
 def latest(folder: Path) -> Checkpoint | None:
     """The newest valid checkpoint, if there is one."""
     for path in valid(folder):
-        meta = read_record(Description, path / META, "the checkpoint", f" (of another version of pdadmm-g?); {REMEDY}")
-        return Checkpoint(path, meta, RunConfig(**meta.settings))
+        remedy = f" (of another version of pdadmm-g?); {REMEDY}"
+        return Checkpoint(path, read_record(Description, path / META, "the checkpoint", remedy))
     return None
 
 

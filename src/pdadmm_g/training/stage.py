@@ -32,6 +32,11 @@ from .member import Member, counts_of
 from .records import SCORES, OnEpoch, Record, converged, failure, judged
 
 
+#: What of a worker's figures counts messages: bytes to the left, to the right and in sums over rows, of all shards
+#: together, and entries of p and q.
+SENT = ("bytes_p", "bytes_q", "bytes_sums", "values_sent")
+
+
 class Best(NamedTuple):
     """The best weights of a stage so far; ``score`` orders them."""
 
@@ -147,18 +152,17 @@ class Stage:
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
         """Connect the layers to the neighbours."""
-        chain, member, leftward = self.chain, self.member, self.team.leftward
-        links: list[Link | None] = []
-        for boundary, step in ((boundaries[0], -1), (boundaries[-1], 1)):
-            if boundary is None:
-                links.append(None)
-                continue
-            p, q = Codec(boundary.p, boundary.p_levels), Codec(boundary.q, boundary.q_levels)
-            codecs, groups = ((p, q), (leftward, None)) if step < 0 else ((q, p), (None, leftward))
-            links.append(Link(chain.global_rank(chain.rank + step), *codecs, groups))
+        chain, member, leftward, before, after = self.chain, self.member, self.team.leftward, boundaries[0], boundaries[-1]
+        left = right = None
+        if before is not None:
+            p, q = Codec(before.p, before.p_levels), Codec(before.q, before.q_levels)
+            left = Link(chain.global_rank(chain.rank - 1), p, q, (leftward, None))
+        if after is not None:
+            p, q = Codec(after.p, after.p_levels), Codec(after.q, after.q_levels)
+            right = Link(chain.global_rank(chain.rank + 1), q, p, (None, leftward))
         X = None if member.training is None else member.training.X
         ends = Ends(member.rows, X, member.targets if self.is_last else None)
-        return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
+        return Worker(layers, boundaries, self.algorithm, ends, left=left, right=right)
 
     def _receive_activations(self, rows: int) -> Tensor:
         return self.chain.receive(self.like.new_empty(rows, self.config.width), self.chain.rank - 1)
@@ -175,7 +179,6 @@ class Stage:
         traffic = [Traffic() if link is None else link.take_traffic() for link in (worker.left, worker.right, line)]
         waited, packed = (sum(getattr(part, f"{kind}_seconds") for part in traffic) for kind in ("wait", "pack"))
         risk = float(worker.risk()) if self.is_last else 0.0
-        # To the left, to the right, and for sums; and all values that went left or right.
         sent = torch.tensor([part.bytes_sent for part in traffic] + [sum(part.values_sent for part in traffic)])
         rows = [torch.tensor([[seconds, waited, packed, risk, *line.sum(sent).tolist()]], dtype=torch.float64)]
         if self.layers:
@@ -194,13 +197,17 @@ class Stage:
             moves, lipschitz = Moves(*layers[: len(Moves._fields)]), self.algorithm.activation.lipschitz
             self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
             p, W, b, z, q, own, gaps, outputs = layers.tolist()
-            seconds, waited, packed, risks, *sent = zip(*(part[0].tolist() for part in parts), strict=True)
-            bytes_p, bytes_q, bytes_sums, values = ([int(number) for number in each] for each in sent)
             descents = (p + W + nu / 2 * (b + z) for p, W, b, z in zip(p, W, b, z, strict=True))
+            seconds, risk, workers = 0.0, 0.0, []
+            for count, part in zip(self.plan.counts, parts, strict=True):
+                took, waited, packed, own_risk, *sent = part[0].tolist()
+                seconds, risk = max(seconds, took), risk + own_risk
+                times = {"compute_seconds": took - waited - packed, "wait_seconds": waited, "pack_seconds": packed}
+                workers.append({"layers": count, **times, **dict(zip(SENT, map(int, sent), strict=True))})
             records.append(
                 {
-                    "objective": sum(risks) + sum(own),
-                    "risk": sum(risks),
+                    "objective": risk + sum(own),
+                    "risk": risk,
                     "primal_residual": math.sqrt(sum(gaps)),
                     "dual_residual": rho * math.sqrt(sum(q)),
                     "output_norm": math.sqrt(sum(outputs)),
@@ -208,21 +215,9 @@ class Stage:
                     "c_k": self._rate,
                     "rho": rho,
                     **dict.fromkeys(SCORES),
-                    "seconds": max(seconds),
-                    "bytes_sent": sum(bytes_p + bytes_q + bytes_sums),
-                    "workers": [
-                        {
-                            "layers": count,
-                            "compute_seconds": seconds[rank] - waited[rank] - packed[rank],
-                            "wait_seconds": waited[rank],
-                            "pack_seconds": packed[rank],
-                            "bytes_p": bytes_p[rank],
-                            "bytes_q": bytes_q[rank],
-                            "bytes_sums": bytes_sums[rank],
-                            "values_sent": values[rank],
-                        }
-                        for rank, count in enumerate(self.plan.counts)
-                    ],
+                    "seconds": seconds,
+                    "bytes_sent": sum(worker[name] for worker in workers for name in SENT[:3]),
+                    "workers": workers,
                     "of_layers": layers.tolist(),
                 }
             )
@@ -249,11 +244,8 @@ class Stage:
             hits = math.nan if share is None else share(logits) * number  # numbers are not right or wrong
             sums[place] = sums.new_tensor([float(self.algorithm.risk(logits, y)), hits, number])
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
-        record: Record = dict(zip(SCORES, (sums[:, :2] / sums[:, 2:]).flatten().tolist(), strict=True))
-        if not member.validates:
-            record |= dict.fromkeys(SCORES[2:])
-        if config.target == "regression":
-            record |= dict.fromkeys(SCORES[1::2])
+        means = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
+        record: Record = {name: None if math.isnan(mean) else mean for name, mean in zip(SCORES, means, strict=True)}
         if config.scoring != "accuracy" and member.validates:
             record["val_score"] = self._score(logits)
         return record
