@@ -43,15 +43,14 @@ class Targets(NamedTuple):
 
     def accuracy(self, logits: Tensor) -> float:
         """The share of the rows, by weight, for which the logits are largest at the label."""
-        right = (logits.argmax(1) == self.labels).double()
-        return self._share(right)
+        return self._share(logits.argmax(1) == self.labels)
 
     def subset_accuracy(self, logits: Tensor) -> float:
         """The share of the rows, by weight, whose logits have the right sign for every label."""
-        return self._share(((logits > 0) == (self.t > 0.5)).all(1).double())
+        return self._share(((logits > 0) == (self.t > 0.5)).all(1))
 
     def _share(self, right: Tensor) -> float:
-        return float(right.mean() if self.weights is None else self.sum(right) / self.rows().number)
+        return float(self.sum(right.double()) / self.rows().number)
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of one number a row, each with its weight."""

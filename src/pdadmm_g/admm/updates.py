@@ -232,15 +232,13 @@ def W_linearized(
     """
     D = G if inverse is None else gram_mm(G, inverse)
     product = mm(p, D.mT, out=out)
-    if found is None:
-        size, *columns = rows.totals(squared_norm(product, rows.weights))
-    else:
-        own = summed(norm_and_columns, product, rows.weights)
-        size, *columns = rows.totals(own.size, found, own.columns)
+    own = summed(norm_and_columns, product, rows.weights)
+    size, columns, *left = rows.totals(own.size, own.columns, *([] if found is None else [found]))
     DD = squared_norm(D) if inverse is not None or GG is None else GG
     slope = DD if inverse is None else inner(G, D)
     length = _ratio(slope, nu * size + mu * DD)
-    return Step(D, product, across(length), length * slope / 2, _left(columns, across(length)))
+    left = [sums - across(length) * columns for sums in left]
+    return Step(D, product, across(length), length * slope / 2, *left)
 
 
 class ProductSums(NamedTuple):
@@ -254,10 +252,6 @@ class ProductSums(NamedTuple):
 def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
     """The squared norm and the column sums of a product."""
     return ProductSums(squared_norm(product, weights), column_sums(product, weights))
-
-
-def _left(columns: list[Tensor], length: Tensor | float) -> Tensor | None:
-    return columns[0] - length * columns[1] if columns else None
 
 
 class Gram(NamedTuple):
@@ -334,12 +328,12 @@ def W_exact(
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
         direction = _cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
-    known = () if found is None else (found, column_sums(product, rows.weights))
-    slope, *sums = rows.totals(inner(r, product, rows.weights), *known)
+    own = (inner(r, product, rows.weights), column_sums(product, rows.weights))
+    slope, columns_of, *left = rows.totals(*own, *([] if found is None else [found]))
     descent = nu * slope
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
-    return Step(direction, product, 1.0, descent / 2, _left(sums, 1.0))
+    return Step(direction, product, 1.0, descent / 2, *(sums - columns_of for sums in left))
 
 
 def W_inverse(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Tensor:

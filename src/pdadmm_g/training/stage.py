@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
-from ..admm.diagnostics import Moves, Shares, rate_term
+from ..admm.diagnostics import Moves, rate_term
 from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
@@ -30,7 +30,6 @@ from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, layer_tensors, restore
 from .member import Member, counts_of
 from .records import SCORES, OnEpoch, Record, converged, failure, judged
-
 
 #: What of a worker's figures counts messages: bytes to the left, to the right and in sums over rows, of all shards
 #: together, and entries of p and q.
@@ -152,7 +151,13 @@ class Stage:
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
         """Connect the layers to the neighbours."""
-        chain, member, leftward, before, after = self.chain, self.member, self.team.leftward, boundaries[0], boundaries[-1]
+        chain, member, leftward, before, after = (
+            self.chain,
+            self.member,
+            self.team.leftward,
+            boundaries[0],
+            boundaries[-1],
+        )
         left = right = None
         if before is not None:
             p, q = Codec(before.p, before.p_levels), Codec(before.q, before.q_levels)
@@ -254,12 +259,13 @@ class Stage:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
         if self.is_last:
-            assert logits is not None and self.member.validation_targets is not None
-            line, t, target = self.team.rows, self.member.validation_targets.t, self.config.target
-            counts = counts_of(line, len(t))
+            line, y, target = self.team.rows, self.member.validation_targets, self.config.target
+            assert logits is not None
+            assert y is not None
+            counts = counts_of(line, len(y.t))
             # Numbers are in standard deviations of the training rows, so that all columns count alike.
             predicted = outputs(line.concat(logits, counts).double(), target).cpu()
-            value = score(self.config.scoring, line.concat(t, counts).cpu(), predicted, target)
+            value = score(self.config.scoring, line.concat(y.t, counts).cpu(), predicted, target)
             found[0] = math.nan if value is None else value
             found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
