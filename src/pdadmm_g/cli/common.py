@@ -18,7 +18,6 @@ from click.shell_completion import CompletionItem
 
 from ..config import GROUPS, KINDS, NODE_TABLES, RUN, RunConfig, alternatives, described, settings_where
 from ..errors import InputError
-from ..status import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
