@@ -26,7 +26,7 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
-from .graph.columns import Column, standardized
+from .graph.columns import Column, feature_names, standardized
 from .graph.examples import Parts, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
@@ -72,7 +72,7 @@ from .training.finish import (
     take_columns,
 )
 from .training.fit import called, fit
-from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
+from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, with_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
 from .utils import Tasks, checked_device, run_tasks, task
@@ -207,12 +207,13 @@ class Estimator(Parameters, BaseEstimator):
                 if start is not None and X.y is not None:
                     start.check_target(target)
                 given_names = X.get("feature_names")
+                if X.get("columns"):  # of a folder of shards they stand in the order of training
+                    given_names = tuple(feature_names(X.columns))
                 if start is None and given_names is not None:
                     X = arranged(X, sorted(given_names, key=natural))
-                order = id_order(X)
-                if order is not None and sample_weight is not None:
-                    sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
-                X = reordered(X, order)
+                if sample_weight is not None:
+                    X = with_weights(X, config, sample_weight, seed=seed)
+                X = reordered(X, id_order(X))
             goes_on = checkpointing is not None and checkpointing.resume is not None
             problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
@@ -229,7 +230,7 @@ class Estimator(Parameters, BaseEstimator):
                 raise InputError(f"calibrate needs validation nodes: {remedy}")
             if start is not None:
                 start.check(problem)
-            problem = problem.decided(seed, team)
+            problem = problem.decided(team)
             reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Callback(on_epoch)
             model = None if start is None or len(start.model.linears) == 1 else start.model
@@ -249,9 +250,7 @@ class Estimator(Parameters, BaseEstimator):
                     assert isinstance(X, Graph)
                     first = result
                     with task("training on all labels"):
-                        problem, result, why = refit(
-                            X, problem, result, given, seed=seed, sample_weight=sample_weight, team=team
-                        )
+                        problem, result, why = refit(X, problem, result, given, seed=seed, team=team)
                     choices += (why,)
                     if result is not first:
                         s.apply(result.model)
@@ -504,10 +503,7 @@ class Estimator(Parameters, BaseEstimator):
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
             known = None if start is None else start.nodes
-            problem = prepare_graph(
-                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided,
-                team=team,
-            )  # fmt: skip
+            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=known, decided=decided, team=team)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
@@ -615,10 +611,12 @@ class Estimator(Parameters, BaseEstimator):
         but one that is called ``node``, or as the probabilities of another, with ``predicted_`` before it.
         """
         data = self._given(X, edge_index, edge_weight)
+        part = part_of(data) if isinstance(data, Graph) else None
+        own = None if part is None else torch.arange(part.first, part.first + part.count)
         logits, target = self._logits(data), self.config_.target
         if probabilities and target == "regression":
             raise InputError("numbers have no probabilities: leave them out")
-        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))}
+        columns = {"node": np.arange(len(logits)) if own is None else ids_of(check_graph(data))[own.numpy()]}
         each = outputs(logits, target).numpy()
         if target == "classification":
             columns |= {"label": self._decided(logits), "probability": each.max(1)}
@@ -636,6 +634,7 @@ class Estimator(Parameters, BaseEstimator):
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
+        """What the network says of rows, or of nodes of a graph, on all processes; by default of the nodes here."""
         check_is_fitted(self)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
@@ -650,9 +649,7 @@ class Estimator(Parameters, BaseEstimator):
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         data, part = reordered(data, order), part_of(data)
         logits = self._outputs(fitted.features(data, index))
-        if part.line.size > 1:
-            logits = part.together(torch.arange(data.num_nodes) if index is None else index, logits)
-        return finite(logits, asked)
+        return finite(logits if index is None else part.together(index, logits), asked)
 
     def _outputs(self, rows: Tensor) -> Tensor:
         device = checked_device(self.device)
@@ -673,6 +670,10 @@ class Estimator(Parameters, BaseEstimator):
         if asks_neighbours or any(column.name == DEGREE for column in self.columns_ or ()):
             require_edges(data)
         data = with_columns(data, self.columns_ or ())
+        if data.get("part") is not None and standardized(self.columns_) and data.get("columns") != self.columns_:
+            raise InputError(
+                "data: the columns were learned of another table than those of the model: predict from tables"
+            )
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")

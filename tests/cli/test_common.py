@@ -135,8 +135,7 @@ def test_bad_run_folders(run, graph_file: Path, tmp_path: Path, tiny_graph: Grap
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"), ({"RANK": "4"}, "RANK"),
-        ({"MASTER_PORT": "70000"}, "MASTER_PORT"), ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
+        ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"), ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
     ],
 )  # fmt: skip
 def test_an_environment_that_only_looks_like_torchruns(run, monkeypatch: pytest.MonkeyPatch, changes, culprit) -> None:

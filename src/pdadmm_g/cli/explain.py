@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from .common import Output, data_options, figure, load_run, output_options, sharded_dataset, words
+from .common import Output, data_options, figure, output_options, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,15 +48,15 @@ def explain(
     pdadmm-g explain runs/nodes-0 --node n17
     pdadmm-g explain runs/nodes-0 --nodes nodes.csv --edges edges.csv --out importance.csv
     """
-    if sharded_dataset(run, dataset, shards) is not None:
-        raise InputError("explain is not for a folder of shards: give one graph with --dataset")
-
+    from ..runs.apply import load
     from ..runs.folder import Importance, RunFolder
     from ..utils import check_folder, write_atomically
 
     if out is not None:
         check_folder(Path(out))
-    estimator, data = load_run(run, dataset, edges, data_root, output, **names)
+    estimator, data = load(run, dataset, data_root, edges=edges, say=output.progress, **names)
+    if shards > 1 or data.get("part") is not None:
+        raise InputError("explain is not for a folder of shards: give one graph with --dataset")
     folder = RunFolder(run)
     estimator = type(estimator).load(run)  # which knows what was expected of it
     if node is not None:

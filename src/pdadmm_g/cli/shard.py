@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .common import DATASETS, Output, data_root_option, output_options, words
+from ..config import KINDS, RunConfig
+from .common import DATASETS, Output, output_options, settings_options, words
+
+#: The settings of a run that say how its data set is read.
+READING = {
+    "data_root", "edges", "target", "labels", "columns", "id_column", "source_column", "target_column", "skip_unknown",
+}  # fmt: skip
 
 
 @click.command(short_help="Write a graph as a folder of shards.")
 @click.argument("graph", metavar="INPUT", shell_complete=words(DATASETS))
 @click.option("--shards", type=click.IntRange(1, 10_000), required=True, metavar="N", help="number of shards")
 @click.option("--out", required=True, metavar="FOLDER", help="folder to write", shell_complete=words())
-@data_root_option
+@functools.partial(settings_options, without=KINDS.keys() - READING)
 @click.option("--overwrite", is_flag=True, help="replace other shards in the folder")
 @output_options
-def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: bool, output: Output) -> None:
+def shard(graph: str, shards: int, out: str, overwrite: bool, output: Output, **options: Any) -> None:
     """Write the graph INPUT as a folder of shards, of which each process of a training run reads only its own.
 
-    INPUT is a data set, an .npz or .pt file, a folder of arrays (x.npy, edge_index.npy, y.npy, train_mask.npy, ...),
-    or a folder of Parquet tables (nodes*.parquet, edges*.parquet). Folders are read in blocks: they may be larger than
-    memory. Interrupted work goes on when the same command is given again (docs/guides/sharded.md).
+    INPUT is a data set, a file or a table of nodes as for 'pdadmm-g train', a folder of arrays (x.npy, edge_index.npy,
+    y.npy, train_mask.npy, ...), or a folder of Parquet tables (nodes*.parquet, edges*.parquet). Folders are read in
+    blocks: they may be larger than memory. Interrupted work goes on when the same command is given again
+    (docs/guides/sharded.md).
 
     \b
     pdadmm-g shard graph/ --shards 8 --out graph-8
+    pdadmm-g shard nodes.csv --edges edges.csv --labels price --target regression --shards 2 --out graph-2
     pdadmm-g train --dataset graph-8 --shards 8
     pdadmm-g predict runs/graph-8-0 --shards 8 --out predictions
     """
+    folder = Path(graph)
+    table = "x.npy" if (folder / "x.npy").exists() else "nodes.parquet"  # in a folder: one is as good as all
+    given = {name: value for name, value in options.items() if value is not None}
+    config = RunConfig(**given, dataset=str(folder / table) if folder.is_dir() else graph)
+
     from ..graph.shards import open_source, shard_graph
 
     shown = {"": 0.0}
@@ -39,7 +54,12 @@ def shard(graph: str, shards: int, out: str, data_root: str | None, overwrite: b
             shown[what] = now
             output.progress(f"{what}: {done:,} of {total:,}")
 
-    whole = shard_graph(open_source(graph, data_root), shards, Path(out), overwrite=overwrite, on_progress=show)
+    source = open_source(
+        graph, config.data_root, edges=config.edges, target=config.target, columns=config.columns, **config.naming()
+    )
+    for note in source.data.get("notes", ()):
+        output.progress(note)
+    whole = shard_graph(source, shards, Path(out), overwrite=overwrite, on_progress=show)
     output.say(
         f"{whole.nodes:,} nodes with {whole.features} features and {whole.edges:,} edges in {whole.shards} shards, "
         f"written to {out}"

@@ -146,11 +146,10 @@ class Copies:
         return out
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that another process needs, beside the operator and its settings, to have the same."""
+        """What another process needs, beside the operator, its settings and the targets, to have the same."""
         source = self.source
         known = {"H": source.H, "mean": self.mean, "scale": self.scale}
         known |= {"basis": source.basis, "training": self.training, "others": self.others}
-        known |= {"t": self.targets.t, "weights": self.targets.weights}
         for name in ("A", "raw"):
             matrix = getattr(source, name)
             if matrix is not None:
@@ -160,7 +159,7 @@ class Copies:
 
     @staticmethod
     def of_tensors(
-        known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float
+        known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float, targets: Targets
     ) -> Copies:
         """What :meth:`tensors` gave."""
         H, basis = known["H"], known.get("basis")
@@ -173,8 +172,8 @@ class Copies:
 
         raw = matrix("raw", H.shape[1] if basis is None else len(basis))
         source = Source(H, matrix("A", len(H)), raw, basis, len(H))
-        nodes = known["training"], known["others"], Targets(known["t"], known.get("weights"))
-        return Copies(source, operator, normalize, known.get("mean"), known.get("scale"), drop, drop_entries, *nodes)
+        learned, nodes = (known.get("mean"), known.get("scale")), (known["training"], known["others"])
+        return Copies(source, operator, normalize, *learned, drop, drop_entries, *nodes, targets)
 
 
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.

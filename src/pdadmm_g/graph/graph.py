@@ -247,8 +247,8 @@ def node_keys(data: Graph) -> NDArray[np.int64]:
 
 
 def id_order(data: Graph) -> Tensor | None:
-    """The numbers of the nodes in the order of their ids; None where they stand in it, or have no ids."""
-    if data.get("ids") is None:
+    """The numbers of the nodes in the order of their ids; None where they stand in it, have no ids, or are a part."""
+    if data.get("ids") is None or data.get("part") is not None:
         return None
     if data.ids.dtype.kind in "iu":
         order = torch.from_numpy(data.ids.argsort(kind="stable"))
@@ -265,7 +265,7 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
     data, places = copy.copy(data), order.argsort()
     x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
     data.x = x.index_select(0, order.to(x.device))
-    for name in ("y", *MASKS):
+    for name in ("y", "sample_weight", *MASKS):
         if data.get(name) is not None:
             data[name] = data[name][order]
     data.ids = data.ids[order.numpy()]

@@ -181,7 +181,7 @@ class ParquetRows:
         self.names: list[str] = self._opened[0].schema_arrow.names
         self.number = sum(file.metadata.num_rows for file in self._opened)
 
-    def frame(self, names: list[str]) -> pd.DataFrame:
+    def frame(self, names: list[str], labels: Collection[str] = ()) -> pd.DataFrame:
         """Some columns of all rows."""
         if not names:
             return pd.DataFrame(index=range(self.number))
@@ -190,7 +190,7 @@ class ParquetRows:
             with reading(path, "Parquet"):
                 parts.append(pq.read_table(path, columns=names))
         with reading(self.files[0], "Parquet"):
-            return _as_frame(pa.concat_tables(parts, promote_options="permissive"))
+            return _as_frame(pa.concat_tables(parts, promote_options="permissive"), labels)
 
     def batches(self, names: list[str], size: int) -> Iterator[tuple[Path, int, pd.DataFrame]]:
         """Blocks of so many rows at the most, each with its file and the number of its first row in that."""

@@ -31,7 +31,7 @@ from ..graph.candidates import (
     propagated,
     with_defaults,
 )
-from ..graph.examples import Examples, at_most, some_examples
+from ..graph.examples import Examples, at_most
 from ..graph.facts import join_unlike
 from ..graph.graph import Graph
 from ..graph.known_labels import KnownLabels
@@ -104,43 +104,8 @@ def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
 #: From one evaluation of a short run to the next.
 EVAL_EVERY = 5
 
-# Weight decay
-
-#: Taken where there is no validation node.
-DEFAULT_WEIGHT_DECAY = 0.1
-WEIGHT_DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0)
-#: More rows of a kind than this are not looked at.
+#: More rows of a kind than this are not looked at, before the finals.
 MOST_ROWS = 1000
-#: Of a short run.
-EPOCHS = 100
-
-
-def choose_weight_decay(
-    training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
-) -> tuple[ModelConfig, tuple[str, ...]]:
-    """``config`` with the weight decay filled in, the best by validation score of the first stage; and the reason."""
-    if config.weight_decay is not None:
-        return config, ()
-    if validation is None:
-        reason = f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes"
-        return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY), (reason,)
-    some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
-
-    def best(pilot: ModelConfig) -> tuple[float, float]:
-        result = train(some, other, num_classes, pilot, seed=seed)
-        assert result is not None
-        return max(filter(None, map(judged, result.uninterrupted().history)), default=(-math.inf, -math.inf))
-
-    pilots = [_pilot(config, weight_decay=weight_decay, epochs=EPOCHS) for weight_decay in WEIGHT_DECAYS]
-    scores = short_runs("weight decay", best, [(pilot,) for pilot in pilots], config)
-    highest = max(scores)
-    choice = WEIGHT_DECAYS[scores.index(highest)] if highest[0] > -math.inf else DEFAULT_WEIGHT_DECAY
-    # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-    number, tried = training.targets.rows().number, some.targets.rows().number
-    chosen = choice * number / tried
-    reason = f"weight decay {chosen:.3g} (validation {shown(highest[0])})"
-    return dataclasses.replace(config, weight_decay=chosen), (reason,)
-
 
 # Features, network and learning from unlabelled nodes
 

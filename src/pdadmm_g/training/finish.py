@@ -34,7 +34,7 @@ from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.parts import counts_of
 from ..graph.propagation import Directed, Mode, Normalization
-from ..graph.targets import hard_labels, has_columns, labelled, row_weights
+from ..graph.targets import hard_labels, has_columns, labelled
 from ..metrics import OUT_OF_FOLD, score, shown
 from ..model import GAMLP
 from ..status import Status
@@ -184,7 +184,6 @@ def refit(
     given: ModelConfig,
     *,
     seed: int,
-    sample_weight: Any = None,
     team: Team | None = None,
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
@@ -195,14 +194,9 @@ def refit(
     """
     before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
     assert problem.nodes is not None
-    data, weights = copy.copy(before), None
+    data = copy.copy(before)
     data.train_mask = counted = (before.train_mask | problem.nodes.masks(data)[1]) & labelled(data)
     data.val_mask = torch.zeros_like(data.train_mask)
-    if sample_weight is not None:
-        whole = len(sample_weight) == data.num_nodes
-        nodes = torch.arange(data.num_nodes) if whole else before.train_mask.nonzero().view(-1)
-        weights = torch.ones(data.num_nodes, dtype=torch.float64)
-        weights[nodes] = row_weights(sample_weight, nodes, data.num_nodes)
     if not has_columns(data):
         counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
     rows = int(counted.sum())
@@ -212,7 +206,7 @@ def refit(
         config = dataclasses.replace(
             config, weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
         )
-    problem_of_all = prepare_graph(data, config, seed=seed, sample_weight=weights, team=team)
+    problem_of_all = prepare_graph(data, config, seed=seed, team=team)
     again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
     if again.status.is_failure:
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"

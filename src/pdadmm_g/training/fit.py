@@ -58,7 +58,7 @@ def fit(
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
-    problem = problem.decided(seed, team)
+    problem = problem.decided(team)
     config = problem.config
     if config.processes > 1 and team is None:
         history = checkpointing.history if checkpointing else []
@@ -135,7 +135,9 @@ def fit_as_worker(
         known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
         if known:
             operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
-            copies = Copies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
+            assert training is not None
+            drops = (config.drop, config.drop_entries or 0.0)
+            copies = Copies.of_tensors(known, operator, config.normalize, *drops, training.targets)
         start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
         on_epoch = tell_epoch
     with compute_threads(config.threads):

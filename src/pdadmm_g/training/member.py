@@ -106,18 +106,20 @@ def dealt(team: Team, examples: Examples | None, device: str, places: Tensor | N
     line = team.rows
     if line.size == 1 or team.chain.rank > 0:
         return examples
-    header = torch.zeros(5, dtype=torch.int64)
+    header, weighted = torch.zeros(4, dtype=torch.int64), examples is not None and examples.weights is not None
     if examples is not None:
         soft = examples.y.shape[1] if examples.y.is_floating_point() else 0
-        double, weighted = examples.X.dtype == torch.float64, examples.weights is not None
-        header = torch.tensor([1, examples.X.shape[1], double, soft, weighted])
-    present, features, double, soft, weighted = line.broadcast(header, 0).tolist()
+        header = torch.tensor([1, examples.X.shape[1], examples.X.dtype == torch.float64, soft])
+    present, features, double, soft = line.broadcast(header, 0).tolist()
+    weighted = bool(line.largest(torch.tensor(int(weighted))))  # those of some may be one
     if not present:
         return None
     if examples is None:
         empty = functools.partial(torch.empty, dtype=torch.float64 if double else torch.float32, device=device)
         y = empty(0, soft) if soft else empty(0, dtype=torch.int64)
-        examples = Examples(empty(0, features), y, empty(0) if weighted else None)
+        examples = Examples(empty(0, features), y)
+    if weighted and examples.weights is None:
+        examples = examples._replace(weights=examples.X.new_ones(len(examples.y)))
     counts = counts_of(line, len(examples.y))
     if places is None:
         places = sum(counts[: line.rank]) + torch.arange(len(examples.y))

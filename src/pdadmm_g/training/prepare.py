@@ -47,13 +47,15 @@ from ..graph.targets import (
     weighed,
 )
 from ..model import GAMLP
-from ..utils import compute_threads, task
+from ..utils import task
 from .checkpoint import CHOSEN
-from .choose import Ready, Rows, choose, choose_mesh, choose_weight_decay
+from .choose import Ready, Rows, choose, choose_mesh
 
 if TYPE_CHECKING:  # a worker process starts faster without pandas
     from ..graph.columns import Column
 
+#: Taken where nothing tells what is better.
+DEFAULT_WEIGHT_DECAY = 0.1
 #: Less than this share of its mean cannot be told from rounding in single precision.
 LEAST_DEVIATION = 1e-5
 
@@ -136,14 +138,15 @@ class Problem:
         counts = counts_of(self.line, len(y))
         return self.line.concat(model.to(X.device)(X), counts), self.line.concat(y, counts)
 
-    def decided(self, seed: int, team: Team | None = None) -> Problem:
-        """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
-        with compute_threads(self.config.threads):
-            rows = (self.training, self.validation, len(self.classes))
-            config, decay = choose_weight_decay(*rows, self.config, seed=seed)
-            shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
-            config, mesh = choose_mesh(config, shape, len(self.classes), team)
-        return dataclasses.replace(self, config=config, reasons=self.reasons + decay + mesh)
+    def decided(self, team: Team | None = None) -> Problem:
+        """The same with the weight decay, workers and shards filled in where they were left open."""
+        config, reasons = self.config, self.reasons
+        if config.weight_decay is None:
+            config = dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
+            reasons += (f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes",)
+        shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
+        config, mesh = choose_mesh(config, shape, len(self.classes), team)
+        return dataclasses.replace(self, config=config, reasons=reasons + mesh)
 
 
 def prepare_graph(
@@ -153,7 +156,6 @@ def prepare_graph(
     seed: int,
     test: bool = False,
     culprit: str = "data",
-    sample_weight: Any = None,
     fitted: GraphAugment | None = None,
     known: Parts | None = None,
     decided: bool = False,
@@ -162,7 +164,7 @@ def prepare_graph(
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
+    too. Errors name the ``culprit``. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is. Who is ``known`` to have trained or validated does so
     again, unless masks say otherwise. Where all is ``decided``, nothing is tried. Of a graph in parts all processes of
     the ``team`` that have one call this together; the rows are those of the own nodes.
@@ -176,9 +178,7 @@ def prepare_graph(
         told = (described(columns),)
         if standardized(columns):
             config = dataclasses.replace(config, row_normalize=False)
-    data, rows_of, reasons = split_rows(
-        data, config, sample_weight, seed=seed, culprit=culprit, known=known, crosses=True
-    )
+    data, rows_of, reasons = split_rows(data, config, seed=seed, culprit=culprit, known=known, crosses=True)
     _, y, weights, classes = rows_of
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
     check_training(data, culprit=culprit)
@@ -292,10 +292,20 @@ def _features_on(data: Graph, device: str) -> Graph:
     return data
 
 
+def with_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Graph:
+    """The graph with the checked weights of rows as ``sample_weight``, of all nodes or of those that train."""
+    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
+    require_training_nodes(whole)
+    nodes = whole.train_mask.nonzero().view(-1)
+    weights = row_weights(sample_weight, nodes, data.num_nodes)
+    data = copy.copy(data)
+    data.sample_weight = torch.zeros(data.num_nodes, dtype=weights.dtype).index_copy_(0, nodes, weights)
+    return data
+
+
 def split_rows(
     data: Graph,
     config: ModelConfig,
-    sample_weight: Any = None,
     *,
     seed: int,
     culprit: str = "data",
@@ -304,22 +314,14 @@ def split_rows(
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
-    counted = None
-    if sample_weight is not None:
-        # By the nodes that train as the user sees it, before some of them are set aside.
-        whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
-        require_training_nodes(whole, culprit=culprit)
-        nodes = whole.train_mask.nonzero().view(-1)
-        given = row_weights(sample_weight, nodes, data.num_nodes)
-        sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
-        counted = sample_weight > 0
+    given, weights = data.get("sample_weight"), None
+    counted = None if given is None else given > 0
     data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known, crosses=crosses)
     require_training_nodes(data, culprit=culprit)
-    nodes, weights = data.train_mask.nonzero().view(-1), None
-    if sample_weight is not None:
-        weights = row_weights(sample_weight, nodes, data.num_nodes)
-        nodes, weights = nodes[weights > 0], weights[weights > 0]
-        data = _trained_on(data, nodes)
+    nodes = data.train_mask.nonzero().view(-1)
+    if given is not None:
+        nodes = nodes[given[nodes] > 0]
+        weights, data = given[nodes], _trained_on(data, nodes)
     require_labels(data, "train_mask", culprit=culprit)
     y, names = data.y[nodes], data.get("label_names")
     if has_columns(data):
@@ -350,17 +352,6 @@ def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
     if "val_mask" in data:
         data.val_mask = data.val_mask & ~strangers
     return data, (f"no training node is of class {names}: it is never predicted, and counts as wrong in tests",)
-
-
-def whole_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Tensor:
-    """The checked weights as one for every node, 1 where none is given."""
-    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
-    require_training_nodes(whole)
-    nodes = whole.train_mask.nonzero().view(-1)
-    weights = row_weights(sample_weight, nodes, data.num_nodes)
-    if len(sample_weight) == data.num_nodes:
-        return torch.as_tensor(np.array(sample_weight))
-    return torch.ones(data.num_nodes, dtype=weights.dtype).index_copy_(0, nodes, weights)
 
 
 def _plain_weights(weights: Tensor | None) -> Tensor | None:
