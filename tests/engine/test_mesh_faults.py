@@ -19,7 +19,10 @@ from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
 from soak.table import MESHES, MOMENTS, Row, command, judge, rows
 
-pytestmark = pytest.mark.usefixtures("own_temporary_folder")
+pytestmark = [
+    pytest.mark.usefixtures("own_temporary_folder"),
+    pytest.mark.filterwarnings("ignore:.*starting from the beginning"),
+]
 
 
 @pytest.fixture(scope="module")
