@@ -139,6 +139,7 @@ def join(device: str, timeout: float, *, watch: bool, shards: int = 1, remedy: s
     team = WatchedTeam(heard if TEAM in os.environ else store, heartbeat, shards)
     # Connections form at first use: form them all now, while everyone is here.
     team.barrier()
+    heartbeat.interruptible = True
     return team
 
 

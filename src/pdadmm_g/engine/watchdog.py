@@ -151,8 +151,8 @@ class Heartbeat:
     ) -> None:
         self.store = store
         self.rank = rank
-        #: Is it in epochs, at whose end a request to stop is heard? Otherwise an interrupt is one here too, once.
-        self.in_epochs = self.stop_heard = False
+        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs, at whose end it is heard.
+        self.interruptible = self.interrupted = False
         self._remedy = remedy
         self._timeout = timeout
         self._interval = min(0.5, timeout / 10)
@@ -238,7 +238,7 @@ class Heartbeat:
                 self.store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
                 if self._others is not None:
                     self._watch(self._others)
-                elif not self.stop_heard and not self.in_epochs and self.stop_requested() is Stop.INTERRUPT:
+                elif self.interruptible and not self.interrupted and self.stop_requested() is Stop.INTERRUPT:
                     _thread.interrupt_main()
             except (OSError, RuntimeError):
                 if not self._done:  # the store is gone, and with it whoever started us
@@ -264,8 +264,8 @@ class Heartbeat:
             self.end(EXIT_PEER_LOST, f"{others.describe(lost)} was lost")
 
     def _interrupt(self, *_: object) -> None:
-        if not (self.in_epochs or self.stop_heard):
-            self.stop_heard = True
+        if self.interruptible and not self.interrupted:
+            self.interrupted = True
             raise KeyboardInterrupt
 
 
@@ -290,16 +290,16 @@ class WatchedTeam(DistributedTeam):
 
     def stop_requested(self) -> Stop:
         asked = self._heartbeat.stop_requested()
-        self._heartbeat.stop_heard |= asked is Stop.INTERRUPT
+        self._heartbeat.interrupted |= asked is Stop.INTERRUPT
         return asked
 
     @contextmanager
     def in_epochs(self) -> Iterator[None]:
-        self._heartbeat.in_epochs = True
+        self._heartbeat.interruptible = False
         try:
             yield
         finally:
-            self._heartbeat.in_epochs = False
+            self._heartbeat.interruptible = True
 
     def leave(self) -> None:
         """End the heartbeat and take the connections down, after everyone is done."""

@@ -12,6 +12,7 @@ from ..admm.risks import Targets
 from ..admm.rows import Rows
 from ..config import ModelConfig
 from ..engine.team import ProcessLine, RowSums, Team
+from ..errors import InputError
 from ..graph.examples import Examples, part_of
 from ..graph.parts import counts_of
 from .checkpoint import Checkpointing
@@ -60,6 +61,9 @@ class Member:
         counts = line.concat(torch.tensor([[nodes, validating]]), [1] * line.size)
         #: Training rows of all shards, and the numbers of those of this one among them.
         self.all_nodes, all_validating = counts.sum(0).tolist()
+        if line.size > self.all_nodes:
+            known = f"shards = {line.size}, but there are {self.all_nodes} training rows"
+            raise InputError(f"{known}: set shards to {self.all_nodes} at most")
         first = int(counts[: line.rank, 0].sum())
         self.nodes = range(first, first + nodes)
         self.validates = all_validating > 0
