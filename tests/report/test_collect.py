@@ -114,17 +114,9 @@ def test_rounds(tmp_path: Path) -> None:
     assert rounds["val_accuracy"][:2] == [pytest.approx(0.8 - 0.5 / 2), pytest.approx(0.8 - 0.5 / 6, abs=1e-6)]
     assert [(stage["epoch"], stage["workers"]) for stage in run["stages"]] == [(1, [1, 1]), (40, [2, 3])]
     assert (run["choices"], run["facts"]["unlabelled"]) == (["weight decay 0.28", EVIL], 500)
-
-
-def test_runs_without_rounds(tmp_path: Path) -> None:
-    """Also those that got no further than the labelled nodes, or whose rounds say nothing."""
-    plain = read_run(write_run(tmp_path / "plain"), "plain")
-    assert (plain["rounds"], plain["choices"]) == (None, [])
-    for value in (0, None):
-        run = read_run(write_rounds(tmp_path / f"{value}", round=value), "run")
-        assert run["rounds"] is None
-    silent = write_rounds(tmp_path / "silent", agreement=None, changed=None, val_accuracy=None)
-    assert read_run(silent, "silent")["rounds"] is None
+    silent = read_run(write_rounds(tmp_path / "silent", agreement=None, changed=None, val_accuracy=None), "silent")
+    labelled = read_run(write_rounds(tmp_path / "labelled", round=0), "labelled")
+    assert silent["rounds"] is labelled["rounds"] is read_run(write_run(tmp_path / "plain"), "plain")["rounds"] is None
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
