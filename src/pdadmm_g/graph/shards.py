@@ -456,27 +456,24 @@ class _Writer:
         (self.out / DESCRIPTION).unlink(missing_ok=True)
         for folder in self.out.glob("shard-*-of-*"):
             shutil.rmtree(folder)
-        for folder in self.folders:
-            folder.mkdir(parents=True)
-            (folder / DEALT).touch()
+        self.out.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(self.id, [0] * self.shards)
+        self._note()
 
-    def _note(self, what: str, done: int, total: int) -> None:
+    def _note(self) -> None:
         write_atomically(self.out / JOURNAL, msgspec.json.encode(self.journal))
-        self.on_progress(what, done, total)
 
     def deal_edges(self) -> None:
         """Write each end of each edge into the shard that it is in.
 
         It is the number 2 (row * nodes + column), and one more for an edge from the column to the row; and its weight.
         """
-        journal, source = self.journal, self.source
-        if journal.edges == source.number_of_edges:
-            return
+        journal, source, files = self.journal, self.source, []
         with ExitStack() as opened:
-            files = [opened.enter_context((folder / DEALT).open("ab")) for folder in self.folders]
-            for file, size in zip(files, journal.sizes, strict=True):
-                file.truncate(size)
+            for folder, size in zip(self.folders, journal.sizes, strict=True):
+                folder.mkdir(exist_ok=True)
+                files.append(opened.enter_context((folder / DEALT).open("ab")))
+                files[-1].truncate(size)
             for ends, weights in source.edges(EDGES, journal.edges):
                 kept = (ends >= 0).all(0) & (ends[0] != ends[1])
                 apart = ends[:, kept]
@@ -494,7 +491,8 @@ class _Writer:
                     _on_disk(files[shard])
                     journal.sizes[shard] += part.nbytes
                 journal.edges += ends.shape[1]
-                self._note("edges", journal.edges, source.number_of_edges)
+                self._note()
+                self.on_progress("edges", journal.edges, source.number_of_edges)
 
     def sort_edges(self) -> None:
         """The neighbours of the nodes of each shard."""
@@ -507,7 +505,8 @@ class _Writer:
             journal.largest = max(journal.largest, float(ways.max(initial=0)))
             journal.gap = max(journal.gap, float(abs(ways[0] - ways[1]).max(initial=0)))
             journal.sorted += 1
-            self._note("neighbours", journal.sorted, self.shards)
+            self._note()
+            self.on_progress("neighbours", journal.sorted, self.shards)
 
     def _neighbours(self, shard: int) -> list[Array]:
         """How many each node of a shard has, these, and what the edges to and from each of them weigh."""
