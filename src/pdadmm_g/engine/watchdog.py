@@ -151,7 +151,7 @@ class Heartbeat:
     ) -> None:
         self.store = store
         self.rank = rank
-        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs, which hear it at their end.
+        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs, heard at their end.
         self.interruptible = self.interrupted = False
         self._remedy = remedy
         self._timeout = timeout

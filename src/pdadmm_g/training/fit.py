@@ -145,7 +145,7 @@ def fit_as_worker(
             training, validation, classes if team.rank == 0 else 0, config, seed=seed, on_epoch=on_epoch, team=team,
             checkpointing=Checkpointing.joined(**checkpointing) if checkpointing else None, copies=copies, start=start,
         )  # fmt: skip
-    if result is not None:
+    if result is not None and team.rank == 0:
         extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
         result.model.cpu().save(folder / RESULT, extra)
 
