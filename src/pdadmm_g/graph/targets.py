@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..config import TARGETS, TargetKind, label_name
 from ..errors import InputError
-from .columns import listed, numbers_of, thousands_of, words_of
-from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
+from .columns import numbers_of, thousands_of, words_of
+from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, listed, node_name, object_array
 
 Array = NDArray[Any]
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
@@ -190,6 +190,7 @@ def check_labels(y: Tensor, num_nodes: int, culprit: str, column: str | None = N
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
+    y = y if y.is_floating_point() else y.long()
     what = "labels 'y' have" if column is None else f"column {column!r} has"
     if (row := first_bad(y != y.round())) is not None and y[row].isfinite():
         remedy = f"to predict numbers take --target regression (GAMLPRegressor), {FOR_CLASSES}"
@@ -221,7 +222,7 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
     right = (y >= 0).all(1) & ((total - 1).abs() <= SUM_TOLERANCE)
     if (row := first_bad(~right & ~absent)) is not None:
         values = listed([f"{value:g}" for value in y[row].tolist()], 6)
-        raise InputError(f"{culprit}: the probabilities of row {row} must be 0 or more and sum to one, got {values}")
+        raise InputError(f"{culprit}: the probabilities of row {row} must sum to one and not be negative, got {values}")
     return y / total[:, None]
 
 
