@@ -158,19 +158,16 @@ def understood(
     table: pd.DataFrame, roles: Mapping[str, str] | None = None, culprit: str = "nodes"
 ) -> tuple[Column, ...]:
     """What each column of a table of features means: as the user says, or as its values look."""
-    roles = {str(name): role for name, role in (roles or {}).items()}
-    for name, role in roles.items():
+    said = {str(name): (role, "") for name, role in (roles or {}).items()}
+    for name, (role, _) in said.items():
         if name not in map(str, table):
             raise InputError(f"{culprit}: columns names {name!r}, which is no feature; there are {listed(table)}")
         if role not in ROLES:
             raise InputError(f"columns: {name!r} cannot be {role!r}: it must be one of {', '.join(ROLES)}")
-    counts = [name for name in table if str(name) not in roles and _is_count(table[name])]
+    counts = [name for name in table if str(name) not in said and _is_count(table[name])]
     if len(counts) >= COUNTS:
-        roles |= {str(name): "count" for name in counts}
-    return tuple(
-        _learned(table[name], *((roles[str(name)], "") if str(name) in roles else _guessed(table[name])), culprit)
-        for name in table
-    )
+        said |= {str(name): ("count", "") for name in counts}
+    return tuple(_learned(table[name], *(said.get(str(name)) or _guessed(table[name])), culprit) for name in table)
 
 
 def _guessed(column: pd.Series) -> tuple[str, str]:

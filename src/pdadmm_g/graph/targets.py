@@ -417,26 +417,22 @@ def weighed(
     if weights is None and class_weight is None:
         return Weighed(None, _plain(y), None, classes)
     weights = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
+    soft = y.is_floating_point()
     if class_weight is not None:
         factors = class_factors(y, classes, class_weight, weights)
-        if y.is_floating_point():
-            shares = y * factors
-            factor = shares.sum(1)
-            y = (shares / factor[:, None]).where(factor[:, None] > 0, y)
-        else:
-            factor = factors[y]
+        factor = (y * factors).sum(1) if soft else factors[y]
+        y = (y * factors / factor[:, None]).where(factor[:, None] > 0, y) if soft else y
         weights = weights * factor
     weights = weights.float()
     kept = weights > 0
     if not bool(kept.any()):
         raise InputError("class_weight leaves every training row a weight of zero: give some class a larger one")
     y, weights = y[kept], weights[kept]
-    if not y.is_floating_point():
+    if not soft:
         present, y = y.unique(return_inverse=True)
         classes = classes[present.numpy()]
-    return Weighed(
-        None if bool(kept.all()) else kept, _plain(y), None if bool((weights == 1).all()) else weights, classes
-    )
+    same = bool((weights == 1).all())
+    return Weighed(None if bool(kept.all()) else kept, _plain(y), None if same else weights, classes)
 
 
 def _plain(y: Tensor) -> Tensor:
@@ -453,8 +449,6 @@ def class_factors(
         present = own > 0
         return (own.sum() / (present.sum() * own)).where(present, 1.0)
     names = [label_name(label) for label in classes.tolist()]
-    unknown = sorted(class_weight.keys() - set(names))
-    if unknown:
-        known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        raise InputError(f"class_weight names class {unknown[0]}, which no training row has; there are {known}")
+    for unknown in sorted(class_weight.keys() - {*names}):
+        raise InputError(f"class_weight names class {unknown}, which no training row has; there are {listed(names)}")
     return torch.tensor([class_weight.get(name, 1.0) for name in names], dtype=torch.float64)
