@@ -287,17 +287,6 @@ def test_texts_have_columns_for_the_words_that_most_rows_have() -> None:
     np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])
 
 
-def test_a_model_of_named_columns_wants_the_same_names_again() -> None:
-    nodes, edges = messy()
-    names = {"id_column": "customer", "labels": "churned"}
-    nodes = nodes.rename(columns={"id": "customer", "label": "churned"})
-    clf = fitted(as_graph(nodes, edges, **names), None)
-    with pytest.raises(InputError, match=r"'churned'.* unknown to the model: .* as_graph\(.*id_column") as caught:
-        clf.predictions(nodes.set_index("customer"), edges)
-    assert "customer" not in str(caught.value)
-    assert len(clf.predictions(as_graph(nodes, edges, **names))["node"]) == len(nodes)
-
-
 def test_of_equally_frequent_words_the_first_by_the_alphabet_have_columns() -> None:
     """Whatever the order of rows is."""
     texts = [f"a{each:03} b{each:03} every" for each in range(100)] * 2

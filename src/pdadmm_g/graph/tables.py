@@ -380,18 +380,16 @@ def graph_of_tables(
     with told(errors):
         if edges is not None:
             edges, notes = named_edges(edges, ends, culprits[1])
-    edges = None if errors else edges
     data, learned, ids = Graph(num_nodes=len(nodes)), list[str](), None
-    try:
+    with told(errors):
+        edges = None if errors else edges
         features = {column.name for column in columns or () if isinstance(column, Column)}
         nodes, ids, said = named_nodes(
             nodes, edges, culprit, labels=labels, id_column=id_column, features=features, skip_unknown=skip_unknown
         )
         data.notes = (*said, *notes) or None
         data.ids = _ids_of(nodes, ids, culprit)
-    except InputError as error:
-        errors.append(str(error))
-        edges = None
+    edges = None if errors else edges  # which go by ids
     with told(errors):
         learned = _label_columns(nodes, labels, culprit)
         if len(learned) > 1 and target == "auto":
@@ -642,14 +640,12 @@ def _with_degree(data: Graph, table: pd.DataFrame) -> pd.DataFrame:
 
 def with_columns(data: Graph, columns: Columns) -> Graph:
     """The graph with the features that these columns make of its table; as it is where it has none, or has these."""
-    table, own = data.get("table"), data.get("columns") or ()
+    table, own, same = data.get("table"), data.get("columns") or (), columns is None
     if isinstance(columns, Mapping):
         if table is None and data.x is not None:
             raise InputError("columns is for the columns of a table, and the features are no table: leave it out")
         same = columns.items() <= {column.name: column.role for column in own}.items()
-    else:
-        same = columns is None or columns == own
-    if table is None or same:
+    if table is None or same or columns == own:
         return data
     data = copy.copy(data)
     give_features(data, table, columns)
