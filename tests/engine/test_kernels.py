@@ -40,12 +40,7 @@ weighted = pytest.mark.parametrize("weights", ["none", "every other"])
 
 
 def compare(
-    name: str,
-    tensors: list[torch.Tensor | None],
-    tolerance: float = 1e-5,
-    *,
-    weights: str = "none",
-    **settings: object,
+    name: str, tensors: list[torch.Tensor | None], tolerance: float = 1e-5, *, weights: str = "none", **settings: object
 ) -> None:
     """What the kernel writes and returns is what the phase does."""
     phase = getattr(phases, name, None) or getattr(updates, name)

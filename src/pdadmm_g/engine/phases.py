@@ -67,12 +67,7 @@ def gradient(
 
 
 def move(
-    x: Tensor,
-    direction: Tensor,
-    copy: Tensor | None,
-    *,
-    length: Tensor | float,
-    levels: Delta | None = None,
+    x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float, levels: Delta | None = None
 ) -> None:
     """x - length * direction over x, projected where x is quantized, and a copy of it for the products."""
     stepped(x, direction, length, out=x)
@@ -141,13 +136,7 @@ def z_q_u(
 
 
 def pre_activation(
-    z: Tensor,
-    r: Tensor,
-    product: Tensor,
-    *,
-    length: Tensor | float,
-    decrement: Tensor,
-    out: Tensor | None = None,
+    z: Tensor, r: Tensor, product: Tensor, *, length: Tensor | float, decrement: Tensor, out: Tensor | None = None
 ) -> Tensor:
     """m = z + r after the W-step (r - length * product) and the b-step (r - decrement), as exact as z."""
     return stepped(r.to(z.dtype), product, length, out=out).sub_(decrement).add_(z)
