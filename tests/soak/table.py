@@ -130,7 +130,7 @@ def judge(row: Row, codes: list[int], said: str) -> str:
     """What of the ending is not as documented."""
     under_agent, alone = row.mesh in ("torchrun", "machines"), row.mesh == "1x1"
     code, line = {
-        "kill": (-signal.SIGKILL if alone else 4, "" if alone else LOST.format(row.rank, "was (killed by SIGKILL|lost)")),
+        "kill": (-9 if alone else 4, "" if alone else LOST.format(row.rank, "was (killed by SIGKILL|lost)")),
         "stop": (4, LOST.format(row.rank, "(has not answered for|was lost)")),
         "hang": (4, LOST.format(row.rank, "(has not answered for|was lost)")),
         "interrupt": (130, "" if under_agent else "interrupted|INTERRUPTED|--resume scores it"),

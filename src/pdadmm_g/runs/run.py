@@ -102,6 +102,7 @@ def train_run(
             shards = config.shards or 1
             cores = max(shards, usable_cores() // config.threads)
             config = arranged(config, min(cores, shards * config.layers) if config.shards else cores)
+            assert config.out is not None
         if config.workers != "auto" and config.processes > 1:
             return _in_processes(config, overwrite, resume, on_epoch, say)
     folder, say, group = RunFolder(config.out), say or (lambda _: None), team or Team()
