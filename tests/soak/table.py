@@ -37,7 +37,7 @@ MOMENTS = {"start": 0, "choosing": 0, "epoch": 17, "writing": 17, "evaluation": 
 #: Workers and shards; under torchrun three workers, on two machines two.
 MESHES = {"1x1": (1, 1), "3x1": (3, 1), "2x2": (2, 2), "torchrun": (3, 1), "machines": (2, 1)}
 #: The --timeout of a run, and the seconds in which all must be over after a fault, however busy the machine is.
-TIMEOUT, GONE_SECONDS = 3, 60.0
+TIMEOUT, GONE_SECONDS = 3, 100.0
 LOST = r"error: PEER_LOST: worker {}(,| \().*{}"
 
 

@@ -225,7 +225,8 @@ class Heartbeat:
                     _thread.interrupt_main()
             except (OSError, RuntimeError):
                 if not self._done:  # the store is gone, and with it whoever started us
-                    os._exit(EXIT_PEER_LOST)
+                    host = "" if self._others is None else f"{self._others.describe(0)} was lost"
+                    self.end(EXIT_PEER_LOST, host)
             time.sleep(min(self._interval, 0.02))  # writing is cheap, but not for an epoch of a millisecond
             self._moved.wait(self._interval)
             self._moved.clear()

@@ -96,15 +96,14 @@ def train_run(
     ``say`` is told so.
     """
     config, start = started(config)
-    assert config.out is not None
     if team is None:
         if is_sharded(config.dataset):
             shards = config.shards or 1
             cores = max(shards, usable_cores() // config.threads)
             config = arranged(config, min(cores, shards * config.layers) if config.shards else cores)
-            assert config.out is not None
         if config.workers != "auto" and config.processes > 1:
             return _in_processes(config, overwrite, resume, on_epoch, say)
+    assert config.out is not None
     folder, say, group = RunFolder(config.out), say or (lambda _: None), team or Team()
     if is_sharded(config.dataset):
         config = arranged(config, group.size)
