@@ -34,7 +34,7 @@ from .mutant_tests import PACKAGE, ROOT, Run, Seen, copy_package, in_parallel, p
 
 #: What is changed: the equations, the engine without what needs a GPU, and the rounds.
 SOURCES = [path for part in ("admm/*.py", "engine/*.py", "training/round*.py") for path in sorted(PACKAGE.glob(part))]
-NEED_A_GPU = ("kernels.py", "cuda_graph.py", "precision.py")
+NEED_A_GPU = ("kernels.py", "precision.py")
 OF_A_GPU = tuple(f"test_{name}" for name in (*NEED_A_GPU, "gpu.py", "mesh_gpu.py"))
 #: The tests that are asked.
 ASKED = (

@@ -30,7 +30,7 @@ def objectives(size: Size, epochs: int) -> list[float]:
         values = []
         for _ in range(epochs):
             worker.epoch()
-            values.append(float(worker.risk()) + sum(float(share.objective) for share in worker.measured))
+            values.append(float(worker.risk()) + float(worker.measured.objective.double().sum()))
     return values
 
 

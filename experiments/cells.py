@@ -217,7 +217,7 @@ def run_once(
     if config.augment == "auto":
         model = GAMLPClassifier(**settings, random_state=seed, device=device)
         return _run_estimator(model, dataset, seed, data_root, split)
-    problem = problem_of(dataset, data_root, config, seed, split).decided(seed)
+    problem = problem_of(dataset, data_root, config, seed, split).decided()
     result = fit(problem, seed=seed).uninterrupted()
     config = problem.config
     with compute_threads(config.threads), torch.no_grad():

@@ -12,7 +12,16 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLP, Graph, InputError, Status, baselines
-from pdadmm_g.baselines import METHODS, Baseline, CopiesRows, averaged_powers, disagreement, forward, grown
+from pdadmm_g.baselines import (
+    METHODS,
+    Baseline,
+    agreement_loss,
+    averaged_powers,
+    copies_of,
+    disagreement,
+    forward,
+    grown,
+)
 from pdadmm_g.graph.augmentation import GraphAugment
 from pdadmm_g.graph.propagation import renormalized_adjacency
 from pdadmm_g.training.prepare import prepare_graph
@@ -184,9 +193,9 @@ def test_the_loss_of_a_step_of_grand_by_hand() -> None:
     """Everything from the adjacency on; which nodes were dropped is drawn again."""
     data = path(train_mask=[0, 3])
     config = Baseline("grand", hops=3, normalize="none", validation=0.0).config()
-    rows = CopiesRows(data, prepare_graph(data, config, seed=0), seed=5)
+    problem = prepare_graph(data, config, seed=0)
     model = GAMLP([4, 3, 2])
-    loss = float(rows.loss(model, 0.0).detach())
+    loss = float(agreement_loss(model, next(copies_of(data, problem, seed=5)), problem.training.y, 0.0).detach())
     generator = torch.Generator().manual_seed(5)
     nodes = [0, 3, *np.array([1, 2, 4])[torch.randperm(3, generator=generator).numpy()]]
     A = operator()
@@ -227,9 +236,8 @@ def test_no_gradient_goes_through_what_the_copies_agree_on() -> None:
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message):
         Baseline(**{"name": "adam"} | settings).fit(communities())
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["gcn", "grand"])

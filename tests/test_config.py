@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
-from pdadmm_g.config import GONE, HIDDEN, TARGETS, ModelConfig, RunConfig, described, settings_where, still_there
-from pdadmm_g.graph.candidates import COMPONENTS
-from pdadmm_g.graph.examples import CROSSED, MOST
-from pdadmm_g.training.choose import LABEL_HOPS, UNLABELLED, WIDE
+from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, still_there
 
 
 @pytest.mark.parametrize(
@@ -27,11 +24,11 @@ from pdadmm_g.training.choose import LABEL_HOPS, UNLABELLED, WIDE
         ({"layers": 2.5}, "layers must be a whole number"),
         ({"layers": "9" * 400}, "layers must be a whole number"),
         ({"hidden": 10**9}, "hidden must be .* at most 1000000"),
-        ({"stages": "2,2,10"}, "stages must be increasing, got .*2, 2, 10"),
-        ({"stages": "1,10"}, "stages must start at 2 layers"),
-        ({"stages": "2,5"}, "stages must end at layers = 10"),
-        ({"levels": "1"}, "levels needs at least two values"),
-        ({"quantize": "p", "levels": "1,1.0000000001"}, "levels must be sorted and distinct in single precision"),
+        ({"stages": "2,2,10"}, "stages must be increasing .*, got .*2, 2, 10"),
+        ({"stages": "1,10"}, "stages must be increasing from at least 2"),
+        ({"stages": "2,5"}, "stages must be increasing .* to layers = 10"),
+        ({"levels": "1"}, "levels must be two or more"),
+        ({"quantize": "p", "levels": "1,1.0000000001"}, "levels must be .* distinct in single precision"),
         ({"levels": "0,1", "bits": 4}, "levels excludes bits"),
         ({"bits": 4}, "bits has no effect without quantize"),
         ({"activation": "swish"}, "activation must be one of relu, leaky-relu, tanh, sigmoid, identity, got swish"),
@@ -48,22 +45,6 @@ from pdadmm_g.training.choose import LABEL_HOPS, UNLABELLED, WIDE
 def test_bad_values_are_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RunConfig(**settings)
-
-
-def test_unknown_settings_are_errors(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("weight-decai: 1\n")
-    with pytest.raises(InputError, match=r"run.yaml: unknown setting 'weight_decai'; did you mean 'weight_decay'\?"):
-        RunConfig.load(path)
-
-
-@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "!!python/object/apply:os.getcwd []"])
-def test_files_that_are_not_settings(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError, match="run.yaml") as caught:
-        RunConfig.load(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_command_line_wins_over_the_file(tmp_path: Path) -> None:
@@ -123,13 +104,6 @@ def test_what_goes_with_each_kind_of_target() -> None:
             ModelConfig(target="regression", **wrong)
 
 
-def test_what_settings_decide() -> None:
-    assert {"augment", "weight_decay", "unlabelled", "target"} <= {*settings_where(RunConfig, by_data=True)}
-    assert {"shards", "threads", "device"} <= {*settings_where(RunConfig, decides="bits")}
-    # None of these may change the trained weights: a resumed run may have others.
-    assert {"workers", "plan", "timeout", "out"} <= {*settings_where(RunConfig, decides="nothing")}
-
-
 def test_the_record_is_the_constructor_of_the_estimators() -> None:
     usual = {item.name: item.default for item in dataclasses.fields(ModelConfig) if item.name != "target"}
     for kind in (GAMLPClassifier, GAMLPRegressor):
@@ -140,20 +114,13 @@ def test_the_record_is_the_constructor_of_the_estimators() -> None:
         assert {each.kind for each in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_help_says_what_others_do() -> None:
-    texts = {item.name: described(item) for item in dataclasses.fields(ModelConfig)}
-    assert f"{COMPONENTS} directions" in texts["components"]
-    assert f"[default: {HIDDEN}, on a graph {WIDE} where that suits better]" in texts["hidden"]
-    assert f"[default: {LABEL_HOPS} where they help" in texts["label_hops"]
-    assert f"[default: {UNLABELLED} where they help" in texts["unlabelled"]
-    assert f"{MOST} at the most" in texts["validation"]
-    assert f"none of up to {CROSSED.stop - 1} labelled nodes" in texts["validation"]
-    assert "all but the residual r with bf16 and the linearized solver" in texts["precision"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("weight-decai: 1\n", "run.yaml: unknown setting 'weight_decai'; did you mean 'weight_decay'"),
+        ("a: [", "not valid YAML"),
+        ("- 1\n- 2\n", "expected 'setting: value' lines"),
+        ("!!python/object/apply:os.getcwd []", "not valid YAML"),
         ("layers: 3\nlayers: 4\n", "'layers' is there twice"),
         ("eval-every: 3\neval_every: 4\n", "'eval_every' is there twice"),
         ("layers: &a 3\nepochs: *a\n", r"'\*a' stands for another value: write it out"),
@@ -163,9 +130,9 @@ def test_help_says_what_others_do() -> None:
         ("augment: " + "x" * 100_000, "augment must be one of"),
         ('dataset: "a\\0.npz"\n', "dataset must be text without a null byte"),
     ],
-    ids=["twice", "two spellings", "alias", "endless", "deep", "digits", "long", "null"],
+    ids=lambda text: text[:12],
 )
-def test_hostile_yaml(tmp_path: Path, text: str, message: str) -> None:
+def test_files_that_are_not_settings(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(InputError, match=message) as caught:
         RunConfig.load(tmp_path / "run.yaml")

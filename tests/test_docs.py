@@ -20,6 +20,7 @@ from pdadmm_g import model
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.cli import main
+from pdadmm_g.training import choose
 
 ROOT = Path(__file__).parents[1]
 specification = importlib.util.spec_from_file_location("published", ROOT / "docs/published.py")
@@ -63,6 +64,8 @@ def write_tables() -> None:
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python and shell blocks, in their order, in a folder with the tables that a reader has and nothing else."""
     monkeypatch.chdir(tmp_path)
+    for name in ("SHORT", "EPOCHS", "FIRST_EPOCHS"):  # what is chosen is not looked at
+        monkeypatch.setattr(choose, name, 10)
     write_tables()
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     assert blocks

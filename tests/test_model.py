@@ -73,9 +73,10 @@ def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | No
 def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such model file"):
         GAMLP.load(tmp_path / "none.safetensors")
-    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
-    with pytest.raises(InputError, match="not a pdadmm-g model file"):
-        GAMLP.load(tmp_path / "broken.safetensors")
+    for content in (b"", b"\xff" * 20):
+        (tmp_path / "broken.safetensors").write_bytes(content)
+        with pytest.raises(InputError, match="not a pdadmm-g model file"):
+            GAMLP.load(tmp_path / "broken.safetensors")
 
 
 def test_model_file_is_readable_as_other_files_are(tmp_path: Path) -> None:

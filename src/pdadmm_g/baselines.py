@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +28,12 @@ from torch.nn.functional import cross_entropy
 from .config import ModelConfig
 from .errors import InputError
 from .estimator import GAMLPClassifier, given_data, parameters
-from .graph.augmentation import GraphAugment, feature_rows
+from .graph.augmentation import GraphAugment, feature_rows, is_mostly_zero
 from .graph.candidates import DEFAULT_TELEPORT
 from .graph.checks import check_graph, require_edges
 from .graph.examples import Examples
-from .graph.graph import Graph, id_order, node_numbers, reordered
-from .graph.propagation import DENSE, quiet, to_csc, weighted_adjacency
+from .graph.graph import MASKS, Graph, id_order, node_numbers, reordered
+from .graph.propagation import DENSE, adjacency, quiet, to_csc
 from .model import GAMLP, finite
 from .status import Status
 from .training.prepare import Problem, split_rows
@@ -145,48 +147,55 @@ class Baseline(ClassifierMixin, BaseEstimator):
         start: GAMLP | None = None,
     ) -> Baseline:
         """Train on the training nodes of a graph, or on all rows of a matrix; from random weights or a network."""
-        config, needs_graph = self.config(), self.name in GRAPH_METHODS
-        kind = OfGraph if needs_graph else GAMLPClassifier
-        self.predictor_ = kind(**parameters(config), random_state=self.random_state)
-        seed = self.predictor_._seed()
+        config, method = self.config(), METHODS[self.name]
+        kind = OfGraph if self.name in GRAPH_METHODS else GAMLPClassifier
+        self.predictor_ = asked = kind(**parameters(config), random_state=self.random_state)
+        seed = asked._seed()
         X, y = given_data(X, y, edge_index, edge_weight, "classification")
         if isinstance(X, Graph):
             X = check_graph(X)
             X, *_ = split_rows(reordered(X, id_order(X)), config, seed=seed)
-        if needs_graph:
+        if kind is OfGraph:
             if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
             require_edges(X, f"{self.name} needs it")
-        problem = self.predictor_._problem(X, y, None, config, seed, None)
-        rows = Rows(problem.training, problem.validation if isinstance(X, Graph) else None)
+        problem = asked._problem(X, y, None, config, seed, None)
+        config, augment = problem.config, problem.augmentation
+        logits: Callable[..., Tensor] = forward
+        parts = problem.training, problem.validation if isinstance(X, Graph) else None
         if self.name == "gcn":
-            rows = GraphRows(X, problem)
-        if self.name == "grand":
-            rows = CopiesRows(X, problem, seed)
-        config, method = problem.config, METHODS[self.name]
-        depths = config.stages if method.depth is None else (method.depth,)
-        assert depths is not None
-        depths = depths if start is None else depths[-1:]
-        self.config_, self.classes_ = config, problem.classes
+            assert augment is not None
+            features, A = whole_graph(X, augment)
+            logits = partial(over_graph, features.to(config.device), A.to(config.device))
+            nodes = [X[mask].nonzero().view(-1).to(config.device) for mask in MASKS[:2] if mask in X]
+            parts = (parts[0]._replace(X=nodes[0]), parts[1] and parts[1]._replace(X=nodes[1]))
+        y, drawn = parts[0].y, copies_of(X, problem, seed) if self.name == "grand" else None
+
+        def loss(model: GAMLP) -> Tensor:
+            if drawn is not None:
+                return agreement_loss(model, next(drawn), y, method.dropout)
+            return cross_entropy(logits(model, parts[0].X, dropout=method.dropout), y)
+
+        self.config_, self.classes_, self.augmentation_ = config, problem.classes, augment
         self.history_: list[Record] = []
         self.seconds_ = 0.0
         torch.manual_seed(seed)
-        widths = [problem.training.X.shape[1], *[config.width] * (depths[0] - 1), len(problem.classes)]
-        model = GAMLP(widths) if start is None else copy.deepcopy(start)
-        if self.name == "gcn" and start is None:
-            for linear in model.linears:
+        depths = (config.stages or ()) if method.depth is None else (method.depth,)
+        if start is None:
+            model = GAMLP([problem.training.X.shape[1], *[config.width] * (depths[0] - 1), len(problem.classes)])
+            for linear in model.linears if self.name == "gcn" else ():
                 nn.init.xavier_uniform_(linear.get_parameter("weight"))
                 nn.init.zeros_(linear.get_parameter("bias"))
+        else:
+            model, depths = copy.deepcopy(start), depths[-1:]
         with compute_threads(config.threads):
             for stage, depth in enumerate(depths, start=1):
                 model = grown(model, depth).to(config.device)
-                self.status_ = self._descend(model, rows, stage)
+                self.status_ = self._descend(model, stage, parts, logits, loss)
                 if self.status_.is_failure:
                     break
         self.model_, self.n_iter_ = model.cpu().eval(), len(self.history_)
-        asked = self.predictor_
-        asked.model_, asked.config_, asked.outputs_ = self.model_, config, self.classes_
-        self.augmentation_ = asked.augmentation_ = problem.augmentation
+        asked.model_, asked.config_, asked.outputs_, asked.augmentation_ = self.model_, config, problem.classes, augment
         return self
 
     def config(self) -> ModelConfig:
@@ -195,45 +204,55 @@ class Baseline(ClassifierMixin, BaseEstimator):
             raise InputError(f"name must be one of {', '.join(METHODS)}, got {self.name!r}")
         if self.learning_rate is not None and self.learning_rate <= 0:
             raise InputError(f"learning_rate must be positive, got {self.learning_rate}")
+        usual = {"teleport": DEFAULT_TELEPORT, "label_hops": 0, "weight_decay": 0.0} | METHODS[self.name].settings
         given = {name: value for name, value in vars(self).items() if name in ModelConfig.__dataclass_fields__}
-        settings = {"teleport": DEFAULT_TELEPORT, "label_hops": 0} | given
-        for name, usual in METHODS[self.name].settings.items():
-            if settings[name] in (None, "auto"):
-                settings[name] = usual
+        settings = given | {name: value for name, value in usual.items() if given.get(name) in (None, "auto")}
         if self.name == "grand":
             # All powers from the zeroth on count alike: the features themselves are one of hops + 1.
             settings |= {"augment": "average", "teleport": 1 / (settings["hops"] + 1)}
-        settings |= {"weight_decay": settings["weight_decay"] or 0.0, "device": str(checked_device(self.device))}
-        return ModelConfig(**settings, target="classification", directed="symmetric", unlabelled=0).resolved()
+        settings |= {"target": "classification", "directed": "symmetric", "unlabelled": 0}
+        return ModelConfig(**settings | {"device": str(checked_device(self.device))}).resolved()
 
-    def _descend(self, model: GAMLP, rows: Rows, stage: int) -> Status:
+    def _descend(
+        self,
+        model: GAMLP,
+        stage: int,
+        parts: tuple[Examples, Examples | None],
+        logits: Callable[..., Tensor],
+        loss: Callable[[GAMLP], Tensor],
+    ) -> Status:
         """Train a network in place. It ends with its best weights on validation, or the last with a finite loss."""
         config, method = self.config_, METHODS[self.name]
         assert config.weight_decay is not None
         decayed = list((model.linears[0] if self.name == "gcn" else model).parameters())
         others = [parameter for parameter in model.parameters() if parameter not in set(decayed)]
         # The loss is the mean over the rows, and so is the weight decay.
-        decay = config.weight_decay / rows.training.targets.rows().number
+        decay = config.weight_decay / parts[0].targets.rows().number
         optimizer: torch.optim.Optimizer = getattr(torch.optim, method.optimizer)(
             [{"params": decayed, "weight_decay": decay}, {"params": others}],
             lr=self.learning_rate or method.learning_rate,
         )
-        selects = self.patience is not None and rows.validation is not None
+        selects = self.patience is not None and parts[1] is not None
         best, best_epoch, kept = (-math.inf, -math.inf), 0, copy.deepcopy(model.state_dict())
-        status = Status.MAX_EPOCHS
         for epoch in range(1, config.epochs + 1):
             begin = time.perf_counter()
             optimizer.zero_grad()
-            loss = rows.loss(model, method.dropout)
-            loss.backward()
+            risk = loss(model)
+            risk.backward()
             optimizer.step()
-            record: Record = {"stage": stage, "stage_epoch": epoch, "epoch": len(self.history_) + 1}
-            record["objective"] = float(loss.detach())
             self.seconds_ += time.perf_counter() - begin
+            record: Record = {"stage": stage, "stage_epoch": epoch, "epoch": len(self.history_) + 1}
+            record["objective"] = float(risk.detach())
             evaluated = epoch % config.eval_every == 0 or epoch == config.epochs
             if evaluated:
-                record |= rows.scores(model)
+                for part, examples in zip(("train", "val"), parts, strict=True):
+                    if examples is not None:
+                        with torch.no_grad():
+                            given = logits(model, examples.X)
+                        record[f"{part}_loss"] = float(cross_entropy(given, examples.y))
+                        record[f"{part}_accuracy"] = examples.targets.accuracy(given)
             self.history_.append(record)
+            status = Status.MAX_EPOCHS
             if not all(math.isfinite(record.get(name, 0.0)) for name in ("objective", "train_loss")):
                 status = Status.NON_FINITE
                 break
@@ -278,100 +297,50 @@ class OfGraph(GAMLPClassifier):
             return super()._logits(X, nodes)
         data = self._checked(X)
         index = torch.arange(data.num_nodes) if nodes is None else node_numbers(nodes, data.num_nodes)
-        return finite(forward(self.model_, *whole_graph(data, self.augmentation_))[index], index)
+        return finite(over_graph(*whole_graph(data, self.augmentation_), self.model_, index), index)
 
 
-class Rows:
-    """Rows that train and validate, each of which a network sees by itself."""
+def copies_of(data: Graph, problem: Problem, seed: int) -> Iterator[Tensor]:
+    r"""Random copies :math:`X^{(s)}` (copies, nodes, features) for a step, the rows that train first, then other nodes.
 
-    def __init__(self, training: Examples, validation: Examples | None) -> None:
-        self.training = training
-        self.validation = validation
-
-    def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
-        """The outputs for rows."""
-        return forward(model, X, dropout=dropout)
-
-    def loss(self, model: GAMLP, dropout: float) -> Tensor:
-        """What a step lowers, beside the weight decay."""
-        return cross_entropy(self.logits(model, self.training.X, dropout), self.training.y)
-
-    @torch.no_grad()
-    def scores(self, model: GAMLP) -> Record:
-        """Loss and accuracy of the rows that train and of those that validate."""
-        found: Record = {}
-        for part, examples in (("train", self.training), ("val", self.validation)):
-            if examples is not None:
-                logits = self.logits(model, examples.X)
-                found[f"{part}_loss"] = float(cross_entropy(logits, examples.y))
-                found[f"{part}_accuracy"] = examples.targets.accuracy(logits)
-        return found
-
-
-class GraphRows(Rows):
-    """The same for a network that takes the whole graph: what stands in place of features are numbers of nodes."""
-
-    def __init__(self, data: Graph, problem: Problem) -> None:
-        parts = (("train_mask", problem.training), ("val_mask", problem.validation))
-        training, validation = (
-            None if part is None else part._replace(X=data[mask].nonzero().view(-1).to(part.X.device))
-            for mask, part in parts
-        )
-        assert training is not None
-        assert problem.augmentation is not None
-        super().__init__(training, validation)
-        self.X, self.A = (part.to(training.X.device) for part in whole_graph(data, problem.augmentation))
-
-    def logits(self, model: GAMLP, X: Tensor, dropout: float = 0.0) -> Tensor:
-        """The outputs for nodes with these numbers."""
-        return forward(model, self.X, self.A, dropout)[X]
+    In a copy the features of a node are left out with probability :data:`DROP` before they are propagated. Copies are
+    drawn anew every few steps.
+    """
+    augment, generator = problem.augmentation, torch.Generator().manual_seed(seed)
+    assert augment is not None
+    H: Any = feature_rows(data.x, augment.dtype, row_normalize=augment.row_normalize, sparse=is_mostly_zero(data))
+    H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
+    whole = averaged_powers(data, augment)
+    nodes, others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
+    while True:
+        chosen = torch.randperm(len(others), generator=generator)[:MOST_OTHERS]
+        operator, copies = whole[torch.cat([nodes, others[chosen]]).numpy()], []
+        for _ in range(COPIES):
+            kept = (torch.rand(len(data.x), generator=generator) >= DROP).numpy()
+            thinned = operator.copy()
+            thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
+            X = thinned @ H
+            X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
+            copies.append(augment._normalized(X))
+        drawn = torch.stack(copies).to(problem.training.X.device)
+        for _ in range(STEPS):
+            yield drawn
 
 
-class CopiesRows(Rows):
-    r"""The same where a step sees random copies :math:`X^{(s)}` of the rows that train and of other nodes.
+def agreement_loss(model: GAMLP, copies: Tensor, y: Tensor, dropout: float) -> Tensor:
+    r"""The loss by which a network learns that it should say the same of all copies.
 
-    With the probabilities :math:`P^{(s)}` that the network gives to the nodes of each of S copies, the loss is
+    With the probabilities :math:`P^{(s)}` that it gives to the nodes of each of S copies,
 
     .. math:: \frac1S \sum_s R(X^{(s)}) + \frac1{S n} \sum_s \sum_i \|\bar P_i - P_i^{(s)}\|^2, \quad
               \bar P_{ic} \propto \Bigl(\frac1S \sum_s P_{ic}^{(s)}\Bigr)^{1/T},
 
     R being the mean risk of the rows that train, and the second sum over all n nodes; no gradient goes through their
-    mean. In a copy the features of a node are left out with probability :data:`DROP` before they are propagated.
+    mean.
     """
-
-    def __init__(self, data: Graph, problem: Problem, seed: int) -> None:
-        super().__init__(problem.training, problem.validation)
-        assert problem.augmentation is not None
-        self.augment = problem.augmentation
-        H = feature_rows(data.x, self.augment.dtype, row_normalize=self.augment.row_normalize)
-        self.H = H.numpy() if H.layout == torch.strided else to_csc(H).tocsr()
-        self.operator = averaged_powers(data, self.augment)
-        self.nodes, self.others = (mask.nonzero().view(-1) for mask in (data.train_mask, ~data.train_mask))
-        self.generator = torch.Generator().manual_seed(seed)
-        self.steps = 0
-
-    def loss(self, model: GAMLP, dropout: float) -> Tensor:
-        """What a step lowers, beside the weight decay. The copies are drawn anew every few steps."""
-        if self.steps % STEPS == 0:
-            self.copies = self.draw().to(self.training.X.device)
-        self.steps += 1
-        logits = forward(model, self.copies, dropout=dropout)
-        risks = [cross_entropy(one[: len(self.nodes)], self.training.y) for one in logits]
-        return torch.stack(risks).mean() + disagreement(logits)
-
-    def draw(self) -> Tensor:
-        """New copies (copies, nodes, features), the rows that train first."""
-        chosen = torch.randperm(len(self.others), generator=self.generator)[:MOST_OTHERS]
-        operator = self.operator[torch.cat([self.nodes, self.others[chosen]]).numpy()]
-        copies = []
-        for _ in range(COPIES):
-            kept = (torch.rand(len(self.nodes) + len(self.others), generator=self.generator) >= DROP).numpy()
-            thinned = operator.copy()
-            thinned.data *= kept[operator.indices] / np.float32(1 - DROP)
-            X = thinned @ self.H
-            X = torch.from_numpy(X if isinstance(X, np.ndarray) else X.toarray())
-            copies.append(self.augment._normalized(X))
-        return torch.stack(copies)
+    logits = forward(model, copies, dropout=dropout)
+    risks = [cross_entropy(one[: len(y)], y) for one in logits]
+    return torch.stack(risks).mean() + disagreement(logits)
 
 
 def averaged_powers(data: Graph, augment: GraphAugment) -> scipy.sparse.csr_array:
@@ -399,13 +368,18 @@ def disagreement(logits: Tensor) -> Tensor:
 
 def whole_graph(data: Graph, augment: GraphAugment) -> tuple[Tensor, Tensor]:
     """The features of all nodes, sparse where most are zero, and the renormalised adjacency."""
-    A = weighted_adjacency(data.edge_index, data.num_nodes, augment.dtype, weights=data.get("edge_weight"))
+    A = adjacency(data, augment.dtype)
     assert isinstance(A, Tensor)
     X = augment.features(data)
     if int(X.count_nonzero()) < DENSE * X.numel():
         with quiet():
             X = X.to_sparse_csr()
     return X, A
+
+
+def over_graph(features: Tensor, A: Tensor, model: GAMLP, nodes: Tensor, dropout: float = 0.0) -> Tensor:
+    """The logits of nodes by their numbers."""
+    return forward(model, features, A, dropout)[nodes]
 
 
 def forward(model: GAMLP, x: Tensor, A: Tensor | None = None, dropout: float = 0.0) -> Tensor:
@@ -431,9 +405,10 @@ def dropped(x: Tensor, dropout: float) -> Tensor:
 
 def grown(model: GAMLP, depth: int) -> GAMLP:
     """The same function with identity layers before the last one."""
-    values = [parameter.detach().clone() for parameter in model.parameters()]
-    pairs = list(zip(values[::2], values[1::2], strict=True))
-    width = pairs[-1][0].shape[1]
-    for _ in range(depth - len(pairs)):
-        pairs.insert(-1, (torch.eye(width).to(values[0]), values[0].new_zeros(width)))
+    *layers, last = copy.deepcopy(model).linears
+    for _ in range(depth - len(model.linears)):
+        layers.append(nn.Linear(model.widths[-2], model.widths[-2]))
+        nn.init.eye_(layers[-1].get_parameter("weight"))
+        nn.init.zeros_(layers[-1].get_parameter("bias"))
+    pairs = [(linear.get_parameter("weight"), linear.get_parameter("bias")) for linear in (*layers, last)]
     return GAMLP.from_parameters(pairs, model.activation)

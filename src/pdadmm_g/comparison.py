@@ -8,7 +8,6 @@ area under the ROC curve. A draw is then a weighted mean of the differences :mat
 from __future__ import annotations
 
 import copy
-import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -34,10 +33,12 @@ from threadpoolctl import threadpool_limits
 from .baselines import Baseline
 from .errors import InputError
 from .estimator import GAMLPClassifier
+from .graph.augmentation import is_mostly_zero
 from .graph.checks import check_graph
 from .graph.examples import one_split
 from .graph.graph import MASKS, Graph, as_mask, first_line
-from .graph.propagation import DENSE, summed, to_csc
+from .graph.parts import summed
+from .graph.propagation import to_csc
 from .graph.readers import as_graph, labels_of
 from .graph.targets import hard_labels, has_columns, labelled, require_y
 from .metrics import TAIL, contributions, metrics
@@ -86,7 +87,7 @@ def normal_scores(X: Array) -> Array:
 
 
 class Columns:
-    """The columns of a graph as scikit-learn's methods take them, for all splits."""
+    """The columns of a graph as scikit-learn's methods take them."""
 
     def __init__(self, data: Graph) -> None:
         self.data = data
@@ -94,12 +95,11 @@ class Columns:
     @cached_property
     def own(self) -> Any:
         """Sparse ones stay so, each row of unit length; others get the quantiles of a normal curve by their ranks."""
-        x = self.data.x
         if self.data.get("structural"):
             raise InputError("the graph has no columns")
-        if x.layout != torch.strided or int(x.count_nonzero()) < DENSE * x.numel():
-            return normalize(to_csc(x).tocsr().astype(np.float32))
-        return normal_scores(x.numpy())
+        if is_mostly_zero(self.data):
+            return normalize(to_csc(self.data.x).tocsr().astype(np.float32))
+        return normal_scores(self.data.x.numpy())
 
     @cached_property
     def directions(self) -> Array:
@@ -108,28 +108,23 @@ class Columns:
             return self.own
         return TruncatedSVD(min(DIRECTIONS, *self.own.shape), random_state=0).fit_transform(self.own)
 
-    @cached_property
-    def steps(self) -> sp.csr_array:
-        """The matrix that takes the mean over neighbours, both ways along an edge, the node itself not among them."""
-        if self.data.edge_index is None:
-            raise InputError("there are no edges")
-        edges, weights = self.data.edge_index, self.data.get("edge_weight")
-        others = edges[0] != edges[1]
-        W = summed(edges[:, others], self.data.num_nodes, weights if weights is None else weights[others])
-        return normalize(W.maximum(W.T).tocsr().astype(np.float32), "l1")
-
     def rows(self, split: Split, neighbours: bool, trees: bool) -> Any:
         """Columns of the nodes that train, validate and are scored, in this order, perhaps with those of neighbours.
 
-        These are the degree and means over one and two steps; without columns, the known labels within four steps.
+        These are the degree and means over one and two steps both ways along an edge; without columns, the known labels
+        within four steps.
         """
-        rows = np.concatenate(split[2:5])
+        data, rows = self.data, np.concatenate(split[2:5])
         if not neighbours:
             return (self.directions if trees else self.own)[rows]
-        P = self.steps
+        if data.edge_index is None:
+            raise InputError("there are no edges")
+        P = summed(data.edge_index, data.num_nodes, data.get("edge_weight"))
+        P.setdiag(0)
+        P = normalize(P.maximum(P.T).tocsr().astype(np.float32), "l1")
         degree = normal_scores(np.diff(P.indptr)[:, None])
-        if self.data.get("structural"):
-            return np.hstack([degree[rows], self._arriving(split)])
+        if data.get("structural"):
+            return np.hstack([degree[rows], known_labels(split, P, rows)])
         own = self.directions if trees else self.own
         if not sp.issparse(own):
             X = np.hstack([own, degree])
@@ -138,19 +133,19 @@ class Columns:
         means = (normalize(sp.csr_array(part)) for part in (one[rows], P[rows] @ one))
         return sp.hstack([own[rows], degree[rows], *means], "csr")
 
-    def _arriving(self, split: Split) -> Array:
-        """Shares of the classes among training labels one to four steps away, a training node's own not among them."""
 
-        def shares(known: Array, asked: Array) -> Array:
-            H = np.zeros((len(split.y), len(split.classes)), dtype=np.float32)
-            H[known, split.y[known]] = 1
-            return np.hstack([normalize(H := self.steps @ H, "l1")[asked] for _ in range(4)])
-
-        training = split.training
-        found = np.zeros((len(training), 4 * len(split.classes)), dtype=np.float32)
-        for others, own in KFold(5, shuffle=True, random_state=split.seed).split(training):
-            found[own] = shares(training[others], training[own])
-        return np.vstack([found, shares(training, np.concatenate(split[3:5]))])
+def known_labels(split: Split, P: sp.csr_array, rows: Array) -> Array:
+    """Shares of the classes among training labels one to four steps away, a training node's own not among them."""
+    number = len(split.training)
+    folds = KFold(5, shuffle=True, random_state=split.seed).split(split.training)
+    found = np.zeros((len(rows), 4, len(split.classes)), dtype=np.float32)
+    for known, own in (*folds, (np.arange(number), np.arange(number, len(rows)))):
+        H = np.zeros((len(split.y), len(split.classes)), dtype=np.float32)
+        H[rows[known], split.y[rows[known]]] = 1
+        for step in range(4):
+            H = P @ H
+            found[own, step] = normalize(H[rows[own]], "l1")
+    return found.reshape(len(rows), -1)
 
 
 # -------------------------------------------------------------------------------------------------------------- methods
@@ -168,10 +163,7 @@ def logistic(split: Split, columns: Columns, *, neighbours: bool) -> Array:
     number, aside = len(split.training), len(split.validation)
     if number < min(X.shape[1], MANY):
         # The weights are a combination of the training rows: in their coordinates the same problem is much smaller.
-        K = X @ (X[:number].toarray() if sp.issparse(X) else X[:number]).T
-        sizes, axes = np.linalg.eigh(K[:number])
-        kept = sizes > 1e-9 * sizes[-1]
-        X = K @ (axes[:, kept] / np.sqrt(sizes[kept]))
+        X = X @ np.linalg.qr(X[:number].T.toarray() if sp.issparse(X) else X[:number].T)[0]
     some = np.arange(number)[:: -(-number // MOST)]
     folds = [(some, number + np.arange(aside))]
     if not aside:
@@ -198,24 +190,21 @@ def log_loss(P: Array, y: Array) -> float:
 
 def boosting(split: Split, columns: Columns, *, neighbours: bool) -> Array:
     """Gradient boosting, which ends where the validation nodes are predicted best, if there are any."""
-    X, y = columns.rows(split, neighbours, trees=True), split.y
-    number, aside = len(split.training), len(split.validation)
+    X, number, aside = columns.rows(split, neighbours, trees=True), len(split.training), len(split.validation)
     early: Any = False if aside else "auto"
     model = HistGradientBoostingClassifier(early_stopping=early, random_state=split.seed)
-    model.fit(X[:number], y[split.training])
-    stage = model.n_iter_ - 1
-    if aside:
-        stages = model.staged_predict_proba(X[number : number + aside])
-        stage = np.argmin([log_loss(split.spread(P, model.classes_), y[split.validation]) for P in stages])
-    P = next(itertools.islice(model.staged_predict_proba(X[number + aside :]), stage, None))
-    return split.spread(P, model.classes_)
+    model.fit(X[:number], split.y[split.training])
+    if not aside:
+        return split.spread(model.predict_proba(X[number:]), model.classes_)
+    stages = (split.spread(P, model.classes_) for P in model.staged_predict_proba(X[number:]))
+    return min(stages, key=lambda P: log_loss(P[:aside], split.y[split.validation]))[aside:]
 
 
 def baseline(split: Split, columns: Columns, *, name: str) -> Array:
     """A method of :mod:`~pdadmm_g.baselines`, on the columns that logistic regression has where they are dense."""
-    data, structural = copy.copy(split.data), bool(split.data.get("structural"))
-    is_sparse = not structural and sp.issparse(columns.own)
-    if not structural and not is_sparse:
+    data = copy.copy(split.data)
+    is_sparse = not data.get("structural") and is_mostly_zero(data)
+    if not data.get("structural") and not is_sparse:
         data.x = torch.from_numpy(columns.own)
     return split.asked(Baseline(name, row_normalize=is_sparse, random_state=split.seed).fit(data), data)
 
@@ -239,7 +228,6 @@ METHODS: dict[str, tuple[str, Callable[[Split, Columns], Array]]] = {
 
 #: Those that take their time, in the order in which they are run after all others: ours is what a budget is for.
 SLOW = ("ours", "sign", "gcn")
-FOR_CLASSES = "compare is for classes, one label a node"
 
 
 def compare(
@@ -287,7 +275,7 @@ def compare(
         raise InputError(f"methods must be some of {', '.join(METHODS)}, got {unknown!r}")
     estimator = GAMLPClassifier() if estimator is None else estimator
     if not isinstance(estimator, GAMLPClassifier) or (isinstance(X, Graph) and has_columns(X)):
-        raise InputError(FOR_CLASSES)
+        raise InputError("compare is for classes, one label a node")
     data = check_graph(as_graph(X, y, edge_index, edge_weight=edge_weight, target="classification"))
     splits, about = splits_of(data, estimator.split, folds, random_state)
     known = METHODS | {"ours": ("pdadmm-g", partial(ours, estimator=estimator))}
@@ -314,11 +302,10 @@ def compare(
             except Exception as error:  # a method that fails must not take the others with it
                 row["note"] = f"failed: {first_line(error)}"
         say(f"{title}: " + (row["note"] or f"accuracy {row['accuracy']:.3f}, {row['seconds']:.1f} s"))
-    table = pd.DataFrame.from_dict(rows, orient="index").reindex([name for name in METHODS if name in rows])
-    table = table.reindex(columns=["title", *FIGURES, "seconds", "note"]).rename_axis("method")
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["title", *FIGURES, "seconds", "note"])
+    table = table.reindex([name for name in METHODS if name in rows]).rename_axis("method")
     table = table.astype(dict.fromkeys(FIGURES, float))  # None where a figure is not defined
     if "ours" in found:
-        found = {name: found[name] for name in METHODS if name in found}
         table = table.join(differences(truth, found, random_state))
     table.attrs |= {"about": about, "figure": "roc_auc_ovr" if len(splits[0].classes) == 2 else "accuracy"}
     return table
@@ -328,15 +315,13 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
     """By the masks where there are test nodes, else in folds of the labelled nodes; and a line that says which."""
     data, _ = one_split(data, split)
     require_y(data)
-    if has_columns(data):
-        raise InputError(FOR_CLASSES)
     data.y, known, names = hard_labels(data), labelled(data).numpy(), labels_of(data)
     classes = np.unique(names[known])
     y = np.where(known, np.searchsorted(classes, names), -1)
     train, val, test = (data[mask].numpy() & known if mask in data else np.zeros_like(known) for mask in MASKS)
     if test.any():
         train = train if "train_mask" in data else known & ~val & ~test
-        parts = [(train.nonzero()[0], (val & np.isin(y, y[train])).nonzero()[0], test.nonzero()[0])]
+        parts = [[mask.nonzero()[0] for mask in (train, val & np.isin(y, y[train]), test)]]
         about = f"{test.sum():,} test nodes"
     else:
         nodes = known.nonzero()[0]
@@ -345,13 +330,13 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes with fewer nodes than folds
             halves = StratifiedKFold(folds, shuffle=True, random_state=seed).split(nodes, y[nodes])
-            parts = [(nodes[fit], nodes[:0], nodes[held]) for fit, held in halves]
+            parts = [[nodes[fit], nodes[:0], nodes[held]] for fit, held in halves]
         about = f"{len(nodes):,} labelled nodes in {folds} folds"
     found = []
     for training, validation, scored in parts:
         told = copy.copy(data)
         told.train_mask, told.val_mask = (as_mask(part, len(y), "mask") for part in (training, validation))
-        told.y, told.test_mask = told.y.where(told.train_mask | told.val_mask, -1), None
+        told.y, told.test_mask = data.y.where(told.train_mask | told.val_mask, -1), None
         if not len(validation):
             del told.val_mask  # each method sets some aside as it is used to
         found.append(Split(told, y, training, validation, scored, classes, seed))
@@ -363,11 +348,14 @@ def splits_of(data: Graph, split: int | None, folds: int, seed: int) -> tuple[li
 
 def differences(y: Array, found: dict[str, Array], seed: int) -> pd.DataFrame:
     """By method, the difference of each figure to ours, with its interval."""
-    values = np.stack([[contributions(figure, y, P) for figure in PAIRED] for P in found.values()])
-    values = (values - values[[*found].index("ours")]).reshape(-1, len(y)).T
-    random = np.random.default_rng(seed)
-    draws = [np.bincount(random.integers(len(y), size=len(y)), minlength=len(y)) @ values for _ in range(DRAWS)]
-    ends = np.vstack([values.mean(0), np.quantile(draws, (TAIL, 1 - TAIL), axis=0) / len(y)])
+    each = [
+        contributions(figure, y, P) - contributions(figure, y, found["ours"])
+        for P in found.values()
+        for figure in PAIRED
+    ]
+    values, random, number = np.stack(each, axis=1), np.random.default_rng(seed), len(y)
+    draws = [np.bincount(random.integers(number, size=number), minlength=number) @ values for _ in range(DRAWS)]
+    ends = np.vstack([values.mean(0), np.quantile(draws, (TAIL, 1 - TAIL), axis=0) / number])
     names = [f"{figure}_{end}" for figure in PAIRED for end in ENDS]
     return pd.DataFrame(ends.T.reshape(len(found), -1), [*found], names)
 
@@ -388,11 +376,11 @@ def draw(table: pd.DataFrame, path: str | Path) -> None:
     axes = canvas.add_subplot()
     axes.axvline(0, color="#888888", linewidth=1)
     axes.errorbar(middle, range(len(rows)), xerr=[middle - low, high - middle], fmt="o", color="#1f5fa8", capsize=3)
-    axes.set_yticks(range(len(rows)), [f"{row.title}  {row[name]:.3f}" for _, row in rows.iterrows()])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_yticks(
+        range(len(rows)), [f"{title}  {own:.3f}" for title, own in zip(rows["title"], rows[name], strict=True)]
+    )
     what = "accuracy" if name == "accuracy" else "area under the ROC curve"
     axes.set_xlabel(f"{what} minus that of pdadmm-g ({table.loc['ours', name]:.3f}), with 90% intervals")
     axes.set_title(f"{table.attrs['about']}; left of the line: behind pdadmm-g", fontsize="medium", loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
     with writing(Path(path)):
         canvas.savefig(path, dpi=150, format="png")

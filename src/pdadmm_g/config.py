@@ -5,6 +5,7 @@ Imports nothing heavy, so that ``pdadmm-g --help`` is instant and every other mo
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 import difflib
@@ -12,7 +13,6 @@ import math
 import numbers
 import os
 import reprlib
-import struct
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -87,6 +87,7 @@ FromZero = Annotated[int, Meta(ge=0, le=10**6)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e15)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+Seed = Annotated[int, Meta(ge=0, lt=2**62, description="a whole number, at least 0 and below 2^62")]
 Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z", description="text without a null byte")]
 
 #: The groups in which settings are shown, in that order.
@@ -332,9 +333,8 @@ class ModelConfig(Settings):
         for name, value in vars(self).items():
             setattr(self, name, convert(name, value, KINDS[name]))
         if self.stages is not None:
-            require(self.stages != () and _rises(self.stages), "stages", "must be increasing", self.stages)
-            require(self.stages[0] >= 2, "stages", "must start at 2 layers or more", self.stages)
-            require(self.stages[-1] == self.layers, "stages", f"must end at layers = {self.layers}", self.stages)
+            rises = self.stages != () and self.stages[0] >= 2 and _rises(self.stages) and self.stages[-1] == self.layers
+            require(rises, "stages", f"must be increasing from at least 2 to layers = {self.layers}", self.stages)
         if self.plan is not None:
             workers = self.workers or len(self.plan)
             fits = len(self.plan) == workers and sum(self.plan) == self.layers and min(self.plan) >= 1
@@ -342,9 +342,8 @@ class ModelConfig(Settings):
             require(fits, "plan", rule, self.plan)
         require(self.bits is None or self.levels is None, "levels", "excludes bits: give one of the two", self.levels)
         if isinstance(self.levels, tuple):
-            require(len(self.levels) >= 2, "levels", "needs at least two values", self.levels)
-            single = [struct.unpack("f", struct.pack("f", level))[0] for level in self.levels]
-            require(_rises(single), "levels", "must be sorted and distinct in single precision", self.levels)
+            rises = len(self.levels) > 1 and _rises(array.array("f", self.levels))
+            require(rises, "levels", "must be two or more, sorted and distinct in single precision", self.levels)
         alone = {self.workers, self.shards} <= {None, 1} and len(self.plan or (0,)) == 1
         rule = "must be a name, not a function, where several processes train"
         require(alone or not callable(self.scoring), "scoring", rule, self.scoring)
@@ -442,7 +441,7 @@ class RunConfig(ModelConfig):
     data_root: Text | None = option(
         None, "folder of raw benchmark files [default: $PDADMM_G_DATA]", RUN, decides="nothing",
     )
-    seed: Annotated[int, Meta(ge=0, lt=2**62)] = option(0, "seed of the initial weights", RUN)
+    seed: Seed = option(0, "seed of the initial weights", RUN)
     init: Text | None = option(
         None, "run folder or model file whose network training starts from, with its features and what else is left to "
         "the data [default: random weights]", RUN,
@@ -462,8 +461,7 @@ class RunConfig(ModelConfig):
         for name, value in self.naming().items():
             require(not value or tables, name, "is about a table of nodes (--nodes)", value)
         require(self.labels is None or all(self.labels), "labels", "must be names of columns", self.labels)
-        once = self.labels is None or len({*self.labels}) == len(self.labels)
-        require(once, "labels", "names a column twice", self.labels)
+        require(not _repeated(self.labels or ()), "labels", "names a column twice", self.labels)
         rule = f"must be a multiple of eval_every = {self.eval_every}"
         require((self.checkpoint_every or 0) % self.eval_every == 0, "checkpoint_every", rule, self.checkpoint_every)
 
@@ -502,41 +500,45 @@ class RunConfig(ModelConfig):
 
     def to_yaml(self) -> str:
         """Every setting, in the order of definition."""
-        settings = {
-            item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
-            for item in sorted(dataclasses.fields(self), key=lambda item: item.name in ModelConfig.__dataclass_fields__)
-        }
-        return yaml.safe_dump(settings, sort_keys=False)
+        fields = sorted(dataclasses.fields(self), key=lambda item: item.name in ModelConfig.__dataclass_fields__)
+        settings = {item.name: getattr(self, item.name) for item in fields}
+        return yaml.safe_dump(msgspec.to_builtins(settings), sort_keys=False)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a file as they stand there, names with underscores."""
-    text = read_text(path, "the configuration")
     try:
-        for token in yaml.scan(text):
-            if isinstance(token, yaml.AliasToken):  # with them, a file of some hundred bytes has billions of values
-                raise ValueError(f"'*{token.value}' stands for another value: write it out")
-        settings = yaml.load(text, _NoKeyTwice) or {}
+        settings = yaml.load(read_text(path, "the configuration"), _Plain) or {}
+    except InputError:
+        raise
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"{path}: expected 'setting: value' lines")
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        key = str(name).replace("-", "_")
-        if key in result:
-            raise InputError(f"{path}: setting '{key}' is there twice")
-        result[key] = value
-    return result
+    names = [str(name).replace("-", "_") for name in settings]
+    if twice := _repeated(names):
+        raise InputError(f"{path}: setting '{twice[0]}' is there twice")
+    return dict(zip(names, settings.values(), strict=True))
 
 
-class _NoKeyTwice(yaml.SafeLoader):
+class _Plain(yaml.SafeLoader):
+    """Without aliases, by which a file of some hundred bytes has billions of values, and no key twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            problem = f"'*{self.peek_event().anchor}' stands for another value: write it out"
+            raise yaml.MarkedYAMLError(problem=problem)
+        return super().compose_node(parent, index)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if len(keys) > len({*keys}):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.MarkedYAMLError(problem=f"'{twice}' is there twice", problem_mark=node.start_mark)
+        if twice := _repeated([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]):
+            raise yaml.MarkedYAMLError(problem=f"'{twice[0]}' is there twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _repeated(names: typing.Sequence[str]) -> list[str]:
+    """Those that are there before."""
+    return [name for place, name in enumerate(names) if name in names[:place]]
 
 
 #: The type of every setting, bounds included.
@@ -568,20 +570,16 @@ def convert(name: str, value: Any, kind: Any) -> Any:
             forms.append(dict(part.rsplit("=", 1) for part in parts))
     elif isinstance(value, Mapping):
         forms = [{str(key): role for key, role in value.items()}]
+    elif isinstance(value, list):
+        forms.append([str(item) for item in value])
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         with contextlib.suppress(ValueError):  # thousands of digits
             forms.append(str(value))
-    elif isinstance(value, list):
-        forms.append([str(item) for item in value])
     foreign = (Mapping[Any, float], Callable[..., float])
     plain: Any = [option for option in written if option not in foreign]
     for form in forms:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(form, typing.Union[tuple(plain)], strict=False)  # noqa: UP007
-    roles = forms[-1] if name == "columns" and isinstance(forms[-1], dict) else {}
-    for column, role in roles.items():
-        if role not in ROLES:
-            raise InputError(f"columns: {_shown(role)!r} is no role of {column!r}: take one of {', '.join(ROLES)}")
     raise InputError(f"{name} must be {words(kind)}, got {_shown(value)}")
 
 
@@ -591,11 +589,7 @@ def words(kind: Any) -> str:
     if origin is Annotated:
         meta = arguments[1]
         signs = {"at least": meta.ge, "above": meta.gt, "at most": meta.le, "below": meta.lt}
-        bounds = " and ".join(
-            f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
-            for sign, bound in signs.items()
-            if bound is not None
-        )
+        bounds = " and ".join(f"{sign} {bound:.7g}" for sign, bound in signs.items() if bound is not None)
         return meta.description or f"{words(arguments[0])}, {bounds}"
     if origin is Literal:
         return f"one of {', '.join(arguments)}" if len(arguments) > 1 else f"'{arguments[0]}'"
@@ -604,9 +598,14 @@ def words(kind: Any) -> str:
     if origin is Mapping and arguments[0] is str:
         return f"NAME=ROLE,..., each role {words(arguments[1])}"
     if origin in (types.UnionType, typing.Union):
-        return " or ".join("'none'" if option is type(None) else words(option) for option in arguments)
-    known = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    return known.get(kind) or {Mapping: "a mapping from class to weight", Callable: "a function"}[origin]
+        return " or ".join(map(words, arguments))
+    return _WORDS[origin or kind]
+
+
+_WORDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "'none'",
+    Mapping: "a mapping from class to weight", Callable: "a function",
+}  # fmt: skip
 
 
 def label_name(label: Any) -> str:

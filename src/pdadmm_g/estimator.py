@@ -26,7 +26,7 @@ from .engine.team import Team
 from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
-from .graph.columns import Column, standardized
+from .graph.columns import Column, feature_names, standardized
 from .graph.examples import Parts, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
@@ -40,6 +40,7 @@ from .graph.graph import (
     node_numbers,
     reordered,
 )
+from .graph.parts import part_of
 from .graph.readers import as_graph, edges_apart, graph_alone, ids_of, is_graph, is_table, labels_of
 from .graph.tables import DEGREE, with_columns, with_values
 from .graph.targets import (
@@ -70,8 +71,8 @@ from .training.finish import (
     save_model,
     take_columns,
 )
-from .training.fit import fit
-from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, whole_weights
+from .training.fit import called, fit
+from .training.prepare import Problem, WarmStart, prepare_graph, prepare_rows, with_weights
 from .training.progress import Progress, in_notebook
 from .training.records import Callback, OnEpoch, Record
 from .utils import Tasks, checked_device, run_tasks, task
@@ -155,12 +156,12 @@ class Estimator(Parameters, BaseEstimator):
         An interrupt (Ctrl-C) ends training with the best model so far and status INTERRUPTED; before the first epoch,
         while settings are chosen by the data, there is none, and it is raised.
         """
-        config, nodes, (_, edges) = self._config(), X, edges_apart(X, y, edge_index)
+        config, nodes = self._config(), X
         X, y = given_data(X, y, edge_index, edge_weight, config.asked_target, config.columns)
         if isinstance(X, Graph) and is_table(nodes) and hasattr(sample_weight, "reindex"):
             from .graph.tables import aligned
 
-            sample_weight = aligned(nodes, sample_weight, "sample_weight", edges if is_table(edges) else None).fillna(1)
+            sample_weight = aligned(X, nodes, sample_weight, "sample_weight").fillna(1)
         start, verbose = warm_start(init), in_notebook() if self.verbose is None else self.verbose
         if not verbose:
             return self._fit(X, y, sample_weight, on_epoch=on_epoch, start=start)
@@ -186,8 +187,6 @@ class Estimator(Parameters, BaseEstimator):
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
         config = dataclasses.replace(config, device=str(checked_device(config.device)))
-        if config.refit and team is not None:
-            raise InputError("refit is for one process or workers of its own (--workers), not for torchrun")
         given, seed = config, self._seed()
         given_names: tuple[str, ...] | None = None
         if checkpointing is not None:
@@ -208,18 +207,19 @@ class Estimator(Parameters, BaseEstimator):
                 if start is not None and X.y is not None:
                     start.check_target(target)
                 given_names = X.get("feature_names")
+                if X.get("columns"):  # of a folder of shards they stand in the order of training
+                    given_names = tuple(feature_names(X.columns))
                 if start is None and given_names is not None:
                     X = arranged(X, sorted(given_names, key=natural))
-                order = id_order(X)
-                if order is not None and sample_weight is not None:
-                    sample_weight = whole_weights(X, config, sample_weight, seed=seed)[order]
-                X = reordered(X, order)
+                if sample_weight is not None:
+                    X = with_weights(X, config, sample_weight, seed=seed)
+                X = reordered(X, id_order(X))
             goes_on = checkpointing is not None and checkpointing.resume is not None
-            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on)
+            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
                 if goes_on:
                     problem = recalled(checkpointing.folder, problem)
-                else:
+                elif team is None or team.rank == 0:
                     remember(checkpointing.folder, problem, X.x.shape[1])
             can_calibrate = problem.validation is not None or problem.asked is not None
             calibrates = config.calibrate
@@ -230,7 +230,7 @@ class Estimator(Parameters, BaseEstimator):
                 raise InputError(f"calibrate needs validation nodes: {remedy}")
             if start is not None:
                 start.check(problem)
-            problem = problem.decided(seed, team)
+            problem = problem.decided(team)
             reasons = problem.reasons if checkpointing is None else checkpointing.explained(problem.reasons)
             listener = Callback(on_epoch)
             model = None if start is None or len(start.model.linears) == 1 else start.model
@@ -250,12 +250,13 @@ class Estimator(Parameters, BaseEstimator):
                     assert isinstance(X, Graph)
                     first = result
                     with task("training on all labels"):
-                        problem, result, why = refit(X, problem, result, given, seed=seed, sample_weight=sample_weight)
+                        problem, result, why = refit(X, problem, result, given, seed=seed, team=team)
                     choices += (why,)
                     if result is not first:
                         s.apply(result.model)
             except KeyboardInterrupt:
                 result.status = Status.INTERRUPTED  # with the model that training gave
+            called(team)
             self.times_ = tasks.times()
         # Not before: where training fails, an earlier model and all that belongs to it stay together.
         self.outputs_, self.augmentation_, self.config_ = problem.classes, problem.augmentation, problem.config
@@ -496,14 +497,13 @@ class Estimator(Parameters, BaseEstimator):
         start: WarmStart | None,
         *,
         decided: bool = False,
+        team: Team | None = None,
     ) -> Problem:
         """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
             fitted = None if start is None else start.fitted_to(X.x.shape[1])
             known = None if start is None else start.nodes
-            problem = prepare_graph(
-                X, config, seed=seed, sample_weight=sample_weight, fitted=fitted, known=known, decided=decided
-            )
+            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=known, decided=decided, team=team)
             self._set_features(X.x.shape[1], X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
@@ -611,10 +611,12 @@ class Estimator(Parameters, BaseEstimator):
         but one that is called ``node``, or as the probabilities of another, with ``predicted_`` before it.
         """
         data = self._given(X, edge_index, edge_weight)
+        part = part_of(data) if isinstance(data, Graph) else None
+        own = None if part is None else torch.arange(part.first, part.first + part.count)
         logits, target = self._logits(data), self.config_.target
         if probabilities and target == "regression":
             raise InputError("numbers have no probabilities: leave them out")
-        columns = {"node": ids_of(check_graph(data)) if isinstance(data, Graph) else np.arange(len(logits))}
+        columns = {"node": np.arange(len(logits)) if own is None else ids_of(check_graph(data))[own.numpy()]}
         each = outputs(logits, target).numpy()
         if target == "classification":
             columns |= {"label": self._decided(logits), "probability": each.max(1)}
@@ -632,6 +634,7 @@ class Estimator(Parameters, BaseEstimator):
 
     @torch.no_grad()
     def _logits(self, X: Graph | ArrayLike, nodes: ArrayLike | Tensor | None = None) -> Tensor:
+        """What the network says of rows, or of nodes of a graph, on all processes; by default of the nodes here."""
         check_is_fitted(self)
         if not isinstance(X, Graph) and self.augmentation_ is None:
             if nodes is not None:
@@ -644,7 +647,9 @@ class Estimator(Parameters, BaseEstimator):
         if order is not None:
             index = order.argsort() if asked is None else order.argsort()[asked]
         fitted = self.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        return finite(self._outputs(fitted.features(reordered(data, order), index)), asked)
+        data, part = reordered(data, order), part_of(data)
+        logits = self._outputs(fitted.features(data, index))
+        return finite(logits if index is None else part.together(index, logits), asked)
 
     def _outputs(self, rows: Tensor) -> Tensor:
         device = checked_device(self.device)
@@ -665,6 +670,10 @@ class Estimator(Parameters, BaseEstimator):
         if asks_neighbours or any(column.name == DEGREE for column in self.columns_ or ()):
             require_edges(data)
         data = with_columns(data, self.columns_ or ())
+        if data.get("part") is not None and standardized(self.columns_) and data.get("columns") != self.columns_:
+            raise InputError(
+                "data: the columns were learned of another table than those of the model: predict from tables"
+            )
         data = arranged(check_graph(data), getattr(self, "feature_names_in_", None))
         if data.x.shape[1] != self.n_features_in_:
             raise InputError(f"data has {data.x.shape[1]} features, the model was trained with {self.n_features_in_}")
@@ -868,15 +877,15 @@ def _bare(graph: Graph) -> Graph:
 @torch.no_grad()
 def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Estimate | None:
     """How good classes are expected to be, by nodes that did not train."""
-    rows, on = problem.validation, "validation"
-    if problem.config.target != "classification" or (rows is None and problem.asked is None):
+    on = "validation"
+    if problem.config.target != "classification" or (problem.validation is None and problem.asked is None):
         return None
     if problem.asked is not None:
         P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
-        assert rows is not None
-        P, y = outputs(model.to(rows.X.device)(rows.X).double(), "classification").cpu(), rows.targets.labels.cpu()
+        logits, y = problem.logits(model)
+        P, y = outputs(logits.double(), "classification").cpu(), y.cpu()
     return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -45,148 +46,105 @@ MOST_GROUPS, MOST_NODES, MOST_NEIGHBOURS = 30, 500, 50
 MOST_SHARES = 10**8
 ALL, LABELS = "all columns", "known labels"
 #: The masks by whose nodes importance is measured, the first that has some, and what these are called.
-PARTS = {"test": "test", "val": "validation", "train": "training"}
+PARTS = {"test_mask": "test", "val_mask": "validation", "train_mask": "training"}
 
 
+@dataclass
 class Part:
-    """The rows of some nodes under one augmentation, and what these would be if columns or edges were others."""
+    """What the rows of some nodes are made of under one augmentation."""
 
-    def __init__(self, augment: GraphAugment, asked: Asked) -> None:
-        self.augment, self.asked = augment, asked
-        self.H = self._columns(asked.x)
-        self.R = self._shares(asked.edges, asked.weights)
-        self.X = self.R @ self.H
-        #: What is known of the labels of neighbours, where that is part of the features.
-        self.labels = self._labels(asked.data, asked.data.edge_index, asked.own)
-
-    def _columns(self, x: Tensor) -> Tensor:
-        """The columns h of such rows of features."""
-        H = feature_rows(x, self.augment.dtype, row_normalize=self.augment.row_normalize)
-        return (H if self.augment.basis is None else H @ self.augment.basis).to_dense()
-
-    def _shares(self, edges: Tensor, weights: Tensor | None) -> Tensor:
-        """R (blocks, nodes, all within reach): unit vectors of the nodes, taken along the edges backwards."""
-        nodes = self.asked.nodes
-        units = torch.zeros(len(self.asked.near), len(nodes))
-        units[nodes, torch.arange(len(nodes))] = 1
-        A = self.augment.adjacency(Graph(x=units, edge_index=edges.flip(0), edge_weight=weights))
-        return torch.stack([*self.augment.operator(A, units)]).mT
-
-    def _labels(self, data: Graph, edges: Tensor, nodes: Tensor) -> Tensor:
-        """The features of ``nodes`` by the labels that are known among such edges."""
-        if self.augment.known is None:
-            return torch.zeros(len(nodes), 0)
-        data = copy.copy(data)
-        data.edge_index = edges
-        return self.augment.known.rows(data, nodes, self.augment.label_hops)
-
-    def features(self, X: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """The rows of such columns (blocks, nodes, columns) and known labels, its own by default."""
-        X = self.X if X is None else X
-        rows = torch.cat([*X, self.labels if labels is None else labels], dim=1)
-        return self.augment._normalized(rows)  # a copy, which is overwritten
-
-    def heard(self, each: Tensor) -> Tensor:
-        """What is made of each feature before augmentation, by what is made of each column of the rows."""
-        own = each[: len(each) - self.labels.shape[1]].view(len(self.X), -1).sum(0)
-        return own if self.augment.basis is None else self.augment.basis.abs() @ own
-
-    def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
-        """The rows as if the nodes themselves, and as if all others, had these values in some columns."""
-        x, nodes = self.asked.x, self.asked.nodes
-
-        def change(rows: Any) -> Tensor:
-            other = x[rows].clone()
-            other[:, columns] = values[rows]
-            return self._columns(other) - self.H[rows]
-
-        own = self.R[:, torch.arange(len(nodes)), nodes].unsqueeze(2) * change(nodes)
-        found = {"own": self.features(self.X + own)}
-        if self.asked.joined:
-            rows = (x[:, columns] != values).any(1).nonzero().view(-1)
-            few = 2 * len(rows) < len(x)
-            changed = change(rows if few else slice(None))
-            moved, X = changed.any(0), self.X - own
-            X[..., moved] += (self.R[:, :, rows] if few else self.R) @ changed[:, moved]
-            found["neighbours"] = self.features(X)
-        return found
-
-    def without(self, kept: Tensor, there: Tensor) -> Tensor:
-        """The rows where only these of the edges within reach, and these of all, are there."""
-        asked, labels = self.asked, None
-        weights = None if asked.weights is None else asked.weights[kept]
-        if self.augment.known is not None:
-            data = copy.copy(asked.data)
-            data.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
-            labels = self._labels(data, data.edge_index[:, there], asked.own)
-        return self.features(self._shares(asked.edges[:, kept], weights) @ self.H, labels)
+    augment: GraphAugment
+    #: The matrices R (blocks, nodes, all within reach), the columns h of all within reach, and the sums.
+    R: Tensor
+    H: Tensor
+    X: Tensor
+    #: What is known of the labels of neighbours, where that is part of the features.
+    labels: Tensor
 
 
 class Asked:
-    """Some nodes, and what the model says of them as if columns or edges were others."""
+    """Some nodes, and what the model says of them as if columns or known labels were others."""
 
     def __init__(self, estimator: Estimator, data: Graph, nodes: Tensor) -> None:
         self.estimator = estimator
         augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
-        #: Do neighbours have a say?
+        #: Do neighbours have a say, and known labels of theirs?
         self.joined = augment.asks_neighbours
+        self.knows_labels = augment.known is not None
         edges = data.edge_index if self.joined else torch.zeros(2, 0, dtype=torch.int64)
         weights = data.get("edge_weight") if self.joined else None
-        #: All nodes within reach, and those that these are joined with; all, where weights count by their mean.
-        self.near = torch.arange(data.num_nodes)
-        if weights is None:
-            near = as_mask(nodes, data.num_nodes, "nodes")
+        near = as_mask(nodes, data.num_nodes, "nodes") if weights is None else torch.ones(data.num_nodes).bool()
+        if weights is None:  # else weights count by their mean over all edges
             for _ in range(max(part.operator.reach for part in augment.parts) + 1):
-                before = near.clone()
-                near[edges[1][before[edges[0]]]] = True
-                near[edges[0][before[edges[1]]]] = True
-            self.near = near.nonzero().view(-1)
+                near[edges[:, near[edges].any(0)]] = True
             edges = edges[:, near[edges].all(0)]
-        self.edges, self.weights = torch.searchsorted(self.near, edges.contiguous()), weights
+        #: All nodes within reach, and among them those that are asked about.
+        self.near = near.nonzero().view(-1)
         self.nodes = torch.searchsorted(self.near, nodes)
         self.x = data.x.index_select(0, self.near).to_dense()
-        self.data, self.own = data, nodes
-        self.parts = [Part(own, self) for own in augment.parts]
+        units = torch.zeros(len(self.near), len(nodes))
+        units[self.nodes, torch.arange(len(nodes))] = 1
+        backwards = Graph(x=units, edge_index=torch.searchsorted(self.near, edges.flip(0).contiguous()))
+        backwards.edge_weight = weights
+        self.parts = []
+        for part in augment.parts:
+            R = torch.stack([*part.operator(part.adjacency(backwards), units)]).mT
+            H, labels = columns_of(part, self.x), torch.zeros(len(nodes), 0)
+            if part.known is not None:
+                labels = part.known.rows(data, nodes, part.label_hops)
+            self.parts.append(Part(part, R, H, R @ H, labels))
+
+    def features(self, X: Sequence[Tensor], labels: Sequence[Tensor]) -> list[Tensor]:
+        """Rows of features, a matrix a part, of such sums and known labels; of their own where none are given."""
+        return [
+            part.augment._normalized(torch.cat([*sums, known], dim=1))
+            for part, sums, known in zip(
+                self.parts,
+                X or [part.X for part in self.parts],
+                labels or [part.labels for part in self.parts],
+                strict=True,
+            )
+        ]
 
     @torch.no_grad()
-    def logits(self, *features: Tensor) -> Tensor:
-        """What the network says of such rows, a part an augmentation; of its own by default."""
-        rows = features or [part.features() for part in self.parts]
-        return self.estimator._outputs(torch.cat([*rows], dim=1))
+    def logits(self, X: Sequence[Tensor] = (), labels: Sequence[Tensor] = ()) -> Tensor:
+        """What the network says of such rows."""
+        return self.estimator._outputs(torch.cat(self.features(X, labels), dim=1))
 
     def attention(self) -> Tensor:
-        """How much the network makes of each feature of these nodes, about: gradient times value."""
-        parts = [part.features() for part in self.parts]
-        rows = torch.cat(parts, dim=1).requires_grad_()
-        (gradient,) = torch.autograd.grad(self.estimator._outputs(rows).abs().sum(), rows)
-        each = (gradient * rows.detach()).abs().mean(0).split([own.shape[1] for own in parts])
-        return torch.stack([part.heard(own) for part, own in zip(self.parts, each, strict=True)]).sum(0)
+        """How much the network makes of each column of these nodes, about: gradient times value."""
+        rows = [own.requires_grad_() for own in self.features((), ())]
+        gradients = torch.autograd.grad(self.estimator._outputs(torch.cat(rows, dim=1)).abs().sum(), rows)
+        heard = torch.zeros(self.x.shape[1])
+        for part, own, gradient in zip(self.parts, rows, gradients, strict=True):
+            each = (gradient * own.detach()).abs().mean(0)
+            each = each[: len(each) - part.labels.shape[1]].view(len(part.R), -1).sum(0)
+            heard += each if part.augment.basis is None else part.augment.basis.abs() @ each
+        return heard
 
     def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
         """The logits as if the nodes themselves, and as if all others, had these values in some columns."""
-        found = [part.exchanged(columns, values.expand(len(self.x), -1)) for part in self.parts]
-        return {whose: self.logits(*(each[whose] for each in found)) for whose in found[0]}
+        values = values.expand(len(self.x), -1)
+        few = (self.x[:, columns] != values).any(1).nonzero().view(-1)
+        rows = few if 2 * len(few) < len(self.x) else slice(None)
+        x = self.x[rows].clone()
+        x[:, columns] = values[rows]
+        found: dict[str, list[Tensor]] = {"own": [], "neighbours": []}
+        for part in self.parts:
+            change = torch.zeros_like(part.H)
+            change[rows] = columns_of(part.augment, x) - part.H[rows]
+            own = part.R[:, range(len(self.nodes)), self.nodes, None] * change[self.nodes]
+            found["own"].append(part.X + own)
+            X, moved = part.X - own, change.any(0)
+            X[..., moved] += part.R[..., rows] @ change[rows][:, moved]
+            found["neighbours"].append(X)
+        return {whose: self.logits(X) for whose, X in found.items() if whose == "own" or self.joined}
 
-    @property
-    def knows_labels(self) -> bool:
-        """Are known labels of neighbours features?"""
-        return any(part.labels.shape[1] for part in self.parts)
 
-    def without_labels(self, order: Tensor | None = None) -> Tensor:
-        """The logits as if known labels were those of the nodes in another order, or not known."""
-        return self.logits(*(
-            part.features(labels=torch.zeros_like(part.labels) if order is None else part.labels[order])
-            for part in self.parts
-        ))  # fmt: skip
-
-    def without(self, other: int) -> Tensor:
-        """The logits without the edges between the one node that is asked about and another one within reach."""
-        pair = torch.tensor([[int(self.nodes[0])], [other]])
-        kept = (self.edges != pair).any(0) & (self.edges != pair.flip(0)).any(0)
-        pair = torch.tensor([[int(self.own[0])], [int(self.near[other])]])
-        edges = self.data.edge_index
-        there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
-        return self.logits(*(part.without(kept, there) for part in self.parts))
+def columns_of(augment: GraphAugment, x: Tensor) -> Tensor:
+    """The columns h of such rows of features."""
+    H = feature_rows(x, augment.dtype, row_normalize=augment.row_normalize, sparse=True)
+    return (H if augment.basis is None else H @ augment.basis).to_dense()
 
 
 def importance(
@@ -198,19 +156,15 @@ def importance(
     if data.y is None:
         raise InputError("data has no labels to measure importance by: explain asks about one node without")
     if nodes is not None:
-        data.asked_mask = as_mask(nodes, data.num_nodes, "nodes")
-    parts = PARTS if nodes is None else {"asked": "given"}
-    masks = [(on, data[f"{name}_mask"] & labelled(data)) for name, on in parts.items() if f"{name}_mask" in data]
-    masks.append(("labelled", labelled(data)))
-    on, mask = next((part for part in masks if bool(part[1].any())), masks[-1])
-    if nodes is not None and on != "given":
-        raise InputError("nodes: none of them has a label to measure importance by")
-    # By id, so that the order of rows does not matter.
-    order = id_order(data)
-    data, mask = reordered(data, order), mask if order is None else mask[order]
-    chosen = mask.nonzero().view(-1)
-    if not len(chosen):
-        raise InputError("data: no node has a label to measure importance by")
+        data.test_mask = as_mask(nodes, data.num_nodes, "nodes")
+    data = reordered(data, id_order(data))  # the order of rows does not matter
+    known, parts = labelled(data), PARTS if nodes is None else {"test_mask": "given"}
+    masks = {on: data[mask] & known for mask, on in parts.items() if mask in data}
+    masks |= {"labelled": known} if nodes is None else {}
+    on = next((on for on, mask in masks.items() if bool(mask.any())), None)
+    if on is None:
+        raise InputError(f"{'data' if nodes is None else 'nodes'}: none of them has a label to measure importance by")
+    chosen = masks[on].nonzero().view(-1)
     blocks = 1 if estimator.augmentation_ is None else sum(part.blocks for part in estimator.augmentation_.parts)
     most = min(MOST_NODES, max(20, MOST_SHARES // (blocks * data.num_nodes)))
     if len(chosen) > most:
@@ -233,18 +187,20 @@ def importance(
                     lost[name, whose].append(base - figure(logits))
         for _ in range(repeats if rows.knows_labels else 0):
             order = torch.from_numpy(random.permutation(len(chosen)))
-            lost[LABELS, "neighbours"].append(base - figure(rows.without_labels(order)))
+            lost[LABELS, "neighbours"].append(
+                base - figure(rows.logits(labels=[part.labels[order] for part in rows.parts]))
+            )
     found = [(*key, float(np.mean(each)), float(np.std(each))) for key, each in lost.items()]
     found.sort(key=lambda row: (row[0] != ALL, -row[2]))
     about: dict[str, Any] = {"figure": scoring_name(config.scoring), "score": base, "on": on, "nodes": len(chosen)}
     # Of nodes that trained, a model knows the labels: there, what was said out of fold is compared.
     trained = bool(data.train_mask[chosen].any())
     own = expected(estimator, about["figure"]) if trained else base
+    alone = None
     if own is not None and rows.joined and not data.get("structural"):
         alone = without_graph(estimator, data, random_state)
-        worth = None
-        if alone is not None:
-            worth = expected(alone, about["figure"]) if trained else figure(alone._logits(data, chosen), alone)
+    if own is not None and alone is not None:
+        worth = expected(alone, about["figure"]) if trained else figure(alone._logits(data, chosen), alone)
         if worth is not None:
             about |= {"out_of_fold": own} if trained else {}
             found.insert(0, ("the graph", "trained without", own - worth, math.nan))
@@ -263,7 +219,7 @@ def groups_of(estimator: Estimator, data: Graph, rows: Asked) -> dict[str, list[
     """The features by the columns that they were made of; of very many those alone on which the network looks most."""
     names = data.get("feature_names") or [f"column {place}" for place in range(data.x.shape[1])]
     own = iter(feature_names(estimator.columns_ or ()))
-    owner = {next(own): column.name for column in estimator.columns_ or () for _ in column.names()}
+    owner = {next(own): column.name for column in estimator.columns_ or () for _ in feature_names([column])}
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         groups.setdefault(owner.get(name, name), []).append(place)
@@ -312,6 +268,9 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
             return float(logits[0, best] - torch.cat([logits[0, :best], logits[0, best + 1 :]]).logsumexp(0))
         return float(logits[0, best])
 
+    edges = torch.zeros(2, 0, dtype=torch.int64) if data.edge_index is None else data.edge_index
+    ends = edges[:, (edges == place).any(0)].unique()
+    ends = ends[ends != place]
     base, mean, table = said(logits), data.x.to_dense().mean(0), data.get("table")
     found: list[tuple[str, str, Any, float]] = []
     for name, columns in (groups_of(estimator, data, rows) or {ALL: [*range(len(mean))]}).items():
@@ -321,19 +280,21 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
         elif not estimator.columns_ and len(columns) == 1:
             value = float(rows.x[rows.nodes[0], columns[0]])
         elif name == DEGREE:
-            ends = data.edge_index[:, (data.edge_index == place).any(0)].unique()
-            value = int((ends != place).sum())
-        for whose, logits in rows.exchanged(columns, mean[columns]).items():
-            found.append((name, whose, value if whose == "own" else None, said(logits)))
+            value = len(ends)
+        for whose, other in rows.exchanged(columns, mean[columns]).items():
+            found.append((name, whose, value if whose == "own" else None, said(other)))
     if rows.knows_labels:
-        found.append((LABELS, "neighbours", None, said(rows.without_labels())))
-    ends = rows.edges[:, (rows.edges == rows.nodes[0]).any(0)].unique()
-    ends = ends[ends != rows.nodes[0]]
-    classes = data.y is not None and not has_columns(data)
+        without = rows.logits(labels=[torch.zeros_like(part.labels) for part in rows.parts])
+        found.append((LABELS, "neighbours", None, said(without)))
+    classes, ends = data.y is not None and not has_columns(data), ends if rows.joined else ends[:0]
     for end in ends[:: -(-len(ends) // MOST_NEIGHBOURS) or 1].tolist():
-        number = int(rows.near[end])
-        label = labels_of(data)[number] if classes and labelled(data)[number] else None
-        found.append((str(ids[number]), "neighbour", label, said(rows.without(end))))
+        label = labels_of(data)[end] if classes and labelled(data)[end] else None
+        pair = torch.tensor([[place], [end]])
+        there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
+        less = copy.copy(data)
+        less.edge_index = edges[:, there]
+        less.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
+        found.append((str(ids[end]), "neighbour", label, said(Asked(estimator, less, torch.tensor([place])).logits())))
     changes = pd.DataFrame(found, columns=["name", "kind", "value", "without"])
     changes["moved"] = base - changes["without"]
     changes = changes.sort_values("moved", key=abs, ascending=False, kind="stable", ignore_index=True).head(most)

@@ -59,31 +59,28 @@ def by_output(y: ArrayLike, predicted: ArrayLike, target: str) -> list[dict[str,
 
     y, P = np.asarray(y), np.asarray(predicted, dtype=np.float64)
     found = []
-    for place in range(y.shape[1]):
-        own, given = y[:, [place]], P[:, [place]]
+    for own, given in zip(y.T[:, :, None], P.T[:, :, None], strict=True):
         if target == "regression":
             found.append(metrics(own, given, target))
             continue
-        rates = precision_recall_fscore_support(own > 0.5, given > 0.5, average="binary", zero_division=math.nan)[:3]
-        known = [None if math.isnan(rate) else float(rate) for rate in rates]
-        named = dict(zip(("precision", "recall", "f1"), known, strict=True))
+        rates = precision_recall_fscore_support(own > 0.5, given > 0.5, average="binary", zero_division=math.nan)
+        known = [None if math.isnan(rate) else float(rate) for rate in rates[:3]]
         ranked = score("average_precision", own, given, target)
-        found.append({"share": float(own.mean()), **named, "average_precision": ranked})
+        names = ("share", "precision", "recall", "f1", "average_precision")
+        found.append(dict(zip(names, (float(own.mean()), *known, ranked), strict=True)))
     return found
 
 
 def reliability(y: ArrayLike, probabilities: ArrayLike) -> list[dict[str, float]]:
     """The bins of the calibration error that have rows: their mean confidence, accuracy and number of rows."""
     y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
-    if not len(y):
-        return []
     confidence, right = P.max(1), P.argmax(1) == y
     # Confidence 1 belongs to the last bin; a bin has its upper edge, as is usual.
     place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    bins = [place == bin for bin in np.unique(place)]
     return [
         {"confidence": float(confidence[own].mean()), "accuracy": float(right[own].mean()), "rows": int(own.sum())}
-        for bin in range(BINS)
-        if (own := place == bin).any()
+        for own in bins
     ]
 
 
@@ -100,7 +97,7 @@ def score(scoring: str | Scorer, y: ArrayLike, predicted: ArrayLike, target: str
     if not len(y) or not np.isfinite(P).all():
         return None
     name = scoring.removeprefix("neg_")
-    found = _FIGURES[target](name, y, P)
+    found = _figure(name, y, P, target)
     return None if found is None else float(found if name == scoring else -found)
 
 
@@ -131,22 +128,21 @@ def estimate(
     """
     from scipy.special import betaincinv
 
-    y, P = np.asarray(y), np.asarray(probabilities, dtype=np.float64)
-    counts = np.unique(y, return_counts=True)[1]
-    figures = {}
+    counts, figures = np.unique(np.asarray(y), return_counts=True)[1], {}
+    number = int(counts.sum())
     for name in EXPECTED:
-        each = contributions(name, y, P)
+        each = contributions(name, y, probabilities)
         value, variance = min(max(float(each.mean()) - (optimism or {}).get(name, 0.0), 0.0), 1.0), each.var()
         if math.isnan(value):
             continue
-        rows = len(y) if name == "accuracy" else len(counts) ** 2 / (1 / counts).sum()
-        rows = min(rows, len(y) * value * (1 - value) / variance) if variance > 0 else rows
+        rows = number if name == "accuracy" else len(counts) ** 2 / (1 / counts).sum()
+        rows = min(rows, number * value * (1 - value) / variance) if variance > 0 else rows
         rows /= CROSSED if on == OUT_OF_FOLD else 1.0
         right, wrong = value * rows, (1 - value) * rows
         low = float(betaincinv(right, wrong + 1, TAIL)) if right else 0.0
         high = float(betaincinv(right + 1, wrong, 1 - TAIL)) if wrong else 1.0
         figures[name] = (value, low, high)
-    return Estimate(on, len(y), float(counts.max() / len(y)), figures)
+    return Estimate(on, number, float(counts.max() / number), figures)
 
 
 def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer, members: int = 1) -> dict[str, float]:
@@ -155,32 +151,33 @@ def optimism_of(y: ArrayLike, models: Sequence[ArrayLike], scoring: str | Scorer
     On average over draws with replacement, the best on what is drawn is scored on the other rows (Tsamardinos et al.,
     2018); or the best few, whose mean is as optimistic as they are on average.
     """
-    y = np.asarray(y)
-    own = {
-        name: np.stack([contributions(name, y, np.asarray(P, dtype=np.float64)) for P in models]) for name in EXPECTED
-    }
-    by = own[scoring] if isinstance(scoring, str) and scoring in own else own["accuracy"]
-    random, others = np.random.default_rng(0), {name: list[float]() for name in EXPECTED}
+    own = np.array([[contributions(name, y, P) for P in models] for name in EXPECTED])
+    by, number = own[EXPECTED.index(_nearest(scoring))], own.shape[2]
+    random, others = np.random.default_rng(0), []
     chosen = by.sum(1).argsort(kind="stable")[-members:]
     for _ in range(DRAWS):
-        drawn = np.bincount(random.integers(len(y), size=len(y)), minlength=len(y))
-        best, left = (by @ drawn).argsort(kind="stable")[-members:], drawn == 0
-        if left.any():
-            for name, each in own.items():
-                others[name].append(float(each[best][:, left].mean()))
-    found = {name: float(each[chosen].mean() - np.mean(others[name] or [math.nan])) for name, each in own.items()}
-    return {name: max(lost, 0.0) for name, lost in found.items() if not math.isnan(lost)}
+        drawn = np.bincount(random.integers(number, size=number), minlength=number)
+        best = (by @ drawn).argsort(kind="stable")[-members:]
+        if not drawn.all():
+            others.append(own[:, best][..., drawn == 0].mean((1, 2)))
+    lost = own[:, chosen].mean((1, 2)) - np.mean(others or [math.nan], axis=0)
+    return {name: max(float(each), 0.0) for name, each in zip(EXPECTED, lost, strict=True) if not math.isnan(each)}
+
+
+def _nearest(scoring: str | Scorer) -> str:
+    """The figure by which a score is judged whose rows add nothing that is known to it."""
+    return scoring if isinstance(scoring, str) and scoring in EXPECTED else "accuracy"
 
 
 def standard_error(y: ArrayLike, P: ArrayLike, scoring: str | Scorer) -> float:
     """Of the score of some rows, given class indices and probabilities; that of accuracy for scores of other kinds."""
-    figure = scoring if isinstance(scoring, str) and scoring in EXPECTED else "accuracy"
-    each = contributions(figure, np.asarray(y), np.asarray(P, dtype=np.float64))
+    each = contributions(_nearest(scoring), y, P)
     return float(each.std() / len(each) ** 0.5)
 
 
-def contributions(figure: str, y: Array, P: Array) -> Array:
+def contributions(figure: str, y: ArrayLike, P: ArrayLike) -> Array:
     """What each row adds to a figure, which is the mean of these: by its influence function where it is no mean."""
+    y, P = np.asarray(y), np.asarray(P, dtype=np.float64)
     right, number = (P.argmax(1) == y).astype(float), len(y)
     if figure == "accuracy":
         return right
@@ -190,17 +187,14 @@ def contributions(figure: str, y: Array, P: Array) -> Array:
         _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
         recall = np.bincount(place, right) / counts
         return recall.mean() + (right - recall[place]) * number / (len(counts) * counts[place])
-    found, two = [], P.shape[1] == 2
-    for own, confidence in zip(y == np.arange(two, P.shape[1])[:, None], P.T[int(two) :], strict=True):
-        if own.any() and not own.all():
-            # How much of the other side each row is on the right side of: its placement.
-            placed = np.empty(number)
-            for side, towards in ((own, confidence), (~own, -confidence)):
-                others = np.sort(towards[~side])
-                placed[side] = sum(np.searchsorted(others, towards[side], end) for end in ("left", "right"))
-                placed[side] /= 2 * len(others)
-            area = placed[own].mean()
-            found.append(area + (placed - area) * number / np.where(own, own.sum(), (~own).sum()))
+    found = []
+    for own, confidence in _each_class(y, P):
+        # How much of the other side each row is on the right side of: its placement.
+        placed, ranks = np.empty(number), _ranks(confidence)
+        placed[own] = (ranks[own] - _ranks(confidence[own])) / (~own).sum()
+        placed[~own] = 1 - (ranks[~own] - _ranks(confidence[~own])) / own.sum()
+        area = placed[own].mean()
+        found.append(area + (placed - area) * number / np.where(own, own.sum(), (~own).sum()))
     return np.mean(found, axis=0) if found else np.full(number, np.nan)
 
 
@@ -235,76 +229,29 @@ def _judged(outputs: int, target: str) -> Any:
     return Judged()
 
 
-# scikit-learn takes a second to import, and accuracy, by which most runs choose, needs nothing of it.
+def _ranks(values: Array) -> Array:
+    """From the smallest, 1; the mean for equal ones."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[place]
 
 
-def _of_classes(name: str, y: Array, P: Array) -> float | None:
-    best, classes = P.argmax(1), P.shape[1]
-    if name in ("accuracy", "f1_micro"):  # the same where each row has one class
-        return float((best == y).mean())
-    if name == "calibration_error":
-        return sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y)
-    asked = np.arange(1 if classes == 2 else 0, classes)
-    if name in ("roc_auc_ovr", "average_precision"):
-        return _ranking(name, y[:, None] == asked, P[:, asked])
-    from sklearn import metrics as sk
-
-    if name == "balanced_accuracy":
-        return sk.recall_score(y, best, labels=np.unique(y), average="macro", zero_division=0)
-    if name == "f1_macro":
-        return sk.f1_score(y, best, average="macro", zero_division=0)
-    if (y < 0).any():  # the log loss would be infinite
-        return None
-    return sk.log_loss(y, P, labels=np.arange(classes)) if classes > 1 else 0.0
-
-
-def _of_labels(name: str, y: Array, P: Array) -> float | None:
-    own, given = y > 0.5, P > 0.5
-    if name == "accuracy":
-        return float((own == given).all(1).mean())
-    from sklearn import metrics as sk
-
-    if name == "f1_micro":
-        return sk.f1_score(own.ravel(), given.ravel(), zero_division=0)
-    if name == "f1_macro":
-        return float(np.mean([sk.f1_score(*column, zero_division=0) for column in zip(own.T, given.T, strict=True)]))
-    if name == "log_loss":
-        return sk.log_loss(own.ravel(), P.ravel(), labels=[False, True])
-    return _ranking(name, own, P)
-
-
-def _of_numbers(name: str, y: Array, P: Array) -> float | None:
-    if name == "r2":
-        if len(y) < 2:
-            return None
-        # In the precision of the targets, which r2_score widens: records of training have these bits.
-        missed, spread = np.square(y - P).sum(0), np.square(y - y.mean(0)).sum(0)
-        return float(np.where(spread > 0, 1 - missed / np.where(spread > 0, spread, 1), missed == 0).mean())
-    from sklearn import metrics as sk
-
-    return sk.mean_absolute_error(y, P) if name == "mean_absolute_error" else sk.root_mean_squared_error(y, P)
-
-
-def area(own: Array, confidence: Array) -> float:
+def _area(own: Array, confidence: Array) -> float:
     """That under the ROC curve: how often one that is ``own`` has the higher confidence of two; half for equal ones."""
-    _, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    ranks, number = (counts.cumsum() - (counts - 1) / 2)[place], own.sum()
-    return float((ranks[own].sum() - number * (number + 1) / 2) / (number * (len(own) - number)))
+    number = own.sum()
+    return float((_ranks(confidence)[own].sum() - number * (number + 1) / 2) / (number * (len(own) - number)))
 
 
-def _ranking(name: str, own: Array, P: Array) -> float | None:
-    """The mean over those columns that some rows are of and others are not."""
-    figures: dict[str, Callable[[Array, Array], float]] = {"roc_auc_ovr": area}
-    if name == "average_precision":
-        from sklearn.metrics import average_precision_score
+def _each_class(y: Array, P: Array) -> list[tuple[Array, Array]]:
+    """Who is of it, and how sure the model is of that; of two classes the second, and none that all or nobody are of.
 
-        figures[name] = average_precision_score
-    mixed = own.any(0) & ~own.all(0)
-    found = [figures[name](is_own, confidence) for is_own, confidence in zip(own.T[mixed], P.T[mixed], strict=True)]
-    return float(np.mean(found)) if found else None
+    Of several labels each is such a class.
+    """
+    asked = np.arange(1 if P.shape[1] == 2 and y.ndim == 1 else 0, P.shape[1])
+    own = y[:, None] == asked if y.ndim == 1 else y > 0.5
+    return [(each, P[:, place]) for place, each in zip(asked, own.T, strict=True) if each.any() and not each.all()]
 
 
-#: The figures of each kind of target, and what computes one.
+#: The figures of each kind of target.
 METRICS = {
     "classification": (
         "accuracy", "balanced_accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "log_loss",
@@ -313,4 +260,43 @@ METRICS = {
     "multilabel": ("accuracy", "f1_macro", "f1_micro", "roc_auc_ovr", "average_precision", "log_loss"),
     "regression": ("r2", "mean_absolute_error", "root_mean_squared_error"),
 }  # fmt: skip
-_FIGURES = {"classification": _of_classes, "multilabel": _of_labels, "regression": _of_numbers}
+
+
+def _figure(name: str, y: Array, P: Array, target: str) -> Any:
+    """One of these, or None."""
+    if name == "r2":
+        # In the precision of the targets, which r2_score widens: records of training have these bits.
+        missed, spread = np.square(y - P).sum(0), np.square(y - y.mean(0)).sum(0)
+        each = np.where(spread > 0, 1 - missed / np.where(spread > 0, spread, 1), missed == 0)
+        return each.mean() if len(y) > 1 else None
+    if name in ("roc_auc_ovr", "average_precision"):
+        figure: Callable[[Array, Array], float] = _area
+        if name == "average_precision":
+            from sklearn.metrics import average_precision_score
+
+            figure = average_precision_score
+        found = [figure(*pair) for pair in _each_class(y, P)]
+        return np.mean(found) if found else None
+    if name == "calibration_error":
+        return sum(b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in reliability(y, P)) / len(y)
+    best = P > 0.5 if target == "multilabel" else P.argmax(1)
+    if target == "classification" and name in ("accuracy", "f1_micro"):  # the same where each row has one class
+        return (best == y).mean()
+    if name == "accuracy":
+        return (best == (y > 0.5)).all(1).mean()
+    from sklearn import metrics as sk  # which takes a second, and most runs choose by one of those above
+
+    if target == "regression":
+        return getattr(sk, name)(y, P)
+    if target == "multilabel":
+        if name == "log_loss":
+            return sk.log_loss(y.ravel() > 0.5, P.ravel(), labels=[False, True])
+        columns = [(y.ravel(), best.ravel())] if name == "f1_micro" else zip(y.T, best.T, strict=True)
+        return np.mean([sk.f1_score(own > 0.5, given, zero_division=0) for own, given in columns])
+    if name == "balanced_accuracy":
+        return sk.recall_score(y, best, labels=np.unique(y), average="macro", zero_division=0)
+    if name == "f1_macro":
+        return sk.f1_score(y, best, average="macro", zero_division=0)
+    if P.shape[1] == 1:
+        return 0.0
+    return sk.log_loss(y, P, labels=np.arange(P.shape[1])) if (y >= 0).all() else None  # else it would be infinite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -77,18 +76,15 @@ class GAMLP(nn.Module):
 
     def _deepened(self, depth: int) -> list[tuple[Tensor, Tensor]]:
         """Its (W, b), those of a linear model as of a network of that depth."""
-        parameters = [(layer.get_parameter("weight").data, layer.get_parameter("bias").data) for layer in self.linears]
+        values = [parameter.data for parameter in self.parameters()]
+        parameters = list(zip(values[::2], values[1::2], strict=True))
         if len(parameters) == depth:
             return parameters
         ((W, b),) = parameters
         assert self.activation == "relu"
-        one = torch.eye(len(b)).to(W)
-        through = [(torch.eye(2 * len(b)).to(W), b.new_zeros(2 * len(b)))] * (depth - 2)
-        return [
-            (torch.cat([W, -W]), torch.cat([b, -b])),
-            *through,
-            (torch.cat([one, -one], dim=1), torch.zeros_like(b)),
-        ]
+        one, zero = torch.eye(2 * len(b)).to(W), b.new_zeros(2 * len(b))
+        through = [(one, zero)] * (depth - 2)
+        return [(torch.cat([W, -W]), torch.cat([b, -b])), *through, (one[: len(b)] - one[len(b) :], zero[: len(b)])]
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of rows."""
@@ -118,8 +114,6 @@ class GAMLP(nn.Module):
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such model file")
-        if not os.access(path, os.R_OK):
-            raise InputError(f"{path}: cannot read the model: permission denied")
         try:
             with safe_open(str(path), framework="pt") as file:
                 header = decoded(Header, (file.metadata() or {})["pdadmm_g"])
@@ -129,15 +123,13 @@ class GAMLP(nn.Module):
                 whole = tensor.dtype == torch.int64 and name.startswith("extra.")
                 if not (tensor.is_floating_point() or whole) or not bool(tensor.isfinite().all()):
                     raise ValueError(f"{name} holds something else than finite numbers")
-            further = {name: tensors.pop(name) for name in list(tensors) if name.startswith("extra.")}
-            try:
-                with torch.device("meta"):
-                    model = cls(header.widths, header.activation)
-                model.load_state_dict(tensors, assign=True)
-            except RuntimeError as error:
-                why = str(error).splitlines()[:2][-1].strip()
-                raise ValueError(f"its weights do not fit its description: {why}") from None
-            return model, header.extra, {name.removeprefix("extra."): further[name] for name in further}
+            further = {
+                name.removeprefix("extra."): tensors.pop(name) for name in [*tensors] if name.startswith("extra.")
+            }
+            with torch.device("meta"):
+                model = cls(header.widths, header.activation)
+            model.load_state_dict(tensors, assign=True)
+            return model, header.extra, further
         except KeyError as error:
             raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
         except (SafetensorError, TypeError, ValueError, RuntimeError, OSError, IndexError, AttributeError) as error:

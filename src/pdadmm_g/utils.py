@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,29 @@ TEMPORARY, TEMPORARY_LOCK = "pdadmm-g-", "in.use"
 STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
+@contextmanager
+def _named(problem: str, remedy: str) -> Iterator[None]:
+    """What the system says, a full disk for instance, or a ValueError becomes an :class:`InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except UnicodeDecodeError:
+        raise InputError(f"{problem}: not UTF-8 text{remedy}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{problem}: {getattr(error, 'strerror', None) or error}{remedy}") from None
+
+
+def reading(path: Path, what: str, remedy: str = "") -> AbstractContextManager[None]:
+    """What goes wrong while ``path`` is read becomes an :class:`InputError` that says why ``what`` cannot be read."""
+    return _named(f"{path}: cannot read {what}", remedy)
+
+
+def writing(path: Path, remedy: str = "") -> AbstractContextManager[None]:
+    """The same while it is written."""
+    return _named(f"{path}: cannot write", remedy)
+
+
 def read_text(path: Path, what: str) -> str:
     """The content of a regular UTF-8 file, or an :class:`InputError` that says why ``what`` cannot be read."""
     return "".join(read_lines(path, what))
@@ -41,34 +64,17 @@ def read_lines(path: Path, what: str) -> Iterator[str]:
 
     Pipes and devices, which may never end, are refused unread.
     """
-    try:
+    with reading(path, what):
         if path.exists() and not path.is_file():
-            raise InputError(f"{path}: cannot read {what}: not a regular file")
+            raise ValueError("not a regular file")
         with path.open(encoding="utf-8", newline="\n") as file:
             yield from file
-    except OSError as error:
-        raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: cannot read {what}: not UTF-8 text") from None
-    except InputError:
-        raise
-    except ValueError:  # a name with a null byte
-        raise InputError(f"{path}: cannot read {what}: no such file") from None
 
 
 def find_graph(path: Path, root: str | Path | None) -> Path:
     """The file of that name, which is looked for under ``root`` (default: $PDADMM_G_DATA) if it is not here."""
     root = root or os.environ.get("PDADMM_G_DATA")
     return Path(root, path) if root and not path.exists() and Path(root, path).exists() else path
-
-
-@contextmanager
-def writing(path: Path, remedy: str = "") -> Iterator[None]:
-    """What the system says while ``path`` is written, a full disk for instance, becomes an :class:`InputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot write: {error.strerror or error}{remedy}") from None
 
 
 def check_folder(path: Path) -> None:
@@ -81,32 +87,24 @@ def check_folder(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or nothing: under a temporary name, then renamed. Links and devices stay what they are."""
-    try:
+    with writing(path):
         data = content.encode() if isinstance(content, str) else content
-        target = path.resolve()
-        with writing(path):
-            if str(path) in STREAMS:
-                # Opened anew, what is there already would be overwritten.
-                with os.fdopen(os.dup(STREAMS[str(path)]), "wb") as file:
-                    file.write(data)
-                return
-            if target.exists() and not target.is_file():
-                target.write_bytes(data)
-                return
-            temporary = target.with_name(target.name + ".tmp")
-            try:
-                with temporary.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(target)
-            except OSError:
-                temporary.unlink(missing_ok=True)
-                raise
-    except InputError:
-        raise
-    except ValueError:  # a name with a null byte, or text that has no UTF-8
-        raise InputError(f"{path}: cannot write: the name or the text is not valid") from None
+        target, stream = path.resolve(), STREAMS.get(str(path))
+        if stream is not None or (target.exists() and not target.is_file()):
+            # Opened anew, what is in a stream already would be overwritten.
+            with target.open("wb") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
+                file.write(data)
+            return
+        temporary = target.with_name(target.name + ".tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -168,22 +166,10 @@ def decoded(kind: type[Kind], value: Any) -> Kind:
         raise ValueError(str(error)) from None
 
 
-@contextmanager
-def reading(path: Path, what: str, remedy: str = "") -> Iterator[None]:
-    """A ValueError while ``path`` is read becomes an :class:`InputError` that says why ``what`` cannot be read."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: cannot read {what}: {error}{remedy}") from None
-
-
 def read_record(kind: type[Kind], path: Path, what: str, remedy: str = "") -> Kind:
     """The record that a file of ours holds, or an :class:`InputError`."""
-    text = read_text(path, what)
     with reading(path, what, remedy):
-        return decoded(kind, text)
+        return decoded(kind, read_text(path, what))
 
 
 # -------------------------------------------------------------------------------------------------------------- tasks
@@ -211,12 +197,13 @@ class Tasks:
     happens. A task within another stops the clock of the outer one, so that seconds add up to the whole.
     """
 
-    def __init__(self, *listeners: Callable[[Event], None]) -> None:
+    def __init__(self, *listeners: Callable[[Event], None], seconds: dict[str, float] | None = None) -> None:
         self.listeners = list(listeners)
-        #: By task, in the order in which they began.
-        self.seconds: dict[str, float] = {}
+        #: By task, in the order in which they began, those before this was made among them.
+        self.seconds: dict[str, float] = seconds or {}
         self._open: list[str] = []
-        self._start = self._since = time.perf_counter()
+        self._since = time.perf_counter()
+        self._start = self._since - sum(self.seconds.values())
 
     def __enter__(self) -> Tasks:
         self._token: Token[Tasks | None] = _current.set(self)
@@ -235,20 +222,20 @@ class Tasks:
         """Within it, time counts for this task; call what it gives for each of ``total`` pieces that is done."""
         self._settle()
         self._open.append(name)
-        before, done = self.seconds.setdefault(name, 0.0), 0
-        self._tell(Event(name, 0, total))
+        before, done = self.seconds.setdefault(name, 0.0), -1
 
-        def step() -> None:
+        def step(seconds: float | None = None, pieces: int = 1) -> None:
             nonlocal done
-            done += 1
-            self._tell(Event(name, done, total))
+            done += pieces
+            self.tell(Event(name, done, total, seconds))
 
+        step()
         try:
             yield step
         finally:
             self._settle()
             self._open.pop()
-            self._tell(Event(name, done, total, self.seconds[name] - before))
+            step(self.seconds[name] - before, 0)
 
     def _settle(self) -> None:
         """The time since the last change belongs to the innermost task."""
@@ -257,7 +244,9 @@ class Tasks:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Tell whoever listens, also of what another process does."""
+        self.seconds.setdefault(event.task, 0.0)
         for listener in self.listeners:
             listener(event)
 

@@ -23,6 +23,9 @@ def test_projection_is_the_nearest_level(levels: list[float], points: list[float
     assert torch.isin(projected, values).all()
     torch.testing.assert_close((projected - x).abs(), nearest(values, x), rtol=1e-12, atol=1e-12)
     assert torch.equal(delta.project(projected), projected)
+    # Neighbouring floats are told apart.
+    values = torch.tensor([0.0, 99.99999999999999, 100.0], dtype=torch.float64)
+    assert torch.equal(Levels(values).project(values), values)
 
 
 @given(st.integers(1, 16), st.floats(-50, 0), st.floats(0, 50), st.integers(0, 1000))
@@ -46,11 +49,6 @@ def test_calibrated_levels_leave_room_to_grow(bits: int, top: float) -> None:
     """Half of the range more, except on so few levels that resolution is worth more."""
     delta = Levels.calibrated(torch.tensor([0.0, 0.5, 2.0]), bits)
     assert [float(delta.values[0]), float(delta.values[-1])] == pytest.approx([0.0, top])
-
-
-def test_neighbouring_floats_are_told_apart() -> None:
-    values = torch.tensor([0.0, 99.99999999999999, 100.0], dtype=torch.float64)
-    assert torch.equal(Levels(values).project(values), values)
 
 
 def test_paper_levels() -> None:

@@ -32,7 +32,7 @@ TIMES = torch.tensor([1, 3, 2, 1, 2, 4, 1, 1])
 
 
 def objective(worker: Worker) -> float:
-    return float(worker.risk()) + sum(float(share.objective) for share in worker.measured)
+    return float(worker.risk()) + float(worker.measured.objective.double().sum())
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -46,7 +46,7 @@ def test_a_row_of_weight_k_is_k_equal_rows(make_chain, name: str) -> None:
     tolerance = 1e-8
     for _ in range(12):
         moves, expected = weighted.epoch(), repeated.epoch()
-        torch.testing.assert_close(torch.tensor(moves), torch.tensor(expected), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(moves, expected, rtol=tolerance, atol=tolerance)
         assert objective(weighted) == pytest.approx(objective(repeated), rel=1e-8)
     for layer, other in zip(weighted.layers, repeated.layers, strict=True):
         torch.testing.assert_close(layer.W, other.W, rtol=tolerance, atol=tolerance)
@@ -103,12 +103,10 @@ def test_rows_in_two_parts_are_the_rows_in_one(make_chain, name: str, weighted: 
         for _ in range(12):
             moves = whole.epoch()
             for found in pool.map(Worker.epoch, parts):
-                torch.testing.assert_close(torch.tensor(found), torch.tensor(moves), rtol=tolerance, atol=1e-10)
+                torch.testing.assert_close(found, moves, rtol=tolerance, atol=1e-10)
             risks = list(pool.map(Worker.risk, parts))
             assert [float(risk) for risk in risks] == pytest.approx([float(whole.risk())] * 2, rel=1e-9)
-            torch.testing.assert_close(
-                torch.tensor(parts[0].measured), torch.tensor(whole.measured), rtol=tolerance, atol=1e-10
-            )
+            torch.testing.assert_close(parts[0].measured, whole.measured, rtol=tolerance, atol=1e-10)
     for one, left, right in zip(whole.layers, *(part.layers for part in parts), strict=True):
         for symbol in ("W", "b"):
             assert torch.equal(getattr(left, symbol), getattr(right, symbol)), "replicas must be the same bit for bit"

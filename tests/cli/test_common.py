@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -40,16 +39,6 @@ def test_help_and_completion_do_not_import_torch() -> None:
     asked = {"COMP_WORDS": "pdadmm-g train --dataset amazon", "COMP_CWORD": "3", "_PDADMM_G_COMPLETE": "bash_complete"}
     assert shell(**asked).split() == ["plain,amazon-computers", "plain,amazon-photo", "file,amazon"]
     assert "_PDADMM_G_COMPLETE=fish_complete" in shell(_PDADMM_G_COMPLETE="fish_source")
-
-
-def test_help_names_exit_codes_and_examples(run) -> None:
-    code, out, _ = run("--help")
-    assert code == 0
-    text = " ".join(out.split())
-    for part in ("0 success", "2 wrong input", "3 numerical failure", "4 a worker was lost", "130 interrupted"):
-        assert part in text
-    for name in ("train", "evaluate", "predict", "export", "doctor"):
-        assert f"pdadmm-g {name} " in run(name, "--help")[1].split("Options")[0].split("\n\n", 1)[1]
 
 
 def complete(*words: str) -> list[str]:
@@ -99,14 +88,6 @@ def test_every_failure_is_one_line(run, monkeypatch: pytest.MonkeyPatch, error: 
     assert err.strip().startswith(line)
 
 
-def test_where_memory_is_short_for_training_smaller_networks_help(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def short(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(importlib.import_module("pdadmm_g.runs.run"), "train_run", short)
-    assert_refused(*run("train"), "not enough memory: lower --hidden")
-
-
 def test_whoever_reads_has_enough(run, tmp_path: Path) -> None:
     run("train", "--dataset", "graph.npz", "--out", "run", *SMALL)
     reader, writer = os.pipe()
@@ -135,8 +116,7 @@ def test_bad_run_folders(run, graph_file: Path, tmp_path: Path, tiny_graph: Grap
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"), ({"RANK": "4"}, "RANK"),
-        ({"MASTER_PORT": "70000"}, "MASTER_PORT"), ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
+        ({"MASTER_ADDR": ""}, "MASTER_ADDR"), ({"RANK": "x"}, "RANK"), ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE"),
     ],
 )  # fmt: skip
 def test_an_environment_that_only_looks_like_torchruns(run, monkeypatch: pytest.MonkeyPatch, changes, culprit) -> None:

@@ -98,9 +98,3 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["no-such-package"].remedy == "pip install 'no-such-package>=1'"
     assert found["nor-this-one"].remedy == "pip install 'nor-this-one>=2'"
     assert "ruff" not in found
-
-
-@pytest.mark.usefixtures("no_self_test")
-def test_without_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: False)
-    assert states(list(diagnose()))["gloo"] == "FAILED"

@@ -32,5 +32,5 @@ def test_lines_of_nodes_that_trained_and_of_what_is_worth_nothing() -> None:
         "roc auc ovr expected out of fold 0.790; of a model that is trained again without the graph 0.650",
         "roc auc ovr 0.940 on 180 training nodes",
         "what is lost when the values of a column are exchanged between nodes:",
-        "all: less than 0.001",
+        "others: less than 0.001",
     ]

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from pdadmm_g.engine.cuda_graph import RecordedEpoch
+from pdadmm_g.engine.worker import PLAIN
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_an_epoch_is_recorded_after_a_few(make_chain, events: list[str]) -> None:
     worker = make_chain()
-    recorded = RecordedEpoch()
-    for _ in range(RecordedEpoch.after + 2):
-        recorded(worker)
+    worker.records = True
+    for _ in range(PLAIN + 2):
+        worker.epoch()
     assert events == ["recorded", "replayed", "replayed"]
 
 
@@ -39,13 +39,13 @@ def test_an_epoch_is_recorded_after_a_few(make_chain, events: list[str]) -> None
 def test_exact_epochs_that_invert_are_recorded_apart(make_chain, events: list[str], begin: int) -> None:
     """None before a plain one of its kind, also where a run goes on in between."""
     worker = make_chain(solver="exact")
-    worker._recorded, worker.epochs = RecordedEpoch(), begin
+    worker.records, worker.epochs = True, begin
     recorded = {}
     for epoch in range(begin, 3 * worker.invert_every):
         events.clear()
         worker.epoch()
         recorded[epoch] = "recorded" in events
-    first = begin + RecordedEpoch.after
+    first = begin + PLAIN
     inverting = worker.invert_every * (1 if begin == 0 else 2)
     assert [epoch for epoch, new in recorded.items() if new] == [first, inverting]
 

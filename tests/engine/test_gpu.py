@@ -58,7 +58,7 @@ def test_large_layers_of_rows_with_weights_and_probabilities(
             objectives = []
             for _ in range(8):
                 worker.epoch()
-                objectives.append(float(worker.risk()) + sum(float(own.objective) for own in worker.measured))
+                objectives.append(float(worker.risk()) + float(worker.measured.objective.double().sum()))
         results.append((objectives, [layer.W.cpu() for layer in worker.layers]))
     (expected, Ws), (objectives, ours) = results
     tolerance = 1e-3 if precision == "fp32" else 2e-2
@@ -108,7 +108,7 @@ def test_large_layers_that_are_inverted_now_and_then(make_chain, precision: str)
             )  # fmt: skip
             for _ in range(worker.invert_every + 2):
                 worker.epoch()
-            results.append(float(worker.risk()) + sum(float(own.objective) for own in worker.measured))
+            results.append(float(worker.risk()) + float(worker.measured.objective.double().sum()))
     assert results[1] == pytest.approx(results[0], rel=1e-4 if precision == "fp32" else 5e-3)
 
 

@@ -13,10 +13,10 @@ import pytest
 from torch.distributed import HashStore
 
 from helpers.faults import config, descendants
+from pdadmm_g.engine import launch
 from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
-from pdadmm_g.training import fit as training_fit
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "raising.py"
     script.write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import fit\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import launch\n"
         "from pdadmm_g.engine.worker import Worker\n"
-        "def epoch(self):\n    raise MemoryError('no room left')\n"
+        "def epoch(self):\n    raise LookupError('no such thing')\n"
         "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
-        "fit.main(Path(sys.argv[1]))\n"
+        "launch.main(Path(sys.argv[1]))\n"
     )
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
-    with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*MemoryError: no room left"):
+    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(script)])
+    with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*LookupError: no such thing"):
         train_run(config(tmp_path / "run", workers=2))
     assert descendants(tmp_path) == []
 
@@ -73,27 +73,11 @@ input()
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_that_is_stopped_at_its_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for it and beat: they are not the ones that do not answer."""
-    script = tmp_path / "stopped.py"
-    script.write_text(
-        "import os, signal, sys\nfrom pathlib import Path\n"
-        "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "from pdadmm_g.training import fit\nfit.main(Path(sys.argv[1]))\n"
-    )
-    monkeypatch.setattr(training_fit, "WORKER", [sys.executable, str(script)])
-    monkeypatch.setattr("pdadmm_g.engine.watchdog.START_SECONDS", 15.0)
-    with pytest.raises(WorkerLostError, match=r"worker 1, not yet in an epoch, has not answered for 15 s"):
-        train_run(config(tmp_path / "run", workers=2, timeout=3.0))
-    assert descendants(tmp_path) == []
-
-
-@pytest.mark.timeout(60)
 def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    (tmp_path / training_fit.JOB).write_text('{"team": ["cpu", 60.0, 1]}')
+    (tmp_path / launch.JOB).write_text('{"team": ["cpu", 60.0, 1]}')
     environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
     worker = subprocess.Popen(
-        [*training_fit.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
+        [*launch.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

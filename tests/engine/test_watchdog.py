@@ -12,10 +12,18 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed import HashStore
 
-from pdadmm_g.engine import watchdog
-from pdadmm_g.engine.launch import FolderStore
+from pdadmm_g.engine import launch, watchdog
+from pdadmm_g.engine.launch import raise_if_lost
 from pdadmm_g.engine.team import PeerLostError
-from pdadmm_g.engine.watchdog import EXIT_PEER_LOST, Heartbeat, Heartbeats, WatchedTeam, WorkerLostError, raise_if_lost
+from pdadmm_g.engine.watchdog import (
+    EXIT_INPUT,
+    EXIT_PEER_LOST,
+    FolderStore,
+    Heartbeat,
+    Heartbeats,
+    WatchedTeam,
+    WorkerLostError,
+)  # fmt: skip
 
 BEAT = {"epoch": 13, "layers": [4, 7], "chain": [1, 2], "shard": [0, 1]}
 
@@ -46,24 +54,11 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     heartbeats.look()
     now[0] = 4.0
     assert heartbeats.silent(3.0) == {1: "worker 1 (layers 5-7), last seen in epoch 13, has not answered for 3 s"}
+    assert (heartbeats.longest_silent(3.5), heartbeats.longest_silent(4.5)) == (0, -1)
     store.set("beat/1", json.dumps(BEAT | {"epoch": 14}))
     now[0] = 121.0
     heartbeats.look()
     assert heartbeats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
-
-
-def test_the_longest_silent_is_nobody_where_all_have_beaten_lately(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, now = HashStore(), [10.0]
-    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    heartbeats = Heartbeats(store, 2)
-    assert heartbeats.longest_silent(20.0) == -1
-    heartbeats.look()
-    now[0] = 11.0
-    store.set("beat/0", json.dumps(BEAT))
-    heartbeats.look()
-    now[0] = 13.0
-    assert heartbeats.longest_silent(2.5) == 1
-    assert heartbeats.longest_silent(3.5) == -1
 
 
 @pytest.mark.parametrize(
@@ -93,7 +88,7 @@ def test_who_fell_silent_is_named_before_whose_connection_broke(silent: int, pee
 def test_who_caused_it_is_named_before_those_who_lost_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], told: str
 ) -> None:
-    monkeypatch.setattr(watchdog.time, "sleep", lambda _: None)
+    monkeypatch.setattr(launch.time, "sleep", lambda _: None)
     for rank in range(4):
         (tmp_path / f"stderr-{rank}").write_text("a warning\nlost\n")
     processes = [SimpleNamespace(poll=lambda code=code: code) for code in codes]
@@ -152,6 +147,41 @@ def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_
         finally:
             heartbeat.stop()
         assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.timeout(60)
+def test_of_those_that_watch_each_other_one_says_why_and_all_end_alike(
+    exits: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = HashStore()
+    members = [Heartbeat(store, rank, 2, 5.0, watch=True, remedy="; do it again") for rank in (1, 0)]
+    members[0].end(EXIT_INPUT, "x is wrong")
+    while len(exits) < 2:  # the other one hears of it
+        time.sleep(0.01)
+    assert exits == [EXIT_INPUT] * 2
+    assert capsys.readouterr().err == "error: x is wrong\n"
+    for member in reversed(members):
+        member.stop()
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_is_one_of_the_first_process_once_but_not_in_epochs(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    store, outcomes = FolderStore(tmp_path), []
+    store.set("stop", "2")
+    heartbeat = Heartbeat(store, 0, 1, 0.2, watch=False)
+    try:
+        for interruptible in (False, True, True):
+            try:
+                heartbeat.interruptible = interruptible
+                time.sleep(0.3)
+                outcomes.append("left alone")
+            except KeyboardInterrupt:
+                outcomes.append("interrupted")
+    finally:
+        heartbeat.stop()
+        signal.signal(signal.SIGINT, before)
+    assert outcomes == ["left alone", "interrupted", "left alone"]
 
 
 def test_the_last_text_counts_however_long_the_one_before_was(tmp_path: Path) -> None:

@@ -63,30 +63,6 @@ def test_a_finished_cell_is_not_run_again(graph: str, results: Results, runs) ->
     assert len(runs) == 4
 
 
-def test_a_search_that_was_cut_off_goes_on_where_it_was(graph: str, results: Results, monkeypatch) -> None:
-    """The candidate that is best on validation is taken; the other one is better on test, which must not matter."""
-    made: list[tuple[float, int]] = []
-    stop_at: list[tuple[float, int]] = [(0.2, 0), (0.2, 1)]
-
-    def measured(dataset, settings, seed, data_root, device, split):
-        case = (settings["weight_decay"], seed)
-        if case in stop_at:
-            stop_at.remove(case)
-            raise KeyboardInterrupt
-        made.append(case)
-        return {"seed": seed, "val_accuracy": case[0], "test_accuracy": 1 - case[0], "val_loss": 1.0}
-
-    monkeypatch.setattr(cells, "run_once", measured)
-    cell = Cell("mine", graph, tuple(FAST | {"weight_decay": decay} for decay in (0.1, 0.2)), (0, 1))
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run_cell(cell, results, None)
-    row = run_cell(cell, results, None)
-    assert made == [(0.1, 0), (0.2, 0), (0.2, 1)]
-    assert (row["mean"], row["settings"]["weight_decay"]) == (0.8, 0.2)
-    assert results.rows() == [row]
-
-
 @pytest.mark.timeout(120)
 def test_processes_of_a_pool_write_one_file_and_leave_the_interrupt_to_the_command(
     graph: str, results: Results, monkeypatch: pytest.MonkeyPatch

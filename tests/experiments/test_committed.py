@@ -48,14 +48,3 @@ def test_rows_say_where_they_come_from(path: Path) -> None:
         assert set(ORIGIN) <= set(row)
         assert row["command"] is not None or "no command was recorded" in row["note"]
     assert "torch 2." in origin(rows)
-
-
-def test_results_are_few_files_of_known_names() -> None:
-    """A folder an experiment: rows, the table made of them, and a figure if there is one. Locks are no results."""
-    files = [path.relative_to(RESULTS) for path in RESULTS.rglob("*") if path.is_file() and path.name != ".lock"]
-    assert len(files) <= 50
-    assert {path.name for path in files if path.parts[0] != "performance"} == {
-        "results.jsonl",
-        "table.md",
-        "figure.png",
-    }

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import results as module
-from experiments.results import Results, arranged, origin
+from experiments.results import Results, origin
 from pdadmm_g.errors import InputError
 
 
@@ -58,13 +58,7 @@ def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: p
     assert origin([row]) == f"Seed 0; {'; '.join(machines)}."
 
 
-def test_rows_take_the_order_of_the_table() -> None:
-    rows = [{"dataset": name, "method": method} for name in ("x", "cora", "pubmed") for method in ("b", "a")]
-    order = [(row["dataset"], row["method"]) for row in arranged(rows, dataset=("pubmed", "cora"), method="ab")]
-    assert order == [(name, method) for name in ("pubmed", "cora", "x") for method in "ab"]
-
-
-@pytest.mark.parametrize("line", ['{"dataset": null}', "[1]", '{"mean": 1}', "[" * 100_000, "{"])
+@pytest.mark.parametrize("line", ['{"dataset": null}', "[1]", "{"])
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "results.jsonl").write_text(line + "\n")
     with pytest.raises(InputError, match="line 1"):

@@ -3,7 +3,7 @@
 The property: a case ends in success with a sound result or in an InputError of one line (the command: exit code 0, 2 or
 3, and for 2 exactly one line "error: ..."), within seconds, within bounded memory, and what only reads leaves no file.
 
-    python -m tests.fuzz --cases 50000 --jobs 2 --out results/fuzz/fuzz.json
+    python -m tests.fuzz --cases 50000 --out results/fuzz/fuzz.json
 
 The suite runs a few cases of each door, always the same ones. A violation is shrunk by hypothesis and printed with what
 was drawn; --door NAME with the same --seed and --cases finds it again.

@@ -23,18 +23,18 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from pdadmm_g import GAMLPClassifier, load_dataset
-from pdadmm_g.config import ModelConfig, RunConfig
+from pdadmm_g.config import RunConfig
 from pdadmm_g.errors import NotFiniteError
 from pdadmm_g.graph.checks import check_graph, check_training
 from pdadmm_g.graph.examples import one_split
 from pdadmm_g.graph.readers import as_graph
 from pdadmm_g.graph.shards import ShardFolder
-from pdadmm_g.graph.targets import hard_labels, has_columns, row_weights, weighed
+from pdadmm_g.graph.targets import hard_labels, has_columns
 from pdadmm_g.runs.run import train_run
 
 from . import valid
 from .limits import command
-from .strategies import ARRAYS, FLOATS, NPY, NUMBERS, TEXTS, VALUES, WORDS, Draw, alter_file, altered, altered_arrays
+from .strategies import ARRAYS, FLOATS, NPY, TEXTS, VALUES, WORDS, Draw, alter_file, altered, altered_arrays
 
 from .strategies import altered_safetensors, chance, damaged, write  # isort: skip
 
@@ -131,10 +131,11 @@ def graphml(draw: Draw, folder: Path) -> None:
 
 
 def objects(draw: Draw, _: Path) -> None:
-    """What people have a graph in, in memory; labels may be probabilities."""
-    data = check_graph(as_graph(*draw(st.sampled_from((of_networkx, of_scipy, of_arrays, of_pandas)))(draw)))
+    """What people have a graph in, in memory; labels may be probabilities, masks of several splits."""
+    made = draw(st.sampled_from((of_networkx, of_scipy, of_arrays, of_pandas, odd_data)))
+    data = check_graph(as_graph(*made(draw)) if made is not odd_data else draw(odd_data()))
     check_data(data)
-    check_training(data)
+    check_training(one_split(data, None)[0])
 
 
 def of_networkx(draw: Draw) -> tuple[Any, ...]:
@@ -205,12 +206,6 @@ def odd_data(draw: Draw) -> Data:
     return result
 
 
-def graph(draw: Draw, _: Path) -> None:
-    data = check_graph(draw(odd_data()))
-    check_data(data)
-    check_training(one_split(data, None)[0])
-
-
 def check_data(data: Any) -> None:
     """What every loaded graph promises."""
     nodes = data.num_nodes
@@ -257,20 +252,6 @@ def fit(draw: Draw, _: Path) -> None:
         clf.predict_proba(data)
     except NotFiniteError as error:
         raise AssertionError(f"not finite, though {clf.status_.name}") from error
-
-
-def weights(draw: Draw, _: Path) -> None:
-    """Weights of rows and of classes, of labels and of probabilities."""
-    few = st.sampled_from((1, 0, 2.5, 1e-300, 1e15))
-    given = draw(st.none() | st.lists(few, min_size=12, max_size=12) | st.lists(NUMBERS, max_size=12) | ARRAYS | VALUES)
-    rows = None if given is None else row_weights(given, torch.arange(12), 12)
-    classes = draw(st.sampled_from((np.array([0, 1]), np.array(["red", "blue"], dtype=object), np.array([0.0, 1.0]))))
-    names = st.sampled_from(("0", "1", "red", "blue", 0, 1, 1.0)) | TEXTS
-    by_class = st.dictionaries(names, few | NUMBERS, max_size=2)
-    config = ModelConfig(class_weight=draw(st.sampled_from((None, "balanced")) | by_class | VALUES))
-    found = weighed(torch.from_numpy(draw(st.sampled_from((Y, SOFT)))), classes, config.class_weight, rows)
-    assert len(found.y)
-    assert found.weights is None or (found.weights.isfinite() & (found.weights > 0)).all()
 
 
 def shards(draw: Draw, folder: Path) -> None:
@@ -335,6 +316,5 @@ def cli(draw: Draw, folder: Path) -> None:
 
 
 DOORS: dict[str, Callable[[Draw, Path], None]] = {
-    door.__name__: door
-    for door in (cli, fit, graph, graphml, model, npz, objects, pt, run, settings, shards, tables, weights)
+    door.__name__: door for door in (cli, fit, graphml, model, npz, objects, pt, run, settings, shards, tables)
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -72,38 +71,16 @@ def test_a_case_that_hangs_or_takes_all_memory_ends(monkeypatch: pytest.MonkeyPa
 
 def test_manners_of_the_command_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command(["train", "--dataset", "korra"]) == 2
     assert command(["--help"]) == 0
-
-    def rude() -> None:
-        print("error: once", file=sys.stderr)
-        print("error: twice", file=sys.stderr)
-        sys.exit(2)
-
-    monkeypatch.setattr("pdadmm_g.cli.main", rude)
-    with pytest.raises(AssertionError, match="error: twice"):
+    monkeypatch.setattr("pdadmm_g.cli.main", lambda: sys.exit("error: once\nerror: twice"))
+    with pytest.raises(AssertionError, match="exit code"):
         command(["train"])
-    assert sys.argv[0] != "pdadmm-g"
 
 
-def test_a_campaign_counts_a_crash_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of the processes themselves only the command lines are looked at: to import torch takes seconds."""
-
-    def process(line: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        assert line[:4] == [sys.executable, "-m", "tests.fuzz", "--door"]
-        if line[4] == "weights":
-            return subprocess.CompletedProcess(line, -signal.SIGSEGV, "", "Segmentation fault\n")
-        return subprocess.CompletedProcess(line, 0, f'{{"accepted": {line[6]}}}', "")
-
-    monkeypatch.setattr(campaign, "DOORS", {name: DOORS[name] for name in ("settings", "weights")})
-    monkeypatch.setattr(campaign, "SHARES", {})
-    monkeypatch.setattr(campaign.subprocess, "run", process)
-    with pytest.raises(SystemExit) as caught:
+def test_a_campaign_counts_a_violation_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = {"broken": lambda *_: Path("nothing").read_bytes(), "settings": DOORS["settings"]}
+    monkeypatch.setattr(campaign, "DOORS", doors)
+    with pytest.raises(SystemExit, match="True"):
         campaign.main(["--cases", "6", "--out", str(tmp_path / "fuzz")])
-    assert caught.value.code == 1
     result = read(tmp_path / "fuzz")
-    assert {"command", "date", "hardware", "versions"} <= set(result)
     assert (result["violation"], result["targets"]["settings"]["cases"]) == (1, 3)
-    assert "Segmentation fault" in capsys.readouterr().out

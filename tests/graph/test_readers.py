@@ -166,7 +166,7 @@ REFUSED = {
     "no square": (lambda g: as_graph(g.x, None, scipy.sparse.eye_array(3, 4)), "an adjacency must be square"),
     "weight in a graph": (
         lambda g: as_graph(networkx.Graph([("p", "q", {"weight": 1}), ("q", "r", {"weight": 0})])),
-        r"graph: 'weight' must be positive and finite, but edge \('q', 'r'\) has 0",
+        r"graph: edges: column 'weight' must be positive and finite numbers, but row 1 .* has 0",
     ),
     "column twice": (
         lambda g: as_graph(pd.concat([node_table(g), node_table(g)[["feature 3"]]], axis=1), edge_table(g)),
@@ -241,7 +241,7 @@ def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -
         assert len(found.x) == len(found.y) == 21
     weighted = as_graph(None, labels, pairs.assign(weight=2.0, note="old"))
     assert weighted.edge_weight.tolist() == [2.0] * len(pairs)
-    assert "column 'note' of the edges is not used" in weighted.notes[0]
+    assert "columns 'note' of the edges are not used" in weighted.notes[0]
     with pytest.raises(
         InputError, match="edges: column 'source' must be whole numbers where no table of nodes has ids"
     ):

@@ -96,7 +96,7 @@ def test_without_ids_nodes_are_numbered(tmp_path: Path) -> None:
     assert data.get("ids") is None
 
 
-WEIGHT = "edges.csv: column 'weight' must be "
+WEIGHT = "edges.csv: column 'weight' must be positive and finite numbers"
 REFUSED = [
     ("id,a\n", "source,target\n", "there is no row"),
     ("", "source,target\n", "the first row must name the columns"),
@@ -106,9 +106,9 @@ REFUSED = [
     ("id,a\nx,1\nx,2\n", "source,target\nx,x\n", "names node 'x' twice"),
     ("id,a\nx,1\n", "source,when,b\nx,x,x\n", "column 'target' is missing; there are source, when, b"),
     ("split,a\nnever,1\n", "source,target\n0,0\n", "'split' must be train, val or test, got 'never'"),
-    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,0\n", WEIGHT + "positive and finite, but row 1"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,0\n", WEIGHT + ", but row 1"),
     ("a\n1\n2\n", "source,target,weight\n0,1,1e30\n", WEIGHT),
-    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,much\n", WEIGHT + "numbers, but row 1"),
+    ("a\n1\n2\n", "source,target,weight\n0,1,1\n1,0,much\n", WEIGHT + ", but row 1 (the first is 0) has 'much'"),
     ("a\n1\n2\n", "source,target\n0,1\n0,\n", "edges.csv: row 1 (the first is 0) has no target"),
     ("id,a\nx,1\n,2\n", "source,target\nx,x\n", "nodes.csv: column 'id' has none in row 1"),
     ('id,label\na,x\nb,"y\nc,z\n', "source,target\n", "a quote that is opened in the last row is not closed"),

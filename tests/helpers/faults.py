@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,34 +12,19 @@ import pytest
 
 from pdadmm_g.config import RunConfig
 from pdadmm_g.runs.run import train_run
+from soak.table import FAULTY as FAULTY
+from soak.table import SETTINGS
+from soak.table import free_port as free_port
 
-#: Nothing is left to the data, so that all of the time is training.
-SETTINGS = {
-    "augment": "average",
-    "hops": 2,
-    "teleport": 0.05,
-    "normalize": "centered",
-    "weight_decay": 0.1,
-    "rho": 5.0,
-    "layers": 6,
-    "stages": (3, 6),
-    "hidden": 10,
-    "epochs": 12,
-    "quantize": "pq",
-    "checkpoint_every": 5,
-    "unlabelled": 0,
-    "label_hops": 0,
-}
 #: What torchrun tells the first of four processes.
 MEMBER = {
     "TORCHELASTIC_RUN_ID": "some", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "1",
 }  # fmt: skip
-FAULTY = Path(__file__).with_name("faulty_worker.py")
 
 
 def config(out: Path, **changes: object) -> RunConfig:
-    return RunConfig(**SETTINGS | {"out": str(out), "timeout": 20.0} | changes)
+    return RunConfig(**SETTINGS | {"stages": (3, 6), "out": str(out), "timeout": 20.0} | changes)
 
 
 def descendants(tmp_path: Path) -> list[int]:
@@ -72,12 +56,6 @@ def interrupted_run(out: Path, epoch: int = 7, *, overwrite: bool = False, **cha
 
     with pytest.raises(RuntimeError, match="stop here"):
         train_run(config(out, **changes), on_epoch=interrupt, overwrite=overwrite)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def torchrun(*arguments: str, **options) -> subprocess.Popen[str]:

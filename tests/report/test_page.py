@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pdadmm_g.report.page
-from helpers.run_files import ALL_FIGURES, EVIL, IMPORTANCE, SUMMARY, record, write_rounds, write_run
+from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, record, write_rounds, write_run
 from pdadmm_g.report.collect import names_of, read_run
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 
@@ -111,19 +111,13 @@ def test_page_of_one_run(page: Any, tmp_path: Path) -> None:
     find(chrome, "#rho .fold").click()
     assert all(count(chrome, f"#{name} svg text") >= 2 for name in ALL_FIGURES)
     overview = find(chrome, "#overview").text
-    for text in (
-        "digits, seed 0", "EARLY_STOPPED", "0.700\nexpected accuracy", "0.580\u20130.820\n90% interval",
-        "0.550\nlargest class", "0.750\ntest accuracy",
-    ):  # fmt: skip
+    for text in ("digits, seed 0", "EARLY_STOPPED", "0.700\nexpected accuracy", "0.580\u20130.820", "0.750\ntest"):
         assert text in overview
-    for text in ("1,234\nparameters", "4 kB\nsent"):
-        assert text in find(chrome, "#trained").text
+    assert "1,234\nparameters" in find(chrome, "#trained").text
     assert count(chrome, "#accuracy .stage") == 1
     assert "worker 1: layers 3\u20135" in find(chrome, "#plan").text
     assert count(chrome, "#confusion svg rect") == 4
     assert "cat (4)" in find(chrome, "#classes").text
-    assert "log loss" in find(chrome, "#metrics").text
-    assert "Degrees: 0, 1, 2, 3, 4" in find(chrome, "#facts .data").text
     assert "12\nedges" in find(chrome, "#facts .data").text
     assert (count(chrome, "#reliability circle"), count(chrome, "#times rect")) == (2, 2)
     settings = find(chrome, "#configuration")
@@ -148,32 +142,6 @@ def test_what_is_asked_first_comes_first_and_training_is_folded(page: Any, tmp_p
     assert EVIL in find(chrome, "#contradicted").text
     find(chrome, "summary").click()
     assert count(chrome, "#accuracy .curve") == 2
-
-
-def test_nodes_and_runs_are_called_what_they_are(page: Any, tmp_path: Path) -> None:
-    crossed = {name: SUMMARY[name] | {"nodes": "out of fold"} for name in ("looks", "confusion", "reliability")}
-    crossed["estimate"] = SUMMARY["estimate"] | {"on": "out of fold", "nodes": 180}
-    run = write_run(tmp_path / "run", summary=SUMMARY | crossed | {"versions": {"pdadmm_g": "1"}})
-    (run / "importance.json").write_text(json.dumps(IMPORTANCE | {"on": "training", "out_of_fold": 0.7}))
-    chrome = page(run)
-    assert "by 180 labelled nodes out of fold." in find(chrome, "#estimate .note").text
-    assert "On the labelled nodes out of fold;" in find(chrome, "#classes .note").text
-    assert "Of the labelled nodes out of fold: is" in find(chrome, "#contradicted .note").text
-    assert "The graph: accuracy 0.700 out of fold with it, 0.500 without." in find(chrome, "#importance .note").text
-    assert find(chrome, "#footer").text.endswith("Trained with pdadmm-g 1.")
-    figures = {"r2": 0.5, "mean_absolute_error": 20.0}
-    numbers = {
-        "target": "regression", "metrics": {"test": figures}, "estimate": None,
-        "data": {"nodes": 9, "edges": 0, "outputs": 1},
-        "outputs": {"nodes": "test", "names": ["price"], "figures": [figures]},
-    }  # fmt: skip
-    other = write_run(tmp_path / "other", summary=SUMMARY | numbers)
-    (other / "importance.json").unlink()
-    chrome = page(other)
-    assert count(chrome, ".outputs") == 0  # the same as the metrics
-    assert "1\nnumber a node" in find(chrome, ".data").text
-    chrome = page(run, other)
-    assert find(chrome, "#importance h2").text == "What columns are worth: run"
 
 
 def test_page_of_several_runs(page: Any, tmp_path: Path) -> None:
@@ -278,36 +246,18 @@ def test_rounds(page: Any, tmp_path: Path) -> None:
     assert sorted(figure_ids(chrome)) == sorted([*ALL_FIGURES, "rounds"])
     assert (count(chrome, "#rounds .curve"), count(chrome, "#rounds circle")) == (3, 15 + 14 + 13)
     assert count(chrome, "#rounds .stage") == 1
-    assert "up to 500 in each round" in find(chrome, "#rounds .note").text
     assert (count(chrome, "#accuracy .stage"), count(chrome, "#accuracy .round")) == (1, 14)
     assert (count(chrome, "#workers .round"), count(chrome, "#rounds .round")) == (14, 0)
     svg, tip = find(chrome, "#rounds svg"), find(chrome, "#rounds .tip")
     svg.send_keys(Keys.ARROW_RIGHT)
     assert tip.text == "round 0, epochs 1\u20133\nvalidation\n0.55"
-    seen = []
-    for _ in range(14):
-        svg.send_keys(Keys.ARROW_RIGHT)
-        seen.append(int(tip.text.split(",")[0].removeprefix("round ")))
-    assert seen == list(range(1, 15))
+    svg.send_keys(*[Keys.ARROW_RIGHT] * 14)
     assert tip.text.startswith("round 14, epochs 43\u201345\n")
     assert re.search(r"copies agree\n0.78\nclass changed\n0.06$", tip.text)
     find(chrome, "#accuracy svg").send_keys(*[Keys.ARROW_RIGHT] * 3)
     assert re.match(r"epoch 4, round 1\n", find(chrome, "#accuracy .tip").text)
     press(chrome, "#axes button[value=seconds]")
     assert find(chrome, "#rounds svg").text.endswith("\nround")
-
-
-def test_choices(page: Any, tmp_path: Path) -> None:
-    chrome = page(write_rounds(tmp_path / "run"))
-    assert [item.text for item in chrome.find_elements("css selector", "#choices li")] == [
-        "weight decay 0.28", EVIL,
-    ]  # fmt: skip
-    chrome = page(write_run(tmp_path / "plain"), tmp_path / "run")
-    assert find(chrome, "#choices h3").text == "run"
-    assert count(chrome, "#rounds .curve") == count(chrome, "#rounds .curve[data-run=run]") == 3
-    find(chrome, "#legend button[data-run=run]").click()
-    assert "hidden" in find(chrome, "#rounds svg").text
-    assert count(chrome, ".round") == 0
 
 
 def test_odd_values_do_not_stop_the_script(page: Any, tmp_path: Path) -> None:

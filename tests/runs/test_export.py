@@ -115,16 +115,6 @@ def test_eight_bits_round_the_weights_and_nothing_else(tmp_path: Path, digits: D
     assert right == pytest.approx(fitted.score(digits), abs=0.01)
 
 
-@onnx
-@pytest.mark.parametrize("activation", ["leaky-relu", "tanh", "sigmoid"])
-def test_every_activation_in_onnx(tmp_path: Path, tiny_graph: Data, activation: str) -> None:
-    settings = SETTINGS | {"activation": activation, "epochs": 2}
-    classifier = GAMLPClassifier(**settings, augment="hops", hops=3, normalize="standard").fit(tiny_graph)
-    export(classifier, tmp_path / "model.onnx", "onnx")
-    logits, _ = run_onnx(tmp_path / "model.onnx", classifier.augmentation_.propagated(tiny_graph))
-    assert_equal_logits(logits, classifier, tiny_graph)
-
-
 # --------------------------------------------------------------------------------------------- nothing half-written
 
 
@@ -146,7 +136,7 @@ def test_bad_requests_are_named(tmp_path: Path, tiny: GAMLPClassifier, monkeypat
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else real(name))
     for place, format, options, culprit in (
-        ("model", "pickle", {}, "format must be one of safetensors, torch-export, onnx, got pickle"),
+        ("model", "pickle", {}, "format must be one of .*, got pickle"),
         ("model", "safetensors", {"int8": True}, "int8 .* format onnx"),
         ("model", "torch-export", {}, r"\.pt2"),
         ("model.onnx", "onnx", {}, "onnxscript"),

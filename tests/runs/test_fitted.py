@@ -91,7 +91,7 @@ def test_saving_replaces_what_was_saved_and_nothing_else(
     assert (tmp_path / "run/model.safetensors").read_bytes() != before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/config.yaml").write_text("of something else")
-    with pytest.raises(InputError, match=r"mine: holds a config.yaml that is not of a run; choose another folder"):
+    with pytest.raises(InputError, match=r"mine: holds files that are not of a run; choose another folder"):
         clf.save(tmp_path / "mine")
     interrupted_run(tmp_path / "unfinished")
     with pytest.raises(InputError, match="holds a run with a checkpoint to go on from; choose another folder"):

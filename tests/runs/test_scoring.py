@@ -8,9 +8,10 @@ from helpers.communities import communities
 from helpers.estimators import classifier
 from helpers.run_files import record
 from pdadmm_g import GAMLPClassifier, Graph
+from pdadmm_g.config import RunConfig
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.examples import with_parts
-from pdadmm_g.runs.scoring import advice, confusion, judge, look, worker_totals
+from pdadmm_g.runs.scoring import confusion, judge, looked_at, summarize, worker_totals
 from pdadmm_g.status import UNVALIDATED
 
 
@@ -62,11 +63,10 @@ def test_where_all_labels_train_what_was_said_out_of_fold_is_judged() -> None:
 
 def test_advice_on_epochs_is_for_those_who_have_validation_nodes(tiny_graph: Graph) -> None:
     clf = GAMLPClassifier(layers=2, hidden=4, epochs=2, unlabelled=0, weight_decay=0.1).fit(tiny_graph)
-    assert advice(clf) == clf.status_.advice
-    assert "allow more epochs" in clf.status_.advice
+    assert summarize(clf, RunConfig())["advice"] == clf.status_.advice != UNVALIDATED
     for mask in ("train_mask", "val_mask", "test_mask"):
         del tiny_graph[mask]
-    assert advice(clf.set_params(patience=None).fit(tiny_graph)) == UNVALIDATED
+    assert summarize(clf.set_params(patience=None).fit(tiny_graph), RunConfig())["advice"] == UNVALIDATED
 
 
 def test_totals_of_a_run_resumed_with_more_workers() -> None:
@@ -81,8 +81,6 @@ def test_totals_of_a_run_resumed_with_more_workers() -> None:
 
 def test_the_least_certain_nodes_and_those_whose_label_is_contradicted_are_worth_a_look() -> None:
     true, P = np.array(["a", "b", "a", "b"]), np.array([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8], [0.45, 0.55]])
-    seen = (np.array(["n1", "n2", "n3", "n4"], dtype=object), true, P, np.array(["a", "b"]))
-    assert [each["node"] for each in look(*seen)] == ["n4", "n1", "n3", "n2"]
-    first, second = look(*seen, contradicted=True)
-    assert first == {"node": "n2", "label": "b", "predicted": "a", "probability": 0.9}
-    assert second["node"] == "n3"
+    seen = looked_at(np.array(["n1", "n2", "n3", "n4"], dtype=object), true, P, np.array(["a", "b"])).to_dict("records")
+    assert [each["node"] for each in seen] == ["n4", "n1", "n3", "n2"]
+    assert seen[-1] == {"node": "n2", "label": "b", "predicted": "a", "probability": 0.9}

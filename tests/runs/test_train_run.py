@@ -228,15 +228,15 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
     )
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.training import fit\n"
-        "import sitecustomize\nsitecustomize.forbid()\nfit.main(Path(sys.argv[1]))\n"
+        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import launch\n"
+        "import sitecustomize\nsitecustomize.forbid()\nlaunch.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
-        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.training import fit as local_workers\n"
+        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
         "from pdadmm_g.config import RunConfig\n"
         "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.run import train_run\n"
         "import sitecustomize\nsitecustomize.forbid()\n"
-        "local_workers.WORKER = [sys.executable, 'worker.py']\n"
+        "launch.WORKER = [sys.executable, 'worker.py']\n"
         "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
         "                   teleport=0.05, weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2,\n"
         "                   unlabelled=0)\n"

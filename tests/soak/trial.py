@@ -227,7 +227,7 @@ class Trial:
             return
         try:
             saved = checkpoint.latest(self.run.checkpoints)
-            found = saved.meta.total_epochs if saved else None
+            found = len(saved.history) if saved else None
             _require(found is not None and found >= before, f"the checkpoint of epoch {before} was lost, found {found}")
             assert saved is not None
             for index in range(saved.meta.depth):

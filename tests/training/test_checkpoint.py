@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import resource
-import shutil
 from pathlib import Path
 
 import pytest
@@ -75,14 +74,13 @@ def test_checkpoints_in_stages_that_are_no_multiple_of_eval_every(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records come at 4, 8, 10 and 14, 18, 20: a checkpoint at the first of them after every fourth epoch."""
-    written = []
-    commit = checkpoint.Checkpointing._commit
+    written, write = [], checkpoint.Checkpointing.write
 
-    def note(self, path, state, history) -> None:
-        commit(self, path, state, history)
+    def note(self, team, layers, state, history, pseudo_labels=None) -> None:
+        write(self, team, layers, state, history, pseudo_labels)
         written.append(len(history))
 
-    monkeypatch.setattr(checkpoint.Checkpointing, "_commit", note)
+    monkeypatch.setattr(checkpoint.Checkpointing, "write", note)
     train_run(config(tmp_path / "run", epochs=10, eval_every=4, checkpoint_every=4))
     assert written == [4, 8, 14, 18, 20]
 
@@ -98,7 +96,7 @@ def test_checkpoint_on_a_disk_that_is_not_shared(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(checkpoint, "write_safely", elsewhere)
     with pytest.raises(InputError, match=r"no layer-002.safetensors: --out must be a folder that all machines share"):
         train_run(config(tmp_path / "run"))
-    assert checkpoint.latest(tmp_path / "run/checkpoints").meta.total_epochs == 5
+    assert checkpoint.latest(tmp_path / "run/checkpoints").history[-1]["epoch"] == 5
     with pytest.raises(InputError, match="no checkpoint here"):
         checkpoint.Checkpointing.joined(tmp_path, resume=True, settings={})
 
@@ -113,30 +111,8 @@ def test_full_disk_ends_in_one_line_and_loses_nothing(tmp_path: Path) -> None:
             train_run(wide)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
+    assert checkpoint.latest(out / "checkpoints").history[-1]["epoch"] == 5
     assert train_run(wide, resume=True)["epochs"] == 16
-
-
-def test_history_grows_and_what_a_killed_attempt_left_behind_it_does_not_count(
-    tmp_path: Path, undisturbed: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
-    interrupted_run(out, epoch=12)
-    history = out / "checkpoints/history.jsonl"
-    before = history.read_bytes()
-    assert before.count(b"\n") == 10
-    history.write_bytes(before + b'{"stage": 1, "epoch": 11, "obj')
-    written = []
-
-    def keep(*_: object, **__: object) -> None:
-        """Called where the checkpoints of a finished run, or older ones, are removed."""
-        written.append(history.read_bytes())
-
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", keep)
-    train_run(config(out), resume=True)
-    assert (out / "model.safetensors").read_bytes() == undisturbed
-    assert written[-1].startswith(before)
-    assert [json.loads(line)["epoch"] for line in written[-1].splitlines()] == list(range(1, 21))
 
 
 @pytest.fixture
@@ -165,49 +141,29 @@ def refused(config: RunConfig, message: str) -> None:
 
 
 def test_checkpoints_that_do_not_fit(stopped: RunConfig) -> None:
-    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
-    meta = json.loads((folder / "meta.json").read_text())
-    for change, culprit in (
-        ({"format": 2}, "another version"),
-        ({"total_epochs": -1}, "total_epochs"),
-        ({"history_bytes": 10**30}, "history.jsonl"),
+    path = checkpoint.latest(Path(stopped.out) / "checkpoints").folder / "meta.json"
+    sound = path.read_text()
+    for broken, culprit in (
+        ({"format": 3}, "another version"),
+        ({"history": None}, "history"),
         ({"scale": None}, "scale"),
-        ({"scale": 10**400}, "scale"),
         ({"data": "another digest"}, "other data"),
-        ({"chosen": meta["chosen"] | {"weight_decay": "much"}}, "weight_decay"),
-        ({"settings": {"layrs": 2}}, "layrs"),
+        (Path(__file__).with_name("written_by_0_2_0").joinpath("meta.json").read_text(), "another version"),
+        ("{", "meta.json: cannot read the checkpoint"),
     ):
-        (folder / "meta.json").write_text(json.dumps(meta | change))
-        refused(stopped, culprit)
-    (folder / "meta.json").write_text("{")
-    refused(stopped, "meta.json: cannot read the checkpoint")
-    (folder / "meta.json").write_text(json.dumps(meta))
-    history = folder.parent / "history.jsonl"
-    sound_lines = history.read_text()
-    for broken, message in (
-        (sound_lines.splitlines(keepends=True)[0], "the history of 1 epochs, not of 2"),
-        (sound_lines[:-9], "history.jsonl: cannot read the checkpoint"),
-        ("", "the history of 0 epochs, not of 2"),
-    ):
-        history.write_text(broken)
-        refused(stopped, message)
-    history.unlink()
-    refused(stopped, "history.jsonl: cannot read the checkpoint: .*No such file")
-    history.write_text(sound_lines)
+        path.write_text(broken if isinstance(broken, str) else json.dumps(json.loads(sound) | broken))
+        before = sorted(Path(stopped.out).rglob("*"))
+        with pytest.raises(InputError, match=culprit):
+            train_run(stopped, resume=True)
+        assert sorted(Path(stopped.out).rglob("*")) == before
+    path.write_text(sound)
     assert train_run(stopped, resume=True)["epochs"] == 4
 
 
-def test_checkpoints_of_0_2_0_are_refused(stopped: RunConfig) -> None:
+def test_a_folder_in_place_of_the_description_is_no_checkpoint(stopped: RunConfig) -> None:
     folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
-    shutil.copy(Path(__file__).with_name("written_by_0_2_0") / "meta.json", folder)
-    refused(stopped, r"meta.json: was written by another version of pdadmm-g: start over with --overwrite")
-
-
-def test_folders_in_place_of_files_are_no_checkpoint(stopped: RunConfig) -> None:
-    folder = checkpoint.latest(Path(stopped.out) / "checkpoints").folder
-    for path in (folder / "meta.json", folder.parent / "history.jsonl"):
-        path.unlink()
-        path.mkdir()
+    (folder / "meta.json").unlink()
+    (folder / "meta.json").mkdir()
     with pytest.warns(UserWarning, match="holds no checkpoint"):
         assert train_run(dataclasses.replace(stopped, checkpoint_every=None), resume=True)["epochs"] == 4
 

@@ -11,26 +11,26 @@ from .rows import inner, squared_norm
 
 
 class Moves(NamedTuple):
-    """What one epoch moved in one layer, each field a number or a 0-d tensor."""
+    """What one epoch moved, each field with one number a layer."""
 
     #: Guaranteed descents of the p- and W-steps, tau/2 |p_new - p|^2 and theta/2 |W_new - W|^2.
-    p: Tensor | float
-    W: Tensor | float
+    p: Tensor
+    W: Tensor
     #: Squared movements |b_new - b|^2, |z_new - z|^2 and |q_new - q|^2.
-    b: Tensor | float
-    z: Tensor | float
-    q: Tensor | float
+    b: Tensor
+    z: Tensor
+    q: Tensor
 
 
 class Shares(NamedTuple):
-    """What one layer contributes to what is measured, each field a number or a 0-d tensor."""
+    """What each layer contributes to what is measured, each field with one number a layer."""
 
     #: To the Lagrangian, the boundary to the right included and the risk not.
-    objective: Tensor | float
+    objective: Tensor
     #: |p_{l+1} - q_l|^2.
-    gap: Tensor | float
+    gap: Tensor
     #: |q_l|^2.
-    output: Tensor | float
+    output: Tensor
 
 
 def rho_bound(nu: float, lipschitz: float) -> float:
@@ -59,7 +59,7 @@ def boundary_shares(
     return Shares(objective, squared, squared_norm(q, weights))
 
 
-def rate_term(moves: list[Moves], *, nu: float, rho: float, lipschitz: float) -> float:
+def rate_term(moves: Moves, *, nu: float, rho: float, lipschitz: float) -> float:
     r"""One term of the convergence-rate theorem; its running minimum is :math:`c_k` (:math:`d_k` with p quantized).
 
     .. math::
@@ -68,7 +68,7 @@ def rate_term(moves: list[Moves], *, nu: float, rho: float, lipschitz: float) ->
        + \tfrac{\nu}{2} \|\Delta z_L\|^2 + \sum_{l<L} C_2 \|\Delta q_l\|^2
     """
     C1, C2 = descent_constants(nu, rho, lipschitz)
-    hidden, last = moves[:-1], moves[-1]
-    parameters = sum(float(move.p) + float(move.W) + nu / 2 * float(move.b) for move in moves)
-    outputs = sum(C1 * float(move.z) + C2 * float(move.q) for move in hidden)
-    return parameters + outputs + nu / 2 * float(last.z)
+    rows = list(zip(*(field.tolist() for field in moves), strict=True))
+    parameters = sum(p + W + nu / 2 * b for p, W, b, _, _ in rows)
+    outputs = sum(C1 * z + C2 * q for *_, z, q in rows[:-1])
+    return parameters + outputs + nu / 2 * rows[-1][3]

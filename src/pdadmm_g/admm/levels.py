@@ -3,6 +3,7 @@ r"""Level sets :math:`\Delta`: the values that a quantized p (and q) may take.""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,13 +26,13 @@ class Levels:
             raise ValueError("levels must be at least two, finite, sorted and distinct")
         self.values = values
         self.bits = max(1, (len(values) - 1).bit_length())
-        #: The step that every level is exactly a whole multiple of, and the number of levels below zero; or None.
-        self._step, self._zero = 0.0, None
+        #: Step, least and largest multiple where the levels are the whole multiples of a step in between, else None.
+        self.multiples: tuple[float, int, int] | None = None
         if len(zeros := (values == 0).nonzero()):
-            zero = int(zeros)
-            step = (values[zero + 1] if zero + 1 < len(values) else -values[zero - 1]).item()
-            if torch.equal((torch.arange(len(values)).to(values) - zero) * step, values):
-                self._step, self._zero = step, zero
+            least, largest = -int(zeros), len(values) - 1 - int(zeros)
+            step = (values[1 - least] if largest else -values[-2]).item()
+            if torch.equal(torch.arange(least, largest + 1).to(values) * step, values):
+                self.multiples = step, least, largest
         # Between neighbouring floats the midpoint rounds onto one of them: each must still be nearest to itself.
         middle = (values[1:] + values[:-1]) / 2
         self._midpoints = torch.where(middle < values[1:], middle, values[:-1])
@@ -61,38 +62,29 @@ class Levels:
         index = torch.arange(count, dtype=activations.dtype, device=activations.device)
         return cls((index - zero) * step)
 
-    @property
-    def multiples(self) -> tuple[float, int, int] | None:
-        """Step, least and largest multiple where the levels are the whole multiples of a step in between, else None."""
-        return None if self._zero is None else (self._step, -self._zero, len(self) - 1 - self._zero)
-
     def __len__(self) -> int:
         return len(self.values)
 
     def index(self, x: Tensor) -> Tensor:
         """Index of the nearest level, entry by entry, as bytes if they do: by rounding for multiples, else a search."""
         kind = torch.uint8 if self.bits <= 8 else torch.int64
-        if self._zero is not None:
-            return self._multiple(x).add_(self._zero).nan_to_num_().to(kind)
-        return torch.bucketize(x, self._midpoints).to(kind)
+        if self.multiples is None:
+            return torch.bucketize(x, self._midpoints).to(kind)
+        return _nearest(x, *self.multiples).sub_(self.multiples[1]).nan_to_num_().to(kind)
 
     def at(self, index: Tensor) -> Tensor:
         """The levels with these indices, of any integer type."""
-        if self._zero is not None:
-            # The product that made the level, which is faster than to look it up.
-            return index.to(self.values.dtype).sub_(self._zero).mul_(self._step)
-        return self.values[index.long()]
+        if self.multiples is None:
+            return self.values[index.long()]
+        # The product that made the level, which is faster than to look it up.
+        step, least, _ = self.multiples
+        return index.to(self.values.dtype).add_(least).mul_(step)
 
     def project(self, x: Tensor) -> Tensor:
         r""":math:`\mathrm{Proj}_\Delta(x)`; NaN stays NaN, so that a broken run is never rounded into a sound one."""
-        if self._zero is not None:
-            return self._multiple(x).mul_(self._step)
-        return torch.where(x.isnan(), x, self.at(self.index(x)))
-
-    def _multiple(self, x: Tensor) -> Tensor:
-        """How many steps from zero the nearest level is."""
-        assert self._zero is not None
-        return (x / self._step).round_().clamp_(-self._zero, len(self) - 1 - self._zero)
+        if self.multiples is None:
+            return torch.where(x.isnan(), x, self.at(self.index(x)))
+        return _nearest(x, *self.multiples).mul_(self.multiples[0])
 
 
 class LevelStack:
@@ -100,11 +92,16 @@ class LevelStack:
 
     def __init__(self, sets: Sequence[Levels | None], like: Tensor) -> None:
         multiples = torch.tensor([levels.multiples for levels in sets if levels], dtype=torch.float64).to(like)
-        self._step, self._least, self._largest = multiples.T[..., None, None]
+        self._multiples = multiples.T[..., None, None]
 
     def project(self, x: Tensor) -> Tensor:
         """As the sets do one by one, bit for bit."""
-        return (x / self._step).round_().clamp_(self._least, self._largest).mul_(self._step)
+        return _nearest(x, *self._multiples).mul_(self._multiples[0])
+
+
+def _nearest(x: Tensor, step: Any, least: Any, largest: Any) -> Tensor:
+    """How many steps from zero the nearest level is."""
+    return (x / step).round_().clamp_(least, largest)
 
 
 #: The values that a quantized variable may take.

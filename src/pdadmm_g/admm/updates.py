@@ -99,10 +99,10 @@ def p_linearized(
     """
     d = g if inverse is None else mm(g, inverse)
     dWt = mm(d, W.mT, out=out)
-    own = [inner(g, d, rows.weights)] if inverse is not None else []
-    own.append(gg if inverse is None and gg is not None else squared_norm(d, rows.weights))
-    size, *own = rows.totals(squared_norm(dWt, rows.weights), *own)
-    slope, dd = own[0], own[-1]
+    own = [] if inverse is None else [inner(g, d, rows.weights)]
+    dd = gg if inverse is None and gg is not None else squared_norm(d, rows.weights)
+    size, dd, *own = rows.totals(squared_norm(dWt, rows.weights), dd, *own)
+    slope = own[0] if own else dd
     length = _ratio(slope, nu * size + rho * dd)
     return Step(d, dWt, across(length), length * slope / 2)
 
@@ -232,15 +232,13 @@ def W_linearized(
     """
     D = G if inverse is None else gram_mm(G, inverse)
     product = mm(p, D.mT, out=out)
-    if found is None:
-        size, *columns = rows.totals(squared_norm(product, rows.weights))
-    else:
-        own = summed(norm_and_columns, product, rows.weights)
-        size, *columns = rows.totals(own.size, found, own.columns)
+    own = summed(norm_and_columns, product, rows.weights)
+    size, columns, *left = rows.totals(own.size, own.columns, *([] if found is None else [found]))
     DD = squared_norm(D) if inverse is not None or GG is None else GG
     slope = DD if inverse is None else inner(G, D)
     length = _ratio(slope, nu * size + mu * DD)
-    return Step(D, product, across(length), length * slope / 2, _left(columns, across(length)))
+    left = [sums - across(length) * columns for sums in left]
+    return Step(D, product, across(length), length * slope / 2, *left)
 
 
 class ProductSums(NamedTuple):
@@ -254,10 +252,6 @@ class ProductSums(NamedTuple):
 def norm_and_columns(product: Tensor, weights: Tensor | None) -> ProductSums:
     """The squared norm and the column sums of a product."""
     return ProductSums(squared_norm(product, weights), column_sums(product, weights))
-
-
-def _left(columns: list[Tensor], length: Tensor | float) -> Tensor | None:
-    return columns[0] - length * columns[1] if columns else None
 
 
 class Gram(NamedTuple):
@@ -279,26 +273,21 @@ def gram(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -
     which both forms have in common: they must take the same step.
     """
     kernel = is_kernel_smaller(p, rows)
-    weights = rows.weights[:, 0] if kernel and rows.weights is not None else None
+    weights = rows.weights if kernel else None
     matrix = mm(p, p.mT) if kernel else rows.product(p, p, mm)
-    bound = _frobenius_norm(matrix, weights).to(matrix.dtype)
+    # Of D^(1/2) M D^(1/2) with D = diag(w); in double precision no square overflows.
+    weighted = matrix if weights is None else weights.sqrt() * matrix * weights[:, 0].sqrt()
+    norm = torch.linalg.vector_norm(weighted, dim=-1, dtype=torch.float64)
+    bound = torch.linalg.vector_norm(norm, dim=-1).to(matrix.dtype)
     ridge = torch.clamp(1000 * torch.finfo(p.dtype).eps * nu * bound, min=max(mu, 1e-20 * nu))
     diagonal = ridge[..., None] / nu
-    matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal if weights is None else diagonal / weights[:, 0])
     return Gram(_cholesky(matrix if kernel else nu * matrix), ridge, kernel)
 
 
 def is_kernel_smaller(p: Tensor, rows: Rows) -> bool:
     """Is the matrix rows x rows the smaller one, and can it be had?"""
     return p.shape[-2] < p.shape[-1] and rows.whole
-
-
-def _frobenius_norm(matrix: Tensor, weights: Tensor | None) -> Tensor:
-    r""":math:`\|D^{1/2} M D^{1/2}\|` with :math:`D = \mathrm{diag}(w)`; in double precision no square overflows."""
-    if weights is not None:
-        root = weights.sqrt()
-        matrix = root[:, None] * matrix * root
-    return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1, dtype=torch.float64), dim=-1)
 
 
 def W_exact(
@@ -339,12 +328,12 @@ def W_exact(
         G = W_gradient(rows.product(r, p if columns is None else columns, mm), decay, nu=nu, mu=mu)
         direction = _cholesky_solve(G.mT, factor.cholesky).mT
         product = mm(p, direction.mT, out=out)
-    known = () if found is None else (found, column_sums(product, rows.weights))
-    slope, *sums = rows.totals(inner(r, product, rows.weights), *known)
+    own = (inner(r, product, rows.weights), column_sums(product, rows.weights))
+    slope, columns_of, *left = rows.totals(*own, *([] if found is None else [found]))
     descent = nu * slope
     if decay is not None:
         descent = descent + mu * inner(decay, direction)
-    return Step(direction, product, 1.0, descent / 2, _left(sums, 1.0))
+    return Step(direction, product, 1.0, descent / 2, *(sums - columns_of for sums in left))
 
 
 def W_inverse(p: Tensor, *, nu: float, mu: float, rows: Rows, mm: Product = matmul) -> Tensor:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..config import GROUPS, KINDS, NODE_TABLES, RUN, RunConfig, alternatives, described, settings_where
+from ..config import GROUPS, KINDS, RUN, RunConfig, alternatives, described, settings_where
 from ..errors import InputError
-from ..status import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..engine.watchdog import WatchedTeam
 
 #: Wrong input, numerical failure (the best model was kept), a worker lost, interrupted.
 EXIT_INPUT, EXIT_FAILURE, EXIT_PEER_LOST, EXIT_INTERRUPTED = 2, 3, 4, 130
@@ -117,12 +115,13 @@ def expected(summary: dict[str, Any]) -> Iterator[str]:
     on, nodes, figures = found["on"], found["nodes"], found["figures"]
     who = f"{nodes:,} validation nodes" if on == "validation" else f"{nodes:,} labelled nodes {on}"
     known = f"by {who}, of which the largest class has {found['largest_class']:.3f}"
-    value, low, high = figures["accuracy"]
-    chose = "corrected for having been used to choose the model"
-    yield f"expected accuracy: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, {known}; {chose}"
-    if (summary.get("data") or {}).get("classes") == 2 and "roc_auc_ovr" in figures:
-        value, low, high = figures["roc_auc_ovr"]
-        yield f"expected AUROC: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, by the same nodes"
+    named = {"accuracy": f"{known}; corrected for having been used to choose the model"}
+    if (summary.get("data") or {}).get("classes") == 2:
+        named["roc_auc_ovr"] = "by the same nodes"
+    for name in filter(figures.get, named):
+        value, low, high = figures[name]
+        title = "AUROC" if name == "roc_auc_ovr" else name
+        yield f"expected {title}: {value:.3f}, 90% interval {low:.3f} to {high:.3f}, {named[name]}"
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -133,27 +132,28 @@ class SettingsCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = {param.name: record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))}
-        for group in GROUPS:
-            names = (*(RUN_OPTIONS if group == RUN else ()), *settings_where(RunConfig, group=group))
+        groups = {group: settings_where(RunConfig, group=group) for group in GROUPS}
+        groups[RUN] = (*RUN_OPTIONS, *groups[RUN])
+        grouped = {name for names in groups.values() for name in names}
+        groups["Other options"] = tuple(name for name in options if name not in grouped)
+        for group, names in groups.items():
             with formatter.section(group):
-                formatter.write_dl([options.pop(name) for name in names if name in options])
-        with formatter.section("Other options"):
-            formatter.write_dl(list(options.values()))
+                formatter.write_dl([options[name] for name in names if name in options])
 
 
 def settings_options(command: Command, without: Iterable[str] = ()) -> Command:
     """Give a command one option for every field of :class:`RunConfig` but these."""
     for item in (item for item in fields(RunConfig) if item.name not in without):
-        flag, kind, text = "--" + item.name.replace("_", "-"), KINDS[item.name], described(item)
+        name, kind = item.name, KINDS[item.name]
+        flags = [f"--{name.replace('_', '-')}"]
+        more: dict[str, Any] = {}
         if bool in alternatives(kind):
-            option = click.option(f"{flag}/--no-{flag[2:]}", item.name, default=None, help=text)
+            flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
         else:
-            flags = (flag, "--nodes") if item.name == "dataset" else (flag,)
-            known = DATASETS if item.name == "dataset" else _written(kind)
-            option = click.option(
-                *flags, item.name, default=None, metavar=_metavar(kind), help=text, shell_complete=words(known)
-            )
-        command = option(command)
+            flags += ["--nodes"] if name == "dataset" else []
+            known = DATASETS if name == "dataset" else _written(kind)
+            more = {"metavar": _metavar(kind), "shell_complete": words(known)}
+        command = click.option(*flags, name, default=None, help=described(item), **more)(command)
     return command
 
 
@@ -189,15 +189,16 @@ def _metavar(kind: Any) -> str:
 # ------------------------------------------------------------------------------------------------------ finished runs
 
 
-def run_argument(command: Command) -> Command:
-    """The folder of a run."""
-    return click.argument("run", shell_complete=words())(command)
+def _text_option(*names: str, help: str, choices: Iterable[str] = ()) -> Callable[[Command], Command]:
+    return click.option(*names, metavar="TEXT", help=help, shell_complete=words(choices))
 
 
-def data_root_option(command: Command) -> Command:
-    """Where raw benchmark files are."""
-    text = "folder of raw benchmark files [default: $PDADMM_G_DATA, or what the run had]"
-    return click.option("--data-root", metavar="TEXT", help=text, shell_complete=words())(command)
+#: The folder of a run.
+run_argument = click.argument("run", shell_complete=words())
+#: Where raw benchmark files are.
+data_root_option = _text_option(
+    "--data-root", help="folder of raw benchmark files [default: $PDADMM_G_DATA, or what the run had]"
+)
 
 
 def data_options(apply: Command) -> Command:
@@ -212,84 +213,41 @@ def data_options(apply: Command) -> Command:
                 raise
             raise InputError(f"{dataset}{str(error).removeprefix('data')}") from None
 
-    edges = "table of edges that goes with a table of nodes"
+    about = {item.name: str(item.metadata["help"]).split(" [")[0] for item in fields(RunConfig)}
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
     shards = "processes that share the shards of a folder [default: 1, one shard after the other]"
-    command = data_root_option(run_argument(naming))
-    for name in ("target_column", "source_column", "id_column"):
-        text = f"{RunConfig.__dataclass_fields__[name].metadata['help'].split(' [')[0]} [default: as in training]"
-        command = click.option(f"--{name.replace('_', '-')}", metavar="TEXT", help=text)(command)
-    text = RunConfig.__dataclass_fields__["skip_unknown"].metadata["help"]
-    command = click.option("--skip-unknown", is_flag=True, help=text)(command)
-    command = click.option("--edges", metavar="TEXT", help=edges, shell_complete=words())(command)
-    command = click.option(
-        "--dataset", "--nodes", "dataset", metavar="TEXT", help=f"{dataset} [default: the run's]",
-        shell_complete=words(DATASETS),
-    )(command)  # fmt: skip
-    return click.option("--shards", type=click.IntRange(1, 10_000), default=1, metavar="N", help=shards)(command)
-
-
-def sharded_dataset(run: str, dataset: str | None, shards: int) -> str | None:
-    """The data set to use a run on, if that is a folder of shards."""
-    from ..graph.shards import is_sharded
-    from ..runs.folder import RunFolder
-
-    if dataset is None and (RunFolder(run).path / "config.yaml").exists():
-        dataset = RunFolder(run).known().dataset
-    if dataset is not None and is_sharded(dataset):
-        return dataset
-    if shards > 1:
-        raise InputError(f"shards = {shards} needs a folder of shards, which 'pdadmm-g shard' makes")
-    return None
-
-
-def apply_run(run: str, folder: str, shards: int, output: Output, out: str = "") -> dict[str, Any] | None:
-    """What the model of a run says of a folder of shards; None in all processes but the first."""
-    from ..runs.sharded import apply_shards
-
-    model, say = str(Path(run) / "model.safetensors"), output.progress
-    found: dict[str, Any] | None = as_team(
-        shards, lambda team, size: apply_shards(model, folder, size, out=out, team=team, say=say)
+    options: tuple[Callable[[Command], Command], ...] = (
+        click.option("--shards", type=click.IntRange(1, 10_000), default=1, metavar="N", help=shards),
+        _text_option("--dataset", "--nodes", "dataset", help=f"{dataset} [default: the run's]", choices=DATASETS),
+        _text_option("--edges", help="table of edges that goes with a table of nodes"),
+        click.option("--skip-unknown", is_flag=True, help=about["skip_unknown"]),
+        *(
+            _text_option(f"--{name.replace('_', '-')}", help=f"{about[name]} [default: as in training]")
+            for name in ("id_column", "source_column", "target_column")
+        ),
+        data_root_option,
+        run_argument,
     )
-    return found
+    command: Command = naming
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
-def load_run(
-    run: str, dataset: str | None, edges: str | None, data_root: str | None, output: Output, **names: Any
-) -> tuple[Any, Any]:
-    """The estimator of a run folder and the data set to use it on, its own with the masks that it trained by.
+def applied(
+    work: str, output: Output, *, run: str, dataset: str | None, shards: int, **arguments: Any
+) -> dict[str, Any] | None:
+    """What a function of :mod:`~pdadmm_g.runs.apply` makes of a run and of data; None on all members but the first."""
+    from ..engine.launch import member
+    from ..runs import apply
 
-    What was found in tables, such as edges that are left out, is said.
-    """
-    from ..graph.datasets import load_dataset, require_edge_table
-    from ..graph.examples import with_parts
-    from ..runs.folder import RunFolder
-
-    folder = RunFolder(run)
-    estimator = folder.classifier()
-    config, tables = RunConfig(), dataset is not None and dataset.endswith(NODE_TABLES)
-    if dataset is None:
-        config = folder.known()
-    # A graph that is here needs nothing of the settings, but for the columns of a table.
-    elif (tables or not Path(dataset).exists()) and (folder.path / "config.yaml").exists():
-        config = folder.config()
-    data = load_dataset(
-        dataset or config.dataset,
-        data_root or config.data_root,
-        edges=edges or (config.edges if dataset is None else None),
-        target=estimator.config_.target,
-        columns=estimator.columns_ or (),
-        **(config.naming() if dataset is None or tables else {}) | {name: own for name, own in names.items() if own},
-    )
-    for note in data.get("notes", ()):
-        output.progress(note)
-    if dataset is None or data.get("ids") is not None:  # numbers of another graph are of other nodes
-        data = with_parts(data, estimator.config_, estimator.nodes_)
-    if dataset is None:
-        return estimator, data
-    if estimator.augmentation_ is not None and estimator.augmentation_.asks_neighbours:
-        require_edge_table(data, dataset)
-    return estimator, data
+    call = functools.partial(apply.apply, getattr(apply, work), run, dataset, say=output.progress)
+    size = torchrun_processes()
+    if size is None:
+        return call(shards, **arguments)
+    with member("cpu", 60.0, size, watch=True, remedy="; start again with the same command") as team:
+        found = call(1, team=team, **arguments)
+    return found if team.rank == 0 else None
 
 
 # ----------------------------------------------------------------------------------------------------------- torchrun
@@ -299,21 +257,12 @@ def torchrun_processes() -> int | None:
     """How many processes torchrun has started, this one among them; None if it has not."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-
-    def number(name: str, limit: int) -> int:
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         value = os.environ.get(name, "")
-        if not value.isdecimal() or len(value) > 6 or int(value) >= limit:
+        if not value or (name != "MASTER_ADDR" and not re.fullmatch(r"\d{1,6}", value)):
             problem = f"TORCHELASTIC_RUN_ID is set, but {name} is {value[:60]!r}"
             raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
-        return int(value)
-
-    size = number("WORLD_SIZE", 10**6)
-    for name, limit in (("RANK", size), ("LOCAL_RANK", size), ("MASTER_PORT", 1 << 16)):
-        number(name, limit)
-    if not os.environ.get("MASTER_ADDR"):
-        problem = "TORCHELASTIC_RUN_ID is set, but MASTER_ADDR is not"
-        raise InputError(f"{problem}: start with torchrun, or unset TORCHELASTIC_RUN_ID")
-    return size
+    return int(os.environ["WORLD_SIZE"])
 
 
 def end(code: int) -> NoReturn:
@@ -321,26 +270,3 @@ def end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def as_team(shards: int, work: Callable[[WatchedTeam | None, int], Any]) -> Any:
-    """Do work on shards as one of the processes of torchrun, if it started us, else by ourselves."""
-    size = torchrun_processes()
-    if size is None:
-        return work(None, shards)
-
-    from ..engine.launch import join
-    from ..engine.team import PeerLostError
-
-    team = join("cpu", 60.0, watch=True, shards=size)
-    try:
-        result = work(team, size)
-        team.leave()
-    except InputError as reason:
-        error(str(reason))
-        team.give_up()
-        end(EXIT_INPUT)
-    except PeerLostError as reason:
-        error(f"{Status.PEER_LOST.name}: {team.peer_lost(reason)}; start again with the same command")
-        end(EXIT_PEER_LOST)
-    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,8 @@ def compare(
     )
     if out is not None:
         write_atomically(Path(out), table.to_csv())
-    rows = table.reset_index().astype(object)
-    output.result({**table.attrs, "methods": rows.where(rows.notna(), None).to_dict("records")})
+    rows = json.loads(table.reset_index().to_json(orient="records", double_precision=15))
+    output.result({**table.attrs, "methods": rows})
     if not (output.quiet or output.json):
         _show(table)
     if figure is not None:
@@ -101,26 +102,17 @@ def compare(
 
 def _show(table: pd.DataFrame) -> None:
     """The table for people, its most important figure with intervals."""
-    from rich.console import Console
-    from rich.table import Table
-
-    name = table.attrs["figure"]
-    shown = Table(title=f"Scored: {table.attrs['about']}", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    heads = ("", "accuracy", "balanced\naccuracy", "AUROC", "log\nloss", "ECE", "s", "difference\nto ours, 90%")
-    for place, head in enumerate(heads):
-        shown.add_column(head, justify="right" if place else "left", no_wrap=True)
-    notes = []
-    for row in table.to_dict("records"):
-        if row["note"]:
-            notes.append(f"{row['title']}: {row['note']}")
-            continue
-        values = [f"{row[figure]:.3f}" for figure in list(row)[1:6]]
-        difference = ""
-        if row["title"] != "pdadmm-g" and f"{name}_low" in row:
-            difference = f"{row[f'{name}_low']:+.3f} to {row[f'{name}_high']:+.3f}"
-        shown.add_row(row["title"], *values, f"{row['seconds']:.1f}", difference)
-    Console().print(shown)
-    for note in notes:
-        click.echo(note)
+    name, failed = table.attrs["figure"], table["note"] != ""
+    heads = {"accuracy": "accuracy", "balanced_accuracy": "balanced", "roc_auc_ovr": "AUROC", "log_loss": "log loss"}
+    heads |= {"calibration_error": "ECE", "seconds": "s"}
+    shown = table[~failed].set_index("title").rename_axis(None)
+    columns = shown[[*heads]].rename(columns=heads)
+    if f"{name}_low" in shown:
+        ends = zip(shown[f"{name}_low"], shown[f"{name}_high"], strict=True)
+        columns["difference to ours, 90%"] = [f"{low:+.3f} to {high:+.3f}" for low, high in ends]
+        columns.loc[columns.index == "pdadmm-g", "difference to ours, 90%"] = ""
+    click.echo(f"Scored: {table.attrs['about']}\n{columns.to_string(float_format='{:.3f}'.format, na_rep='-')}")
+    for row in table[failed].itertuples():
+        click.echo(f"{row.title}: {row.note}")
     what = "AUROC" if name == "roc_auc_ovr" else name
     click.echo(f"difference: {what} minus that of pdadmm-g; below zero is behind it")

@@ -50,9 +50,8 @@ def diagnose() -> Iterator[Check]:
 def _versions() -> Iterator[Check]:
     """Of Python, of the package, of what it says that it needs, and of what its extras bring."""
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    seen = {"pdadmm-g"}
-    yield Check("pdadmm-g", "ok", importlib.metadata.version("pdadmm-g"))
-    for requirement in importlib.metadata.requires("pdadmm-g") or []:
+    seen = set()
+    for requirement in ["pdadmm-g", *(importlib.metadata.requires("pdadmm-g") or ())]:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"]([\w-]+)", requirement)
         if name in seen or (extra and extra[1] == "dev"):
@@ -76,12 +75,15 @@ def _devices() -> Iterator[Check]:
     if not torch.cuda.is_available():
         why = "this torch is built for the CPU only" if torch.version.cuda is None else "torch finds no GPU"
         yield Check("gpu", "missing", why, "none needed; for --device cuda install a CUDA build of torch")
-    has_gloo = dist.is_available() and dist.is_gloo_available()
-    has_nccl = dist.is_available() and dist.is_nccl_available()
-    lacks_gloo = ("FAILED", "torch has no gloo: --workers cannot work", "install a standard build of torch")
-    lacks_nccl = ("missing", "workers on several GPUs", "none needed on CPUs")
-    yield Check("gloo", *(("ok", "workers on CPUs") if has_gloo else lacks_gloo))
-    yield Check("nccl", *(("ok", "workers on GPUs") if has_nccl else lacks_nccl))
+    if dist.is_available() and dist.is_gloo_available():
+        yield Check("gloo", "ok", "workers on CPUs")
+    else:
+        why = "torch has no gloo: --workers cannot work"
+        yield Check("gloo", "FAILED", why, "install a standard build of torch")
+    if dist.is_available() and dist.is_nccl_available():
+        yield Check("nccl", "ok", "workers on GPUs")
+    else:
+        yield Check("nccl", "missing", "workers on several GPUs", "none needed on CPUs")
 
 
 def _folders() -> Iterator[Check]:
@@ -112,17 +114,19 @@ def _self_test() -> Iterator[Check]:
     from ..status import Status
 
     data = load_dataset("digits")
-    settings: dict[str, Any] = {
-        "layers": 4, "hidden": 32, "stages": (4,), "epochs": 10, "augment": "average", "hops": 2, "normalize": "unit",
-        "weight_decay": 0.1, "unlabelled": 0, "random_state": 0,
-    }  # fmt: skip
     for name, own in SELF_TESTS.items():
-        models = [GAMLPClassifier(**settings | own, workers=workers).fit(data) for workers in (1, 2)]
-        if any(model.status_ is Status.INTERRUPTED for model in models):
+        one, two = (
+            GAMLPClassifier(
+                layers=4, hidden=32, stages=(4,), epochs=10, augment="average", hops=2, normalize="unit",
+                weight_decay=0.1, unlabelled=0, random_state=0, workers=workers, **own,
+            ).fit(data)
+            for workers in (1, 2)
+        )  # fmt: skip
+        if Status.INTERRUPTED in (one.status_, two.status_):
             raise KeyboardInterrupt  # fit keeps what it has, which says nothing
-        pairs = zip(*(model.model_.parameters() for model in models), strict=True)
-        accuracy = models[0].score(data, data.train_mask)
-        if not all(torch.equal(one, two) for one, two in pairs):
+        pairs = zip(one.model_.parameters(), two.model_.parameters(), strict=True)
+        accuracy = one.score(data, data.train_mask)
+        if not all(torch.equal(*pair) for pair in pairs):
             yield Check(name, "FAILED", "two workers give other weights than one", REPORT)
         elif accuracy < 0.9:
             yield Check(name, "FAILED", f"accuracy {accuracy:.2f} on labels that are easy to learn", REPORT)
@@ -145,11 +149,10 @@ def doctor(output: Output) -> int:
     checks = []
     for check in diagnose():
         checks.append(check)
-        output.say(
-            f"{check.state:<9}{check.name:<18}{check.detail}{f'; remedy: {check.remedy}' if check.remedy else ''}"
-        )
-    healthy = all(check.state != "FAILED" for check in checks)
-    output.result({"healthy": healthy, "checks": [asdict(check) for check in checks]})
-    if not healthy:
-        error("failed: " + ", ".join(check.name for check in checks if check.state == "FAILED"))
-    return 0 if healthy else EXIT_FAILURE
+        remedy = f"; remedy: {check.remedy}" if check.remedy else ""
+        output.say(f"{check.state:<9}{check.name:<18}{check.detail}{remedy}")
+    failed = [check.name for check in checks if check.state == "FAILED"]
+    output.result({"healthy": not failed, "checks": [asdict(check) for check in checks]})
+    if failed:
+        error(f"failed: {', '.join(failed)}")
+    return EXIT_FAILURE if failed else 0

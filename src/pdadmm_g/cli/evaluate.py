@@ -7,93 +7,48 @@ from typing import Any
 
 import click
 
-from ..errors import InputError
-from .common import (
-    BEFORE_REFIT,
-    NO_TEST,
-    PARTS,
-    Output,
-    apply_run,
-    data_options,
-    expected,
-    figure,
-    load_run,
-    output_options,
-    sharded_dataset,
-)
+from .common import BEFORE_REFIT, NO_TEST, PARTS, Output, applied, data_options, expected, figure, output_options
 
 
 @click.command(short_help="Print accuracy and other figures of a run.")
 @data_options
 @output_options
-def evaluate(
-    run: str,
-    dataset: str | None,
-    edges: str | None,
-    data_root: str | None,
-    shards: int,
-    output: Output,
-    **names: Any,
-) -> None:
+def evaluate(output: Output, **options: Any) -> None:
     """Print how good the run folder RUN is on the training, validation and test nodes.
 
     Accuracy, balanced accuracy, F1, area under the ROC curve, average precision, log loss and calibration error; of
     several labels a node the same as far as they are defined, of numbers R2, mean absolute and root mean squared error.
     Where a table has no split, nodes whose labels came after training are test nodes, by their ids. Where no node is
-    known to have trained, the figures are those of all labelled nodes; of a folder of shards, the accuracy alone is
-    known.
+    known to have trained, the figures are those of all labelled nodes.
 
     \b
     pdadmm-g evaluate runs/cora-0
     pdadmm-g evaluate runs/cora-0 --dataset other.npz
+    pdadmm-g evaluate runs/large-0 --shards 8                      of a folder of shards, by 8 processes
     pdadmm-g evaluate runs/cora-0 --json | jq .test_accuracy
     pdadmm-g evaluate runs/cora-0 --json | jq .metrics.test.f1_macro
     """
-    sharded = sharded_dataset(run, dataset, shards)
-    if sharded is not None:
-        if (applied := apply_run(run, sharded, shards, output)) is not None:
-            _warn_unseen(applied["unseen"])
-            everywhere = applied["everywhere"]
-            _show(applied["accuracies"] | ({} if everywhere is None else {"accuracy": everywhere}), {}, output)
-        return
-
-    from ..graph.graph import MASKS
-    from ..graph.readers import labels_of
-    from ..graph.targets import has_columns, labelled
     from ..runs.folder import RunFolder
-    from ..runs.scoring import judge
 
-    classifier, data = load_run(run, dataset, edges, data_root, output, **names)
-    known = None if data.y is None else labelled(data)
-    if known is None or not bool(known.any()):
-        folder = RunFolder(run)
-        learned = (folder.config().labels if (folder.path / "config.yaml").exists() else None) or ("label",)
-        where = f"in a table {' and '.join(map(repr, learned))}"
-        raise InputError(f"data: there are no labels ({where}) to evaluate against; use 'pdadmm-g predict'")
-    unmarked = not any(mask in data and bool(data[mask].any()) for mask in MASKS)
-    if unmarked:
-        data.test_mask = known
-    found = judge(classifier, data)
-    if not has_columns(data):
-        _warn_unseen(sorted(set(labels_of(data)[known.numpy()].tolist()) - set(classifier.outputs_.tolist())))
-    if unmarked:
-        everyone = f"these are figures of all {int(data.test_mask.sum())} nodes with a label"
-        output.say(f"no node is marked as train, validation or test: {everyone}")
-        _show(dict.fromkeys(found.accuracies) | found.metrics.get("test", {}), {}, output)
+    found = applied("evaluated", output, **options)
+    if found is None:
         return
-    summary = {} if {"val", "test"} <= {*found.metrics} else RunFolder(run).summary()
-    _show(found.accuracies, found.metrics, output, None if "test" in found.metrics else summary.get("estimate"))
-    if "val" not in found.metrics and (earlier := summary.get("val_score_before_refit")) is not None:
+    accuracies, metrics, unseen = found["accuracies"], found["metrics"], found["unseen"]
+    if unseen:
+        warnings.warn(f"the model was trained without the labels {unseen[:5]}, and cannot predict them", stacklevel=2)
+    if found["unmarked"]:
+        everyone = f"these are figures of all {found['unmarked']} nodes with a label"
+        output.say(f"no node is marked as train, validation or test: {everyone}")
+        _show(dict.fromkeys(accuracies) | metrics.get("test", {}), {}, output)
+        return
+    summary = {} if {"val", "test"} <= {*metrics} else RunFolder(options["run"]).summary()
+    _show(accuracies, metrics, output, None if "test" in metrics else summary.get("estimate"))
+    if "val" not in metrics and (earlier := summary.get("val_score_before_refit")) is not None:
         output.say(BEFORE_REFIT.format(earlier))
-    if "test" not in found.metrics:
+    if "test" not in metrics:
         for line in expected(summary):
             output.say(line)
         output.say(NO_TEST)
-
-
-def _warn_unseen(labels: list[Any]) -> None:
-    if labels:
-        warnings.warn(f"the model was trained without the labels {labels[:5]}, and cannot predict them", stacklevel=2)
 
 
 def _show(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from .common import Output, data_options, figure, load_run, output_options, sharded_dataset, words
+from .common import Output, data_options, figure, output_options, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,15 +48,15 @@ def explain(
     pdadmm-g explain runs/nodes-0 --node n17
     pdadmm-g explain runs/nodes-0 --nodes nodes.csv --edges edges.csv --out importance.csv
     """
-    if sharded_dataset(run, dataset, shards) is not None:
-        raise InputError("explain is not for a folder of shards: give one graph with --dataset")
-
+    from ..runs.apply import load
     from ..runs.folder import Importance, RunFolder
     from ..utils import check_folder, write_atomically
 
     if out is not None:
         check_folder(Path(out))
-    estimator, data = load_run(run, dataset, edges, data_root, output, **names)
+    estimator, data = load(run, dataset, data_root, edges=edges, say=output.progress, **names)
+    if shards > 1 or data.get("part") is not None:
+        raise InputError("explain is not for a folder of shards: give one graph with --dataset")
     folder = RunFolder(run)
     estimator = type(estimator).load(run)  # which knows what was expected of it
     if node is not None:
@@ -77,33 +77,32 @@ def explain(
 
 def _of_all(table: pd.DataFrame) -> list[str]:
     """What the columns are worth, for people."""
-    about, lost = table.attrs, table["lost"]
+    about, graph = table.attrs, table["column"] == "the graph"
     name, words = about["figure"], about["figure"].replace("_", " ")
     lines = [f"{words} {figure(name, about['score'])} on {about['nodes']:,} {about['on']} nodes"]
-    for behind in lost[table["column"] == "the graph"]:
+    for behind in table["lost"][graph]:
         own = about.get("out_of_fold", about["score"])
         if "out_of_fold" in about:
             lines.insert(0, f"{words} expected out of fold {figure(name, own)}")
         lines[0] += f"; of a model that is trained again without the graph {figure(name, own - behind)}"
     lines.append("what is lost when the values of a column are exchanged between nodes:")
-    small = lost.abs() < LEAST
-    shown = table[~small & (table["column"] != "the graph")]
-    for row in shown.to_dict("records"):
-        whose = "" if row["whose"] == "own" else " of neighbours"
-        lines.append(f"{row['lost']:+8.3f} +/- {row['spread']:.3f}  {row['column']}{whose}")
-    return [*lines, f"{'all others' if len(shown) else 'all'}: less than {LEAST}"] if small.any() else lines
+    small = table["lost"].abs() < LEAST
+    for row in table[~small & ~graph].itertuples():
+        lines.append(
+            f"{row.lost:+8.3f} +/- {row.spread:.3f}  {row.column}{'' if row.whose == 'own' else ' of neighbours'}"
+        )
+    return [*lines, f"others: less than {LEAST}"] if small.any() else lines
 
 
 def _of_node(table: pd.DataFrame) -> list[str]:
     """What moved the prediction of a node, for people."""
-    about = table.attrs
+    about, probability, number = table.attrs, "probability ", "{:.3f}"
     if about["target"] == "regression":
-        head, without = f"node {about['node']}: {about['label']} {about['said']:.4g}", "{:.4g}"
-    else:
-        head, without = f"node {about['node']}: {about['label']}, probability {about['said']:.3f}", "{:.3f}"
-    lines = [f"{head}; without each of these alone:"]
+        probability, number = "", "{:.4g}"
+    said = f"{probability}{number.format(about['said'])}; without each of these alone:"
+    lines = [f"node {about['node']}: {about['label']}{',' if probability else ''} {said}"]
     texts = {"own": "{} = {}", "neighbours": "{} of neighbours", "neighbour": "edge to {} ({})"}
-    for row in table.to_dict("records"):
-        text = texts[row["kind"]].format(row["name"], row["value"]).replace(" = None", "").replace(" (None)", "")
-        lines.append(f"{without.format(row['without']):>8}  {text}")
+    for row in table.itertuples():
+        text = texts[row.kind].format(row.name, row.value).replace(" = None", "").replace(" (None)", "")
+        lines.append(f"{number.format(row.without):>8}  {text}")
     return lines

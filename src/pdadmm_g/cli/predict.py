@@ -9,7 +9,7 @@ import click
 
 from ..config import RunConfig
 from ..errors import InputError
-from .common import Output, apply_run, data_options, load_run, output_options, sharded_dataset
+from .common import Output, applied, data_options, output_options
 
 
 @click.command(short_help="Write a label for every node.")
@@ -22,17 +22,7 @@ from .common import Output, apply_run, data_options, load_run, output_options, s
 )
 @click.option("--probabilities", is_flag=True, help="also write the probability of each class")
 @output_options
-def predict(
-    run: str,
-    dataset: str | None,
-    edges: str | None,
-    data_root: str | None,
-    shards: int,
-    out: str,
-    probabilities: bool,
-    output: Output,
-    **names: Any,
-) -> None:
+def predict(out: str, probabilities: bool, output: Output, **options: Any) -> None:
     """Write node, predicted label and its probability for every node, with the model of the run folder RUN.
 
     The graph may be another than that of training, with new nodes and edges; its features must be the same ones. It
@@ -45,35 +35,23 @@ def predict(
     pdadmm-g predict runs/nodes-0 --nodes nodes.csv --edges edges.csv --out preds.csv --probabilities
     pdadmm-g predict runs/large-0 --shards 8 --out preds.csv       of a folder of shards, by 8 processes
     """
-    import pandas as pd
+    from ..utils import temporary_folder
 
-    from ..utils import write_atomically
-
-    if out == "-" and output.json:
-        raise InputError("--out - and --json both write to standard output: give one of the two")
-    _check_out(Path(out), run, dataset, edges, data_root)
-    folder = sharded_dataset(run, dataset, shards)
-    if folder is not None:
-        if out == "-":
-            raise InputError("--out - is not for a folder of shards: name a file")
-        if probabilities:
-            raise InputError("--probabilities is not for a folder of shards: ask for one graph")
-        if (found := apply_run(run, folder, shards, output, out)) is not None:
+    if out != "-":
+        _check_out(Path(out), options["run"], options["dataset"], options["edges"], options["data_root"])
+        found = applied("predicted", output, **options, out=str(Path(out).resolve()), probabilities=probabilities)
+        if found is not None:
             output.say(f"{found['predictions']} predictions written to {out}")
-            output.result(found)
+            output.result(found | {"file": out})
         return
-
-    classifier, data = load_run(run, dataset, edges, data_root, output, **names)
-    columns = classifier.predictions(data, probabilities=probabilities)
-    number = len(columns["node"])
-    text = pd.DataFrame(columns).to_csv(index=False, float_format="%.6f", lineterminator="\n")
-    if out == "-":
-        click.echo(text, nl=False)
-        output.progress(f"{number} predictions written to standard output")
-        return
-    write_atomically(Path(out), text)
-    output.say(f"{number} predictions written to {out}")
-    output.result({"predictions": number, "file": out})
+    if output.json:
+        raise InputError("--out - and --json both write to standard output: give one of the two")
+    with temporary_folder() as folder:
+        file = folder / "predictions.csv"
+        found = applied("predicted", output, **options, out=str(file), probabilities=probabilities)
+        if found is not None:
+            click.echo(file.read_text(encoding="utf-8"), nl=False)
+            output.progress(f"{found['predictions']} predictions written to standard output")
 
 
 def _check_out(out: Path, run: str, dataset: str | None, edges: str | None, data_root: str | None) -> None:

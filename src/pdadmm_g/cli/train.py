@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +17,6 @@ from ..utils import Tasks
 from .common import (
     BEFORE_REFIT,
     EXIT_FAILURE,
-    EXIT_INPUT,
     EXIT_INTERRUPTED,
     EXIT_PEER_LOST,
     NO_TEST,
@@ -127,62 +126,40 @@ def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, 
     with tasks.doing("starting"):
         import scipy.sparse  # noqa: F401 (graphs are such matrices, and later its seconds would be of no task)
 
-        from ..engine.launch import join
-        from ..engine.team import PeerLostError
+        from ..engine.launch import member
         from ..engine.watchdog import WorkerLostError
-        from ..runs.run import started  # takes seconds, and once the team is joined the others watch
+        from ..runs.run import started, train_run  # takes seconds, and once the team is joined the others watch
+        from ..training.progress import Progress
         from ..utils import checked_device
 
     if config.device == "auto":
         config = dataclasses.replace(config, device=str(checked_device("auto")))
     if config.init is not None:
         config, _ = started(config)
-    member = torchrun_processes() is not None
-    team = join(config.device, config.timeout, watch=True, shards=config.shards or 1) if member else None
-    code = 0
+    is_member, remedy = torchrun_processes() is not None, f". {Status.PEER_LOST.advice}"
+    joined: AbstractContextManager[WatchedTeam | None] = nullcontext()
+    if is_member:
+        joined = member(config.device, config.timeout, config.shards or 1, watch=True, remedy=remedy)
     try:
-        summary = _run(config, team, tasks, output, overwrite=overwrite, resume=resume)
-        if summary:
-            status = Status[summary["status"]]
-            code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
-            _show(summary, config.out, output)
-    except InputError as reason:
-        if team is None:
-            raise
-        if str(reason):
-            error(str(reason))
-        team.give_up()
-        if not str(reason):
-            time.sleep(1.0)  # the first worker says what is wrong before the agent ends everyone
-        code = EXIT_INPUT
+        with joined as team, Progress(config, console=output.console()) as progress:
+            if team is None or team.rank == 0:
+                tasks.listeners.append(progress.task)
+            options: dict[str, Any] = {"on_epoch": progress.update, "say": output.progress, "team": team}
+            summary = train_run(config, overwrite=overwrite, resume=resume, **options)
     except KeyboardInterrupt:
-        if team is not None or any("training" in name for name in tasks.seconds):
+        if any("training" in name for name in tasks.seconds):
             raise
         click.echo("interrupted before the first epoch: nothing was saved; start again with the same command", err=True)
         return EXIT_INTERRUPTED
-    except (WorkerLostError, PeerLostError) as reason:
-        message = team.peer_lost(reason) if team is not None and isinstance(reason, PeerLostError) else str(reason)
-        error(f"{Status.PEER_LOST.name}: {message}. {Status.PEER_LOST.advice}")
-        code = EXIT_PEER_LOST
-    return code if team is None else end(code)
-
-
-def _run(
-    config: RunConfig, team: WatchedTeam | None, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool
-) -> dict[str, Any]:
-    """The summary of the run; nothing on a member of a team that is not the first."""
-    from ..runs.run import train_run
-    from ..training.progress import Progress
-
-    with Progress(config, console=output.console()) as progress:
-        if team is None or team.rank == 0:
-            tasks.listeners.append(progress.task)
-        summary = train_run(
-            config, overwrite=overwrite, resume=resume, on_epoch=progress.update, say=output.progress, team=team
-        )
-    if team is not None:
-        team.leave()
-    return summary
+    except WorkerLostError as reason:
+        error(f"{Status.PEER_LOST.name}: {reason}{remedy}")
+        return EXIT_PEER_LOST
+    code = 0
+    if summary:
+        status = Status[summary["status"]]
+        code = EXIT_INTERRUPTED if status is Status.INTERRUPTED else EXIT_FAILURE if status.is_failure else 0
+        _show(summary, config.out, output)
+    return end(code) if is_member else code
 
 
 def _show(summary: dict[str, Any], out: str | None, output: Output) -> None:

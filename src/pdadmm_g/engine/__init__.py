@@ -6,8 +6,6 @@ A worker:
 ``kernels``     Triton kernels for it
 ``stacking``    small equal layers that take every step together
 ``precision``   the large products of an epoch, and their memory
-``cuda_graph``  a whole epoch recorded and replayed
-``nonfinite``   where a NaN came from
 
 Several:
 ``layout``      which worker has which layers

@@ -30,10 +30,6 @@ BLOCK = 1024
 ROWS, COLUMNS, STRIP = 64, 64, 512
 
 
-#: Phases whose kernels take tensors of rows only where these are one after the other in memory.
-IN_ORDER = (phases.move, updates.norm_and_columns)
-
-
 def kernel_for(
     phase: Callable[..., Any], tensors: tuple[Tensor | None, ...], settings: dict[str, Any]
 ) -> Callable[..., Any] | None:
@@ -42,12 +38,16 @@ def kernel_for(
     All kernels are for one large layer, and levels that are multiples of a step.
     """
     known = [x for x in tensors if x is not None]
-    fits = len(known[0]) == 1 and all(x.dtype in (torch.float32, torch.bfloat16) for x in known)
-    slope = 0.0 if "f" not in settings else _slope(settings["f"])
     levels = settings.get("levels")
-    rounds = levels is None or (isinstance(levels, Levels) and levels.multiples is not None)
-    in_order = phase not in IN_ORDER or all(x.is_contiguous() for x in known if x.ndim == 3)
-    return KERNELS.get(phase) if fits and slope is not None and rounds and in_order else None
+    if len(known[0]) > 1 or any(x.dtype not in (torch.float32, torch.bfloat16) for x in known):
+        return None
+    if levels is not None and not (isinstance(levels, Levels) and levels.multiples is not None):
+        return None
+    if "f" in settings and _slope(settings["f"]) is None:
+        return None
+    if phase in (phases.move, updates.norm_and_columns) and not all(x.is_contiguous() for x in known if x.ndim == 3):
+        return None
+    return KERNELS.get(phase)
 
 
 def _slope(f: Activation) -> float | None:
@@ -70,12 +70,32 @@ def _in_order(weights):
 
 
 @triton.jit
-def _of_rows(weights_, program, width, inside, BLOCK: tl.constexpr):
+def _load(x_, i, inside):
+    return tl.load(x_ + i, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store(x_, i, inside, x):
+    tl.store(x_ + i, x.to(x_.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _block(total, BLOCK: tl.constexpr):
+    """The places of the values of a program, and which of them there are."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    return i, i < total
+
+
+@triton.jit
+def _of_rows(weights_, width, inside, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr):
     """The weight of the row that each value of a block of ``BLOCK`` values is in."""
-    start = program.to(tl.int64) * BLOCK
-    # Counted from the row of the first value, rows fit into 32 bits, whose division is several times faster.
-    row = start // width + ((start % width).to(tl.int32) + tl.arange(0, BLOCK)) // width
-    return tl.load(weights_ + row, mask=inside, other=0.0)
+    weight = 1.0
+    if WEIGHTED:
+        start = tl.program_id(0).to(tl.int64) * BLOCK
+        # Counted from the row of the first value, rows fit into 32 bits, whose division is several times faster.
+        row = start // width + ((start % width).to(tl.int32) + tl.arange(0, BLOCK)) // width
+        weight = tl.load(weights_ + row, mask=inside, other=0.0)
+    return weight
 
 
 @triton.jit
@@ -87,18 +107,12 @@ def _project(x, step, least, largest):
     return tl.where(x == x, nearest * step, x)
 
 
-@triton.jit
-def _sum(x, weight, WEIGHTED: tl.constexpr):
-    return tl.sum(x * weight) if WEIGHTED else tl.sum(x)
-
-
 def gradient(rW, p, q, u, z, weights, *, f, nu, rho):
     """See :func:`.phases.gradient`."""
     programs = triton.cdiv(p.numel(), BLOCK)
     sums = p.new_empty(programs)
-    other = z if u is None else u
     _gradient[(programs,)](
-        rW, p, q, other, sums, p.numel(), _slope(f), nu, rho, _in_order(weights), p.shape[-1],
+        rW, p, q, z if u is None else u, sums, p.numel(), _slope(f), nu, rho, _in_order(weights), p.shape[-1],
         KEEPS_U=u is not None, WEIGHTED=weights is not None, BLOCK=BLOCK,
     )  # fmt: skip
     return sums.sum().view(1)
@@ -109,46 +123,38 @@ def _gradient(
     rW_, p_, q_, other_, sums_, total, slope, nu, rho, weights_, width,
     KEEPS_U: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
-    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    rW = tl.load(rW_ + i, mask=inside, other=0.0).to(tl.float32)
-    p = tl.load(p_ + i, mask=inside, other=0.0)
-    q = tl.load(q_ + i, mask=inside, other=0.0)
-    other = tl.load(other_ + i, mask=inside, other=0.0)
-    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
+    i, inside = _block(total, BLOCK)
+    q, other = _load(q_, i, inside), _load(other_, i, inside)
     u = other if KEEPS_U else nu * (q - tl.where(other > 0, other, slope * other))
     # Rounded, where the products are, before its norm is taken.
-    g = (u + rho * (p - q) + nu * rW).to(rW_.dtype.element_ty)
-    tl.store(rW_ + i, g, mask=inside)
-    g = g.to(tl.float32)
-    tl.store(sums_ + program, _sum(g * g, weight, WEIGHTED))
+    g = u + rho * (_load(p_, i, inside) - q) + nu * _load(rW_, i, inside)
+    g = g.to(rW_.dtype.element_ty).to(tl.float32)
+    _store(rW_, i, inside, g)
+    tl.store(sums_ + tl.program_id(0), tl.sum(g * g * _of_rows(weights_, width, inside, WEIGHTED, BLOCK)))
 
 
 def move_and_sum(x, direction, copy, weights, *, length):
     """See :func:`.phases.move_and_sum`. The copy may be in any order of memory."""
-    _, columns = _strips(x, weights, direction, _on_device(length, x), copy)
-    return columns
+    return _strips(x, weights, direction, _on_device(length, x), copy).columns
 
 
 def norm_and_columns(product, weights):
     """See :func:`pdadmm_g.admm.updates.norm_and_columns`."""
-    return ProductSums(*_strips(product, weights))
+    return _strips(product, weights, None, product, None)
 
 
-def _strips(x, weights, direction=None, length=None, copy=None):
-    """Move x, where there is a direction, and copy it; the squared norm of what is left, or what was, and its sums."""
+def _strips(x, weights, direction, length, copy):
+    """Move x, where there is a direction, and copy it; the sums of the columns, and without one the squared norm."""
     rows, width = x.shape[-2:]
     grid = (triton.cdiv(rows, STRIP), triton.cdiv(width, COLUMNS))
     sums, norms = (x.new_empty(grid[0], size, dtype=torch.float32) for size in (width, grid[1]))
     strides = (0, 0) if copy is None else copy.stride()[-2:]
     _sum_strips[grid](
-        x, x if direction is None else direction, x if copy is None else copy, x if length is None else length, sums,
-        norms, rows, width, *strides, _in_order(weights),
-        MOVES=direction is not None, COPIES=copy is not None, WEIGHTED=weights is not None, ROWS=ROWS,
-        COLUMNS=COLUMNS, STRIP=STRIP,
+        x, x if direction is None else direction, x if copy is None else copy, length, sums, norms, rows, width,
+        *strides, _in_order(weights), MOVES=direction is not None, COPIES=copy is not None,
+        WEIGHTED=weights is not None, ROWS=ROWS, COLUMNS=COLUMNS, STRIP=STRIP,
     )  # fmt: skip
-    return None if direction is not None else norms.sum().view(1), sums.sum(0).view(1, 1, width)
+    return ProductSums(norms.sum().view(1), sums.sum(0).view(1, 1, width))
 
 
 @triton.jit
@@ -165,14 +171,13 @@ def _sum_strips(
         row = (strip * STRIP + start + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < rows) & (column < width)
         place = row * width + column
-        x = tl.load(x_ + place, mask=inside, other=0.0).to(tl.float32)
+        x = _load(x_, place, inside)
         if MOVES:
-            x -= tl.load(length_) * tl.load(direction_ + place, mask=inside, other=0.0).to(tl.float32)
-            x = x.to(x_.dtype.element_ty)
-            tl.store(x_ + place, x, mask=inside)
-            x = x.to(tl.float32)  # what is summed up is what is kept
+            # What is summed up is what is kept.
+            x = (x - tl.load(length_) * _load(direction_, place, inside)).to(x_.dtype.element_ty).to(tl.float32)
+            _store(x_, place, inside, x)
         if COPIES:
-            tl.store(copy_ + row * copy_row + column * copy_column, x.to(copy_.dtype.element_ty), mask=inside)
+            _store(copy_, row * copy_row + column * copy_column, inside, x)
         weighted = x * tl.load(weights_ + row, mask=row < rows, other=0.0) if WEIGHTED else x
         summed += weighted
         if not MOVES:
@@ -184,15 +189,15 @@ def _sum_strips(
 
 def quantized_move(d, p, g, weights, *, levels, length):
     """See :func:`pdadmm_g.admm.updates.quantized_move`."""
-    return _moved(p, g, d, weights, length=length, levels=levels, measures=True).sum().view(1)
+    return _moved(p, g, d, weights, length, levels, measures=True).sum().view(1)
 
 
 def move(x, direction, copy, *, length, levels=None):
     """See :func:`.phases.move`; the copy is in the same order of memory."""
-    _moved(x, direction, copy, None, length=_on_device(length, x), levels=levels, measures=False)
+    _moved(x, direction, copy, None, _on_device(length, x), levels, measures=False)
 
 
-def _moved(x, direction, other, weights, *, length, levels, measures):
+def _moved(x, direction, other, weights, length, levels, *, measures):
     """The new x over x and over the other; where it ``measures``, instead by how much x would move over the other."""
     programs = triton.cdiv(x.numel(), BLOCK)
     sums = x.new_empty(programs)
@@ -210,28 +215,26 @@ def _move(
     MEASURES: tl.constexpr, COPIES: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
-    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    x = tl.load(x_ + i, mask=inside, other=0.0)
-    new = x - tl.load(length_) * tl.load(direction_ + i, mask=inside, other=0.0).to(tl.float32)
+    i, inside = _block(total, BLOCK)
+    x = _load(x_, i, inside)
+    new = x - tl.load(length_) * _load(direction_, i, inside)
     if QUANTIZED:
         new = _project(new, step, least, largest)
     if MEASURES:
         moved = tl.where(inside, x - new, 0.0)
-        tl.store(other_ + i, moved.to(other_.dtype.element_ty), mask=inside)
-        weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
-        tl.store(sums_ + program, _sum(moved * moved, weight, WEIGHTED))
+        _store(other_, i, inside, moved)
+        weight = _of_rows(weights_, width, inside, WEIGHTED, BLOCK)
+        tl.store(sums_ + tl.program_id(0), tl.sum(moved * moved * weight))
     else:
-        tl.store(x_ + i, new, mask=inside)
+        _store(x_, i, inside, new)
         if COPIES:
-            tl.store(other_ + i, new.to(other_.dtype.element_ty), mask=inside)
+            _store(other_, i, inside, new)
 
 
 def z_q_u(z, r, product, q, u, p, pull, weights, *, length, decrement, f, nu, rho, levels):
     """See :func:`.phases.z_q_u`."""
     programs = triton.cdiv(z.numel(), BLOCK)
-    sums = z.new_empty(7, programs)
+    sums = z.new_empty(6, programs)
     _z_q_u[(programs,)](
         z, r, product, q, q if u is None else u, p, q if pull is None else pull, _on_device(length, z), decrement,
         sums, z.numel(), z.shape[-1], programs, _slope(f), nu, rho, *_multiples(levels), _in_order(weights),
@@ -247,17 +250,11 @@ def _z_q_u(
     step, least, largest, weights_,
     KEEPS_U: tl.constexpr, PULLS: tl.constexpr, QUANTIZED: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
-    i = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    z = tl.load(z_ + i, mask=inside, other=0.0)
-    r = tl.load(r_ + i, mask=inside, other=0.0).to(tl.float32)
-    product = tl.load(product_ + i, mask=inside, other=0.0).to(tl.float32)
-    q = tl.load(q_ + i, mask=inside, other=0.0)
-    p = tl.load(p_ + i, mask=inside, other=0.0)
-    decrement = tl.load(decrement_ + i % width, mask=inside, other=0.0)
-    weight = _of_rows(weights_, program, width, inside, BLOCK) if WEIGHTED else None
-    u = tl.load(u_ + i, mask=inside, other=0.0) if KEEPS_U else nu * (q - tl.where(z > 0, z, slope * z))
+    i, inside = _block(total, BLOCK)
+    z, r, product = _load(z_, i, inside), _load(r_, i, inside), _load(product_, i, inside)
+    q, p, decrement = _load(q_, i, inside), _load(p_, i, inside), _load(decrement_, i % width, inside)
+    weight = _of_rows(weights_, width, inside, WEIGHTED, BLOCK)
+    u = _load(u_, i, inside) if KEEPS_U else nu * (q - tl.where(z > 0, z, slope * z))
 
     # The z-step: the best point of each branch, then the better branch (LeakyReLU.argmin_z).
     m = tl.where(inside, r - tl.load(length_) * product - decrement + z, 0.0)
@@ -267,31 +264,30 @@ def _z_q_u(
     z_new = tl.where(minus + tl.sqrt(3 / curvature) * plus >= 0, plus, minus)
     # A comparison, and on a GPU a maximum too, hides NaN.
     z_new = tl.where(m + q == m + q, z_new, m + q)
-    r_new = (m - z_new).to(r_.dtype.element_ty)
+    r_new = (m - z_new).to(r_.dtype.element_ty).to(tl.float32)
     fz = tl.where(z_new > 0, z_new, slope * z_new)
     q_new = (rho * p + u + nu * fz) / (rho + nu)
     if QUANTIZED:
         q_new = _project(q_new, step, least, largest)
     gap = p - q_new
     u_new = u + rho * gap
-    tl.store(z_ + i, z_new, mask=inside)
-    tl.store(r_ + i, r_new, mask=inside)
-    r_new = r_new.to(tl.float32)
-    tl.store(q_ + i, q_new, mask=inside)
+    _store(z_, i, inside, z_new)
+    _store(r_, i, inside, r_new)
+    _store(q_, i, inside, q_new)
     if KEEPS_U:
-        tl.store(u_ + i, u_new, mask=inside)
+        _store(u_, i, inside, u_new)
     if PULLS:
-        tl.store(pull_ + i, (u_new + rho * gap).to(pull_.dtype.element_ty), mask=inside)
+        _store(pull_, i, inside, u_new + rho * gap)
 
-    sums = sums_ + program
+    # The fields of StepSums.
+    sums = sums_ + tl.program_id(0)
     share = nu / 2 * (q_new - fz) * (q_new - fz) + u_new * gap + rho / 2 * gap * gap
-    tl.store(sums, _sum((z_new - z) * (z_new - z), weight, WEIGHTED))
-    tl.store(sums + programs, _sum(r_new * r_new, weight, WEIGHTED))
-    tl.store(sums + 2 * programs, _sum((q_new - q) * (q_new - q), weight, WEIGHTED))
-    tl.store(sums + 3 * programs, _sum(share, weight, WEIGHTED))
-    tl.store(sums + 4 * programs, _sum(gap * gap, weight, WEIGHTED))
-    tl.store(sums + 5 * programs, _sum(q_new * q_new, weight, WEIGHTED))
-    tl.store(sums + 6 * programs, tl.sum(q))
+    tl.store(sums, tl.sum((z_new - z) * (z_new - z) * weight))
+    tl.store(sums + programs, tl.sum(r_new * r_new * weight))
+    tl.store(sums + 2 * programs, tl.sum((q_new - q) * (q_new - q) * weight))
+    tl.store(sums + 3 * programs, tl.sum(share * weight))
+    tl.store(sums + 4 * programs, tl.sum(gap * gap * weight))
+    tl.store(sums + 5 * programs, tl.sum(q_new * q_new * weight))
 
 
 #: The kernels by the phase that each replaces.

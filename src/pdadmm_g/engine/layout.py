@@ -56,32 +56,26 @@ def layer_costs(nodes: int, widths: Sequence[int], solver: str) -> list[float]:
     A hidden layer makes four products nodes x in x out, the first layer two of them. An elementwise pass over the
     activations counts like a product with ELEMENTWISE columns. The exact solver adds two factorisations and solves.
     """
-    costs = []
-    for index, (into, out) in enumerate(pairwise(widths)):
-        first = index == 0
-        cost: float = (2 if first else 4) * nodes * into * out + ELEMENTWISE * nodes * (out if first else into + out)
-        if solver == "exact" and not first:
-            cost += 2 * (into**3 / 3 + into**2 * out) + nodes * into**2
-        costs.append(float(cost))
+    (features, hidden), *others = pairwise(widths)
+    costs = [float(nodes * hidden * (2 * features + ELEMENTWISE))]
+    for into, out in others:
+        cost = nodes * (4 * into * out + ELEMENTWISE * (into + out))
+        exact = 2 * (into**3 / 3 + into**2 * out) + nodes * into**2
+        costs.append(float(cost + exact if solver == "exact" else cost))
     return costs
 
 
 def deal(costs: Sequence[float], workers: int) -> Plan:
     """The contiguous partition with the smallest maximum, found by dynamic programming; ties go to the left."""
-    until = [0.0, *accumulate(costs)]
+    until, used = [0.0, *accumulate(costs)], min(workers, len(costs))
 
     @cache
-    def best(layers: int, used: int) -> tuple[float, int]:
-        """Of the first layers on so many workers: the slowest, and where the run of the last one starts."""
+    def best(layers: int, used: int) -> tuple[float, int, tuple[int, ...]]:
+        """Of the first layers on so many workers: the slowest, where the run of the last one starts, and all counts."""
         if used == 1:
-            return until[layers], 0
-        starts = range(used - 1, layers)
-        return min((max(best(start, used - 1)[0], until[layers] - until[start]), start) for start in starts)
+            return until[layers], 0, (layers,)
+        found = ((start, *best(start, used - 1)) for start in range(used - 1, layers))
+        return min((max(slowest, until[layers] - until[start]), start, (*counts, layers - start))
+                   for start, slowest, _, counts in found)  # fmt: skip
 
-    counts: list[int] = []
-    end = len(costs)
-    for used in range(min(workers, end), 0, -1):
-        start = best(end, used)[1]
-        counts.insert(0, end - start)
-        end = start
-    return Plan((*counts, *[0] * (workers - len(counts))))
+    return Plan((*best(len(costs), used)[2], *[0] * (workers - used)))

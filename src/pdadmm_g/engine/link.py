@@ -19,20 +19,17 @@ from .team import Counted, talking_to, to_travel
 
 
 class Codec:
-    """Between tensors of one shape and flat byte buffers, on whatever device the tensors are.
+    """Between tensors shaped ``like`` one and flat byte buffers, on whatever device the tensors are.
 
     One end of a connection encodes message after message, the other decodes them in that order. Without ``levels``
     numbers travel as they are; else the indices of their levels, of ceil(log2 |levels|) bits each: all in the first
     message, then those that have changed.
     """
 
-    def __init__(self, shape: torch.Size | tuple[int, ...], like: Tensor, levels: Levels | None) -> None:
-        self.shape = torch.Size(shape)
-        self.dtype, self.device = like.dtype, like.device
-        self.levels = levels
+    def __init__(self, like: Tensor, levels: Levels | None) -> None:
+        self.shape, self.dtype, self.device, self.levels = like.shape, like.dtype, like.device, levels
         #: Size of a message, the most where it varies.
-        bits = 8 * like.dtype.itemsize if levels is None else levels.bits
-        self.nbytes = -(-self.shape.numel() * bits // 8)
+        self.nbytes = like.nbytes if levels is None else -(-like.numel() * levels.bits // 8)
         #: The indices of the last message.
         self._last: Tensor | None = None
 
@@ -90,36 +87,29 @@ def apply_changes(index: Tensor, message: Tensor, bits: int) -> None:
 
 
 def pack(index: Tensor, bits: int) -> Tensor:
-    """Non-negative integers below ``2**bits``, 1 <= bits <= 16, as ceil(len x bits / 8) bytes, little-endian."""
-    if bits in (8, 16):
-        return index.to(torch.uint8 if bits == 8 else torch.int16).view(torch.uint8)
-    if bits in (1, 2, 4):
-        per_byte = 8 // bits
-        padded = pad(index.to(torch.uint8), (0, -len(index) % per_byte)).view(-1, per_byte)
-        packed = padded[:, 0].clone()
-        for place in range(1, per_byte):
-            packed |= padded[:, place] << (place * bits)
-        return packed
-    # Eight entries make `bits` whole bytes: spread them into single bits, then collect eight at a time.
-    padded = pad(index.to(torch.int32), (0, -len(index) % 8))
-    places = torch.arange(bits, dtype=torch.int32, device=index.device)
-    spread = ((padded[:, None] >> places) & 1).view(-1)
-    return pack(spread, 1)[: -(-len(index) * bits // 8)].contiguous()
+    """Non-negative integers below ``2**bits`` as ceil(len x bits / 8) bytes, little-endian; of more than a byte each,
+    all low bytes before the rest.
+    """
+    if bits >= 8:
+        low = index.to(torch.uint8)
+        return low if bits == 8 else torch.cat([low, pack(index >> 8, bits - 8)])
+    # Eight entries make one word, of which the first ``bits`` bytes are theirs.
+    entries = pad(index, (0, -len(index) % 8)).view(-1, 8).long()
+    words = (entries << (bits * torch.arange(8, device=index.device))).sum(1)
+    return words.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)[: -(-len(index) * bits // 8)]
 
 
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
-    """The inverse of :func:`pack`: ``count`` indices, as bytes where they fit and are whole parts of one."""
+    """The inverse of :func:`pack`: ``count`` indices, as bytes where they fit."""
     if bits == 8:
         return packed
-    if bits == 16:
-        return packed.clone().view(torch.int16).to(torch.int64) & 0xFFFF  # a part of a message may begin anywhere
-    if bits in (1, 2, 4):
-        unpacked = packed.new_empty(len(packed), 8 // bits)
-        for place in range(8 // bits):
-            torch.bitwise_and(packed >> (place * bits), 2**bits - 1, out=unpacked[:, place])
-        return unpacked.view(-1)[:count]
-    spread = unpack(packed, 1, count * bits).view(-1, bits).to(torch.int64)
-    return (spread << torch.arange(bits, device=packed.device)).sum(1)
+    if bits > 8:
+        low, high = packed.tensor_split([count])
+        return low.long() | unpack(high, bits - 8, count).long() << 8
+    groups = pad(packed, (0, -len(packed) % bits)).view(-1, bits)
+    words = pad(groups, (0, 8 - bits)).view(torch.int64)
+    entries = words >> (bits * torch.arange(8, device=packed.device)) & (2**bits - 1)
+    return entries.view(-1)[:count].to(torch.uint8)
 
 
 class Link(Counted):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import Activation
-from ..admm.diagnostics import Shares, boundary_shares
+from ..admm.diagnostics import boundary_shares
 from ..admm.levels import Delta
 from ..admm.rows import column_sums, squared_norm, sum_up
 from ..admm.updates import W_gradient, at_once, p_gradient, p_pull, q_step, stepped, u_implied, u_step
@@ -48,8 +48,6 @@ class StepSums(NamedTuple):
     share: Tensor
     gap: Tensor
     output: Tensor
-    #: The sum of the old q, in which a NaN shows.
-    q_old: Tensor
 
 
 def gradient(
@@ -129,7 +127,7 @@ def z_q_u(
 
     Where it is kept, also the ``pull`` on the p of the next layer, for its next step.
     """
-    u_old, q_old = _dual(u, q, z, f=f, nu=nu), sum_up(q)
+    u_old = _dual(u, q, z, f=f, nu=nu)
     m = pre_activation(z, r, product, length=length, decrement=decrement, out=r if r.dtype is z.dtype else None)
     z_new = f.argmin_z(m, q, z)
     z_move = squared_norm(z.sub_(z_new), weights)
@@ -144,7 +142,7 @@ def z_q_u(
     if pull is not None:
         pull.copy_(p_pull(p, q_new, u_new, rho=rho))
     between = boundary_shares(gap, q_new, u_new, fz, weights, nu=nu, rho=rho)
-    return StepSums(z_move, squared_norm(r, weights), q_move, *between, q_old)  # type: ignore[arg-type]
+    return StepSums(z_move, squared_norm(r, weights), q_move, *between)
 
 
 def pre_activation(
@@ -163,13 +161,6 @@ def pre_activation(
 def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
     """u of a boundary whose p and q are new."""
     u_step(u, p - q, rho=rho, out=u)
-
-
-def measure_boundary(
-    p: Tensor, q: Tensor, u: Tensor | None, z: Tensor, weights: Tensor | None, *, f: Activation, nu: float, rho: float
-) -> Shares:
-    """What is measured of a boundary as it is."""
-    return boundary_shares(p - q, q, _dual(u, q, z, f=f, nu=nu), f(z), weights, nu=nu, rho=rho)
 
 
 def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: float) -> Tensor:
@@ -205,7 +196,11 @@ def in_blocks(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any)
     if given[0].shape[-2] <= rows:
         return phase(*tensors, **settings)
     blocks = (repeat(None) if tensor is None else tensor.split(rows, -2) for tensor in tensors)
-    return _total([phase(*block, **settings) for block in zip(*blocks, strict=False)])
+    parts: list[Any] = [phase(*block, **settings) for block in zip(*blocks, strict=False)]
+    # A tensor, a named tuple of tensors, or nothing: the sum over the blocks.
+    if parts[0] is None or isinstance(parts[0], Tensor):
+        return None if parts[0] is None else torch.stack(parts).sum(0)  # type: ignore[return-value]
+    return type(parts[0])(*torch.stack([torch.stack(part) for part in parts]).sum(0))
 
 
 def fused(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> T:
@@ -217,17 +212,6 @@ def fused(phase: Callable[..., T], *tensors: Tensor | None, **settings: Any) -> 
         return phase(*tensors, **settings)
     run: Callable[..., T] = kernel_for(phase, tensors, settings) or _compiled(phase)
     return run(*tensors, **settings)
-
-
-def _total(parts: list[T]) -> T:
-    """The sum of what a phase returned for each block: a tensor, a named tuple of tensors or nothing."""
-    first = parts[0]
-    if first is None:
-        return first
-    if isinstance(first, Tensor):
-        return torch.stack(parts).sum(0)  # type: ignore[arg-type,return-value]
-    assert isinstance(first, tuple)
-    return type(first)(*torch.stack([torch.stack(part) for part in parts]).sum(0))  # type: ignore[arg-type]
 
 
 @cache

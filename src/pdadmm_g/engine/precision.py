@@ -16,8 +16,6 @@ from ..admm.rows import Product, matmul
 from ..admm.state import SMALL
 
 Precision = Literal["fp32", "tf32", "bf16"]
-Variable = Literal["p", "r"]
-
 
 #: Since torch 2.8 the result of a product may be in a wider type than its factors.
 HAS_OUT_DTYPE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
@@ -29,8 +27,10 @@ def mm_bf16(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     if not a.is_cuda:
         result = matmul(a.float(), b.float())
         return result if out is None else out.copy_(result)
-    if out is not None or not HAS_OUT_DTYPE:
-        return matmul(a, b, out=out) if out is not None else matmul(a, b).float()
+    if out is not None:
+        return matmul(a, b, out=out)
+    if not HAS_OUT_DTYPE:
+        return matmul(a, b).float()
     if a.ndim == 3 and len(a) == 1:
         return torch.mm(a[0], b[0], out_dtype=torch.float32)[None]
     return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=torch.float32)
@@ -55,10 +55,8 @@ def mm_tf32(a: Tensor, b: Tensor, /, *, out: Tensor | None = None) -> Tensor:
         return matmul(a, b, out=out)
     if a.stride(-1) == 1 and b.stride(-1) == 1 and b.numel() < a.numel():
         b = b.mT.contiguous().mT
-    summed = a.shape[-1]
-    whole = summed - summed % ALIGNMENT
-    in_order = a.stride(-1) == 1 or b.stride(-2) == 1
-    if not in_order or summed % 4 == 0 or not whole:
+    whole = a.shape[-1] // ALIGNMENT * ALIGNMENT
+    if (a.stride(-1) != 1 and b.stride(-2) != 1) or a.shape[-1] % 4 == 0 or not whole:
         return matmul(a, b, out=out)
     result = matmul(a[..., :whole], b[..., :whole, :], out=out)
     return result.add_(matmul(a[..., whole:], b[..., whole:, :]))
@@ -106,53 +104,32 @@ class Workspace:
     Where products are in bfloat16, all of it is.
     """
 
-    def __init__(self, precision: Precision, solver: Literal["linearized", "exact"], like: Tensor | None) -> None:
+    def __init__(self, precision: Precision, *, exact: bool, like: Tensor) -> None:
         self.mm: Product = {"fp32": matmul, "tf32": mm_tf32, "bf16": mm_bf16}[precision]
         #: For what is factorised, which bfloat16 is too coarse for.
         self.gram_mm: Product = matmul if precision == "fp32" else mm_tf32
-        self._precision = precision
-        self._exact = solver == "exact"
-        self._like = like
+        self._precision, self._exact, self._like = precision, exact, like
         self._memory: dict[str, Tensor] = {}
-        #: The copies that are still there, by the piece of memory: of which variable and group.
-        self._copies: dict[str, tuple[Variable, int, Tensor]] = {}
 
     def write(self, piece: str, shape: tuple[int, ...]) -> Tensor:
         """Memory of that shape, for something new."""
-        self._copies.pop(piece, None)
         layers, rows, width = shape
         # Room for either order of memory, in which the rows or the columns begin at multiples of the alignment.
-        memory, size = self._memory.get(piece), layers * aligned(rows) * aligned(width)
-        if memory is None or memory.numel() < size:
-            assert self._like is not None
+        size = layers * aligned(rows) * aligned(width)
+        if piece not in self._memory or self._memory[piece].numel() < size:
             kind = bfloat16 if self._precision == "bf16" else None
-            memory = self._memory[piece] = self._like.new_empty(size, dtype=kind)
-        return memory[: layers * rows * width].view(layers, rows, width)
+            self._memory[piece] = self._like.new_empty(size, dtype=kind)
+        return self._memory[piece][: layers * rows * width].view(layers, rows, width)
 
-    def copy_of(self, name: Variable, group: int, x: Tensor) -> Tensor | None:
+    def copy_of(self, name: Literal["p", "r"], x: Tensor) -> Tensor | None:
         """Where the p-step leaves a copy of ``x``, which it has just moved, for the W-step; None if it needs none."""
-        if x.dtype is bfloat16:
-            return None  # it is as a product wants it
-        if self._precision == "bf16" and not self._exact:
-            piece: str = name
-            copy = self.write(name, x.shape)
-        elif self._precision == "tf32" and name == ("p" if self._exact else "r") and x.is_cuda and x.numel() > SMALL:
-            piece, (layers, rows, width) = "wide", x.shape
-            copy = self.write(piece, (layers, width, aligned(rows)))[..., :rows].mT
-        else:
-            return None
-        self._copies[piece] = (name, group, copy)
-        return copy
+        if self._precision == "bf16":
+            return None if self._exact or x.dtype is bfloat16 else self.write(name, x.shape)
+        if self._precision == "tf32" and name == ("p" if self._exact else "r") and x.is_cuda and x.numel() > SMALL:
+            layers, rows, width = x.shape
+            return self.write("wide", (layers, width, aligned(rows)))[..., :rows].mT
+        return None
 
-    def kept_copy(self, name: Variable, group: int) -> Tensor | None:
-        """The copy that the group's p-step left, if it left one and nothing has been written over it."""
-        return next((copy for kind, of, copy in self._copies.values() if (kind, of) == (name, group)), None)
-
-    def factor(self, name: Variable, group: int, x: Tensor) -> Tensor:
-        """``x`` as a factor of the W-step's products: the copy that is there, or else as for the p-step."""
-        copy = self.kept_copy(name, group)
-        return self.rounded(name, x) if copy is None else copy
-
-    def rounded(self, name: Variable, x: Tensor) -> Tensor:
+    def rounded(self, name: Literal["p", "r"], x: Tensor) -> Tensor:
         """``x`` itself, or rounded anew where products are in bfloat16."""
         return x if self._precision != "bf16" or x.dtype is bfloat16 else self.write(name, x.shape).copy_(x)

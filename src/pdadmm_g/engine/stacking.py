@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..admm.activations import Activation, Smooth
-from ..admm.diagnostics import Moves, Shares
 from ..admm.levels import Delta, LevelStack
 from ..admm.state import SMALL, Boundary, Layer
 
@@ -70,36 +69,31 @@ def grouped(
     return sorted(groups, key=lambda group: group.start)
 
 
-def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activation) -> tuple[object, ...]:
+def _likeness(place: int, layer: Layer, beside: list[Boundary | None], f: Activation) -> object:
     """Layers next to each other with the same likeness make a group.
 
     The smooth activations end their search when all entries are done, and levels at any distance are searched for.
     """
-    before, after = beside
     small = all(x.numel() <= LARGEST.get(x.device.type, 0) and x.nbytes % ALIGNMENT == 0 for x in (layer.z, layer.W))
-    if not small or before is None or after is None or isinstance(f, Smooth):
-        return ("alone", place)
-    sets = (before.p_levels, before.q_levels, after.p_levels, after.q_levels)
-    if any(levels is not None and levels.multiples is None for levels in sets):
-        return ("alone", place)
-    return ("hidden", layer.W.shape)
+    sets = [levels for one in beside if one is not None for levels in (one.p_levels, one.q_levels) if levels]
+    alone = not small or None in beside or isinstance(f, Smooth) or any(levels.multiples is None for levels in sets)
+    return place if alone else layer.W.shape
 
 
-def _group(run: list[int], all_layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
+def _group(run: list[int], layers: list[Layer], boundaries: list[Boundary | None]) -> Group:
     start, stop = run[0], run[-1] + 1
-    layers, beside = all_layers[start:stop], boundaries[start : stop + 1]
-    layer = Layer(*_joined(layers, "W", "b", "W0", "z", "r", *INVERSES))
+    layer = Layer(*_joined(layers[start:stop], "W", "b", "W0", "z", "r", *INVERSES))
     layer.b = layer.b[:, None]
-    p_levels = [None if boundary is None else boundary.p_levels for boundary in beside[:-1]]
-    q_levels = [None if boundary is None else boundary.q_levels for boundary in beside[1:]]
-    if len(run) == 1:
-        before, after = (one and Boundary(*_joined([one], "p", "q", "u")) for one in beside)
-        z_before = all_layers[start - 1].z[None] if before is not None and before.u is None else None
-        return Group(start, layer, before, after, z_before, p_levels[0], q_levels[0])
-    p, q, u = _joined(beside, "p", "q", "u")
-    before, after = Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:])
-    stacks = [None if sets[0] is None else LevelStack(sets, p) for sets in (p_levels, q_levels)]
-    return Group(start, layer, before, after, None, *stacks)
+    beside = boundaries[start : stop + 1]
+    p_levels = [None if one is None else one.p_levels for one in beside[:-1]]
+    q_levels = [None if one is None else one.q_levels for one in beside[1:]]
+    if len(run) > 1:
+        p, q, u = _joined(beside, "p", "q", "u")
+        stacks = [LevelStack(sets, p) if sets[0] else None for sets in (p_levels, q_levels)]
+        return Group(start, layer, Boundary(p[:-1], q[:-1], u[:-1]), Boundary(p[1:], q[1:], u[1:]), None, *stacks)
+    before, after = (one and Boundary(*_joined([one], "p", "q", "u")) for one in beside)
+    z_before = layers[start - 1].z[None] if before is not None and before.u is None else None
+    return Group(start, layer, before, after, z_before, p_levels[0], q_levels[0])
 
 
 def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any]:
@@ -109,16 +103,8 @@ def _joined(records: Sequence[Layer | Boundary | None], *names: str) -> list[Any
         parts = [getattr(record, name) for record in records]
         if any(part is None for part in parts):
             found.append(None)
-            continue
-        found.append(parts[0][None] if len(parts) == 1 else torch.stack(parts))
-        for record, view in zip(records, found[-1], strict=True):
-            setattr(record, name, view)
+        else:
+            found.append(parts[0][None] if len(parts) == 1 else torch.stack(parts))
+            for record, view in zip(records, found[-1], strict=True):
+                setattr(record, name, view)
     return found
-
-
-Row = TypeVar("Row", Shares, Moves)
-
-
-def layer_by_layer(kind: type[Row], groups: list[Row]) -> list[Row]:
-    """What was measured group by group, each field with one number a layer."""
-    return [kind(*one) for group in groups for one in torch.stack([torch.as_tensor(x) for x in group]).unbind(1)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -106,6 +106,10 @@ class Team(Line):
         #: By which p goes from neighbour to neighbour; q goes by that of all processes.
         self.leftward: dist.ProcessGroup | None = None
 
+    def heads(self) -> Team:
+        """The first workers of all chains, of which this one is, as a team of their own."""
+        return self
+
     def arrange(self, shards: int) -> None:
         """Form chains, one for each part of the rows."""
 
@@ -118,6 +122,10 @@ class Team(Line):
     def stop_requested(self) -> Stop:
         """Has somebody asked this process to finish early?"""
         return Stop.NOBODY
+
+    def in_epochs(self) -> AbstractContextManager[None]:
+        """Within it, whoever asks to finish early is answered at the end of an epoch."""
+        return nullcontext()
 
 
 class PeerLostError(RuntimeError):
@@ -191,7 +199,7 @@ class ProcessLine(Line):
         return parts.to(part.device)
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
-        message = to_travel(x)
+        message = to_travel(x.contiguous())
         with talking_to(self._other):
             dist.broadcast(message, self.global_rank(source), group=self.group)
         return x.copy_(message)
@@ -229,8 +237,23 @@ class DistributedTeam(ProcessLine, Team):
             mesh = init_device_mesh("cpu", (self.size // shards, shards), mesh_dim_names=("chain", "rows"))
             self.chain, self.rows = ProcessLine(mesh.get_group("chain")), ProcessLine(mesh.get_group("rows"))
 
+    def heads(self) -> Team:
+        return Heads(self) if isinstance(self.rows, ProcessLine) else Team()
+
     def barrier(self) -> None:
         self.sum(torch.zeros(1))
+
+
+class Heads(ProcessLine, Team):
+    """The first workers of all chains of a team, each a chain of its own."""
+
+    def __init__(self, team: DistributedTeam) -> None:
+        assert isinstance(team.rows, ProcessLine)
+        super().__init__(team.rows.group)
+        self.rows, self._team = team.rows, team
+
+    def stop_requested(self) -> Stop:
+        return self._team.stop_requested()
 
 
 def by_way_of_the_host(x: Tensor) -> bool:

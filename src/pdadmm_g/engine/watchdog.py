@@ -9,21 +9,22 @@ before a checkpoint they compare them.
 
 from __future__ import annotations
 
+import _thread
+import hashlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import msgspec
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from ..admm.state import Weights
@@ -35,12 +36,12 @@ from .team import DistributedTeam, Line, PeerLostError, Stop, Team
 START_SECONDS = 120.0
 #: How long after others, where they may be on other machines.
 JOIN_SECONDS = 300.0
-#: Exit code of a worker that lost another one.
-EXIT_PEER_LOST = 4
+#: Exit codes of a worker that was given wrong input, lost another one, or was interrupted.
+EXIT_INPUT, EXIT_PEER_LOST, EXIT_INTERRUPTED = 2, 4, 130
 #: Exit code of a worker that was told to end, as shells have it.
 EXIT_TERMINATED = 128 + signal.SIGTERM
-#: In the store if a worker ends for a reason that has been told.
-GIVEN_UP = "given-up"
+#: In the store if a worker has ended and said why: its exit code and its rank.
+ENDED = "ended"
 
 
 class WorkerLostError(RuntimeError):
@@ -145,17 +146,31 @@ class Heartbeat:
     wait for one that does not come only that one is silent.
     """
 
-    def __init__(self, store: KeyValueStore, rank: int, size: int, timeout: float, *, watch: bool) -> None:
+    def __init__(
+        self, store: KeyValueStore, rank: int, size: int, timeout: float, *, watch: bool, remedy: str = ""
+    ) -> None:
         self.store = store
         self.rank = rank
+        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs, which hear it at their end.
+        self.interruptible = self.interrupted = False
+        self._remedy = remedy
         self._timeout = timeout
         self._interval = min(0.5, timeout / 10)
         self._others = Heartbeats(store, size, JOIN_SECONDS) if watch else None
-        #: SIGTERM is how torchrun ends the others of one that died: they have something to say first.
-        self._terminations = Terminations() if watch else None
         self._place: dict[str, Any] = {}
-        self._done = False
-        self._moved = threading.Event()
+        self._done, self._told_to_end = False, float("inf")
+        self._moved, self._ends = threading.Event(), threading.Lock()
+        # SIGTERM is how torchrun ends the others of one that died: they have something to say first. The main thread
+        # may wait for another process and hear nothing.
+        self._signals = os.pipe()
+        self._before: list[Any] = []
+        if watch:
+            for end in self._signals:
+                os.set_blocking(end, False)
+            self._before = [signal.signal(signal.SIGTERM, lambda *_: None)]
+            self._before += [signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)]
+        elif rank == 0 and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # whoever started us tells of interrupts
+            signal.signal(signal.SIGINT, self._interrupt)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -164,14 +179,26 @@ class Heartbeat:
         self._place = self._place | place
         self._moved.set()
 
+    def stop_requested(self) -> Stop:
+        """Has the process that started this one asked it to finish early?"""
+        if self.rank > 0 or self._others is not None or not self.store.check(["stop"]):
+            return Stop.NOBODY
+        try:
+            return Stop(int(self.store.get("stop")))
+        except ValueError:  # nothing that we wrote, or only half of it yet
+            return Stop.NOBODY
+
     def stop(self) -> None:
         """End the thread."""
         self._done = True
         self._moved.set()
         # A thread that is inside the store when the interpreter ends takes the whole process down with SIGABRT.
         self._thread.join(self._timeout)
-        if self._terminations is not None:
-            self._terminations.close()
+        if self._before:
+            signal.set_wakeup_fd(self._before[1])
+            signal.signal(signal.SIGTERM, self._before[0])
+        for end in self._signals:
+            os.close(end)
 
     def find_lost(self) -> int:
         """The worker that is silent while the others look for it here; -1 if there is none, or nobody looks."""
@@ -180,54 +207,66 @@ class Heartbeat:
         time.sleep(3 * self._interval)
         return self._others.longest_silent(2 * self._interval)
 
+    def end(self, code: int, line: str, store: KeyValueStore | None = None) -> NoReturn:
+        """End this process. Of those that watch each other the first one says why, and all end as it does.
+
+        Another thread than this one does so by a connection of its own to the ``store``.
+        """
+        self._ends.acquire()  # for good
+        self._done = True
+        sys.stdout.flush()
+        if self._others is not None:
+            own = f"{code} {self.rank}"
+            with suppress(RuntimeError, ValueError):  # the store is gone, or somebody else has written to it
+                said = (store or self.store).compare_set(ENDED, "", own).decode()  # type: ignore[union-attr]
+                code, line = int(said.split()[0]), line if said == own else ""
+        if line:
+            kind = "PEER_LOST: " if code == EXIT_PEER_LOST else ""
+            line = (
+                f"error: {kind}{line}{self._remedy if kind else ''}" if code in (EXIT_INPUT, EXIT_PEER_LOST) else line
+            )
+            print(line, file=sys.stderr, flush=True)
+            if self._others is not None:
+                time.sleep(2 * self._interval)  # the store may be here: the others hear of it before it is gone
+        os._exit(code)  # not through exit handlers: with a broken team they would wait, or abort and hide the cause
+
     def _run(self) -> None:
-        count, told_to_end = 0, float("inf")
+        count = 0
         while not self._done:
             count += 1
             try:
                 self.store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
                 if self._others is not None:
-                    self._others.look()
-                    for complaint in self._others.silent(self._timeout).values():
-                        _die(complaint)
+                    self._watch(self._others)
+                elif self.interruptible and not self.interrupted and self.stop_requested() is Stop.INTERRUPT:
+                    _thread.interrupt_main()
             except (OSError, RuntimeError):
                 if not self._done:  # the store is gone, and with it whoever started us
                     os._exit(EXIT_PEER_LOST)
-            if self._terminations is not None and self._terminations.heard():
-                told_to_end = time.monotonic()
-            if self._others is not None and time.monotonic() - told_to_end > 3 * self._interval:
-                lost = self._others.longest_silent(2 * self._interval)
-                if lost >= 0 and not self.store.check([GIVEN_UP]):
-                    _die(f"{self._others.describe(lost)} was lost")
-                os._exit(EXIT_TERMINATED)
             time.sleep(min(self._interval, 0.02))  # writing is cheap, but not for an epoch of a millisecond
             self._moved.wait(self._interval)
             self._moved.clear()
 
+    def _watch(self, others: Heartbeats) -> None:
+        """End if another process has ended and said why, does not answer, or if this one is told to end."""
+        others.look()
+        if self.store.check([ENDED]) and not self._done:
+            self.end(EXIT_PEER_LOST, "")
+        for complaint in others.silent(self._timeout).values():
+            self.end(EXIT_PEER_LOST, complaint)
+        with suppress(BlockingIOError):
+            if signal.SIGTERM in os.read(self._signals[0], 1 << 16):
+                self._told_to_end = time.monotonic()
+        if time.monotonic() - self._told_to_end > 3 * self._interval:
+            lost = others.longest_silent(2 * self._interval)
+            if lost < 0:
+                os._exit(EXIT_TERMINATED)
+            self.end(EXIT_PEER_LOST, f"{others.describe(lost)} was lost")
 
-class Terminations:
-    """SIGTERM, heard by any thread, also while the main one waits for another process and hears nothing."""
-
-    def __init__(self) -> None:
-        self._pipe = os.pipe()
-        for end in self._pipe:
-            os.set_blocking(end, False)
-        self._handler = signal.signal(signal.SIGTERM, lambda *_: None)
-        self._wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-
-    def heard(self) -> bool:
-        """Has it come since this was last asked?"""
-        try:
-            return signal.SIGTERM in os.read(self._pipe[0], 1 << 16)
-        except BlockingIOError:
-            return False
-
-    def close(self) -> None:
-        """Let others hear it again."""
-        signal.set_wakeup_fd(self._wakeup)
-        signal.signal(signal.SIGTERM, self._handler)
-        for end in self._pipe:
-            os.close(end)
+    def _interrupt(self, *_: object) -> None:
+        if self.interruptible and not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
 
 
 class WatchedTeam(DistributedTeam):
@@ -238,6 +277,10 @@ class WatchedTeam(DistributedTeam):
         self._heartbeat = heartbeat
         super().__init__(shards)
 
+    def end(self, code: int, line: str) -> NoReturn:
+        """End this process, see :meth:`Heartbeat.end`."""
+        self._heartbeat.end(code, line, self._store)
+
     def arrange(self, shards: int) -> None:
         super().arrange(shards)
         self._heartbeat.move(chain=[self.chain.rank, self.chain.size], shard=[self.rows.rank, self.rows.size])
@@ -246,16 +289,17 @@ class WatchedTeam(DistributedTeam):
         self._heartbeat.move(epoch=epoch, layers=[layers.start, layers.stop])
 
     def stop_requested(self) -> Stop:
-        if self.rank > 0 or not self._store.check(["stop"]):
-            return Stop.NOBODY
-        try:
-            return Stop(int(self._store.get("stop")))
-        except ValueError:  # nothing that we wrote, or only half of it yet
-            return Stop.NOBODY
+        asked = self._heartbeat.stop_requested()
+        self._heartbeat.interrupted |= asked is Stop.INTERRUPT
+        return asked
 
-    def give_up(self) -> None:
-        """End soon, for a reason that has been told: the others, when they are told to end, have nothing to add."""
-        self._store.set(GIVEN_UP, "1")
+    @contextmanager
+    def in_epochs(self) -> Iterator[None]:
+        self._heartbeat.interruptible = False
+        try:
+            yield
+        finally:
+            self._heartbeat.interruptible = True
 
     def leave(self) -> None:
         """End the heartbeat and take the connections down, after everyone is done."""
@@ -277,55 +321,19 @@ class WatchedTeam(DistributedTeam):
         return f"{heartbeats.describe(peer)} was lost"
 
 
-def _die(message: str) -> NoReturn:
-    print(f"error: PEER_LOST: {message}", file=sys.stderr, flush=True)
-    os._exit(EXIT_PEER_LOST)
-
-
-def raise_if_lost(processes: list[subprocess.Popen[str]], heartbeats: Heartbeats, folder: Path, timeout: float) -> None:
-    """Raise if one of the workers has ended badly, or does not answer; ``folder`` has what each said last."""
-    codes = [process.poll() for process in processes]
-    if any(codes):
-        time.sleep(0.3)  # the neighbours of a dead worker fail too: let the one that caused it be among the ended
-        codes = [process.poll() for process in processes]
-        heartbeats.look()
-        failed = [rank for rank, code in enumerate(codes) if code]
-        cause = next((rank for rank in failed if codes[rank] != EXIT_PEER_LOST), failed[0])
-        code = codes[cause] or 0
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        else:
-            lines = (folder / f"stderr-{cause}").read_text(errors="replace").strip().splitlines()
-            how = f"failed: {lines[-1] if lines else f'exit code {code}'}"
-        raise WorkerLostError(f"{heartbeats.describe(cause)} {how}")
-    heartbeats.look()
-    for rank, complaint in heartbeats.silent(timeout).items():
-        if codes[rank] is None:  # one that has ended well is silent too
-            raise WorkerLostError(complaint)
-
-
 # ------------------------------------------------------------------------------------------------------------ replicas
-
-#: Words of a tensor that are summed at a time, which bounds the memory that a fingerprint takes.
-BLOCK = 1 << 20
 
 
 class ReplicasDifferError(WorkerLostError):
     """Processes with the same layers have different weights; the message says which, where and since when."""
 
 
-def fingerprint(layer: Weights) -> Tensor:
-    r"""One number of the bits of W and b, :math:`\sum_i i x_i \bmod 2^{64}` over their words of 32 bits.
-
-    One word that differs always changes it. Whole numbers, so that the order of the sum does not matter.
-    """
-    total = torch.zeros((), dtype=torch.int64, device=layer.W.device)
-    first = 1
+def fingerprint(layer: Weights) -> int:
+    """A number of 48 bits of the bits of W and b."""
+    digest = hashlib.blake2b(digest_size=6)
     for tensor in (layer.W, layer.b):
-        for words in tensor.contiguous().view(-1).view(torch.int32).split(BLOCK):
-            total += (words * torch.arange(first, first + len(words), device=words.device)).sum()
-            first += len(words)
-    return total.cpu()
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def check_replicas(team: Team, plan: Plan, layers: Sequence[Weights], epoch: int) -> None:
@@ -337,19 +345,16 @@ def check_replicas(team: Team, plan: Plan, layers: Sequence[Weights], epoch: int
     shards = team.rows.size
     if shards == 1:
         return
-    own = torch.zeros(1, max(plan.counts), dtype=torch.int64)
-    for place, layer in enumerate(layers):
-        own[0, place] = fingerprint(layer)
-    by_layer = team.rows.concat(own, [1] * shards).T[: len(layers)].contiguous()
-    prints = team.chain.concat(by_layer, plan.counts).tolist()
-    differing = [layer for layer, of_shards in enumerate(prints) if len(set(of_shards)) > 1]
+    own = torch.zeros(max(plan.counts), dtype=torch.int64)
+    own[: len(layers)] = torch.tensor([fingerprint(layer) for layer in layers], dtype=torch.int64)
+    by_layer = team.rows.concat(own[None], [1] * shards).T[: len(layers)].contiguous()
+    prints = team.chain.concat(by_layer, plan.counts)
+    differing = ((prints != prints[:, :1]).any(1).nonzero().view(-1) + 1).tolist()
     if differing:
-        numbers = ", ".join(str(layer + 1) for layer in differing)
-        # Shards with the same fingerprint together, the fewest first: 2 against 1, 3.
-        one = prints[differing[0]]
-        alike = [[str(shard) for shard, own in enumerate(one, 1) if own == each] for each in dict.fromkeys(one)]
-        against = " against ".join(", ".join(shards) for shards in sorted(alike, key=len))
+        first = prints[differing[0] - 1].tolist()
+        camps = [[str(shard) for shard, own in enumerate(first, 1) if own == each] for each in dict.fromkeys(first)]
         raise ReplicasDifferError(
-            f"epoch {epoch}, W or b of layer {numbers} differ: shard {against}; memory is faulty or this is a bug: "
-            "report it if it comes again"
+            f"epoch {epoch}, W or b of layer {', '.join(map(str, differing))} differ: shard "
+            f"{' against '.join(map(', '.join, sorted(camps, key=len)))}; memory is faulty or this is a bug: report it "
+            "if it comes again"
         )

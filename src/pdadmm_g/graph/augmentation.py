@@ -6,6 +6,7 @@ r"""Feature augmentation by multi-hop operators of the graph.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar, get_args
@@ -13,17 +14,21 @@ from typing import Any, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from ..admm.risks import Targets
 from ..errors import InputError
 from .graph import Graph
 from .known_labels import KnownLabels
+from .parts import Part, counts_of, has_edges, part_of
 from .propagation import (
     DENSE,
     LEARNED,
     Adjacency,
     Directed,
+    Matrix,
     Mode,
     Normalization,
     Operator,
+    adjacency,
     column_blocks,
     csr,
     inverse_row_sums,
@@ -32,7 +37,6 @@ from .propagation import (
     put,
     quiet,
     to_unit_length,
-    weighted_adjacency,
 )
 
 # -------------------------------------------------------------------------------------------------------- random copies
@@ -46,26 +50,37 @@ SPARSE = ("starts", "columns", "values")
 class Source:
     """What all augmentations of a graph start from."""
 
-    #: The features of all nodes before propagation (nodes, features).
+    #: The features of the own nodes before propagation (nodes, features).
     H: Tensor
-    #: The renormalised adjacency; None without edges.
+    #: Their rows of the renormalised adjacency; None without edges.
     A: Adjacency | None
     #: What H was made of, as a sparse matrix, and the directions on which that was projected, if it was. None where
     #: most of it is not zero: to keep it a second time would take too much.
     raw: Tensor | None = None
     basis: Tensor | None = None
+    #: The number of all nodes, and which of them are here where not all are.
+    nodes: int = 0
+    part: Part | None = None
 
     def to(self, device: str | torch.device) -> Source:
         """The same on another device."""
-        A = (self.A[0].to(device), self.A[1].to(device)) if isinstance(self.A, tuple) else self.A
-        parts = [part.to(device) if isinstance(part, Tensor) else part for part in (self.H, A, self.raw, self.basis)]
-        return Source(*parts)  # type: ignore[arg-type]
+        if self.part is not None or self.H.device == torch.device(device):
+            return self
+
+        def moved(x: Any) -> Any:
+            return tuple(map(moved, x)) if isinstance(x, tuple) else x.to(device) if isinstance(x, Tensor) else x
+
+        H, A, raw, basis = map(moved, (self.H, self.A, self.raw, self.basis))
+        return dataclasses.replace(self, H=H, A=A, raw=raw, basis=basis)
 
     def thinned(self, nodes: Tensor | None, drop: float, generator: torch.Generator) -> Tensor:
         """The rows of H of some nodes, or all, as if each entry of their features were left out with a probability."""
         assert self.raw is not None
         raw, values = self.raw, self.raw.values()
-        kept = (torch.rand(len(values), generator=generator) >= drop).to(values) / (1 - drop)
+        counts = [len(values)] if self.part is None else counts_of(self.part.line, len(values))
+        place = 0 if self.part is None else self.part.line.rank
+        lots = [torch.rand(count, generator=generator) for count in counts][place]
+        kept = (lots >= drop).to(values) / (1 - drop)
         raw = csr(raw.crow_indices(), raw.col_indices(), values * kept, raw.shape)
         raw = raw if nodes is None else sparse_rows(raw, nodes)
         with quiet():
@@ -95,39 +110,43 @@ class Copies:
     #: The numbers of the nodes that train, in the order of their rows, and of all others, whose labels nobody asks for.
     training: Tensor
     others: Tensor
+    #: What those that train should become, on every process.
+    targets: Targets
 
     def sample(self, most: int, generator: torch.Generator) -> Tensor:
         """The places of so many others at the most, chosen at random."""
         return torch.randperm(len(self.others), generator=generator)[:most].to(self.others.device)
 
-    def draw(self, number: int, most: int, generator: torch.Generator) -> Tensor:
-        """So many copies, the rows that train first and then those of so many others at the most, chosen at random."""
-        chosen = self.others[self.sample(most, generator)]
-        seed = int(torch.randint(2**62, (), generator=generator))
-        return self.rows(torch.cat([self.training, chosen]), number, seed)
+    def is_own(self, nodes: Tensor) -> Tensor:
+        """Which of some nodes are here, a mask."""
+        return torch.ones_like(nodes, dtype=torch.bool) if self.source.part is None else self.source.part.has(nodes)
 
     def rows(self, nodes: Tensor, number: int, seed: int) -> Tensor:
-        """So many copies of the rows of ``nodes`` (copies, nodes, features), the same for a seed on every device."""
-        assert not isinstance(self.source.A, tuple)
-        near, A = neighbourhood(self.source.A, nodes, self.operator.reach)
-        H = self.source.H if near is None else self.source.H[near]
-        rows = nodes if near is None else torch.searchsorted(near, nodes)
+        """So many copies of the rows of ``nodes``, of the own ones (copies, nodes, features), the same for a seed."""
+        source, part = self.source, self.source.part
+        assert not isinstance(source.A, tuple)
+        near, A = neighbourhood(source.A, nodes, self.operator.reach)
+        H = source.H if near is None else source.H[near]
+        if part is None:
+            here, rows = near, nodes if near is None else torch.searchsorted(near, nodes)
+        else:
+            here, rows = torch.arange(part.first, part.first + part.count), part.own(nodes)
         width, blocks = H.shape[1], self.operator.blocks
-        out = H.new_empty(number, len(nodes), blocks * width)
+        out = H.new_empty(number, len(rows), blocks * width)
         generator = torch.Generator().manual_seed(seed)
         for each in out:
-            kept = torch.rand(len(self.source.H), 1, generator=generator) >= self.drop
+            kept = torch.rand(source.nodes, 1, generator=generator) >= self.drop
             factor = (kept / (1 - self.drop)).to(H)
-            factor = factor if near is None else factor[near]
+            factor = factor if here is None else factor[here]
             if self.drop_entries:
-                H = self.source.thinned(near, self.drop_entries, generator)
-            for start, block in column_blocks(H, H.dtype):
+                H = source.thinned(near, self.drop_entries, generator)
+            for start, block in column_blocks(H, H.dtype, len(H) if part is None else source.nodes):
                 put(each, width, start, self.operator(A, block.mul_(factor)), rows)
             normalized(each, self.normalize, [width] * blocks, self.mean, self.scale)
         return out
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that another process needs, beside the operator and its settings, to have the same."""
+        """What another process needs, beside the operator, its settings and the targets, to have the same."""
         source = self.source
         known = {"H": source.H, "mean": self.mean, "scale": self.scale}
         known |= {"basis": source.basis, "training": self.training, "others": self.others}
@@ -140,7 +159,7 @@ class Copies:
 
     @staticmethod
     def of_tensors(
-        known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float
+        known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float, targets: Targets
     ) -> Copies:
         """What :meth:`tensors` gave."""
         H, basis = known["H"], known.get("basis")
@@ -151,9 +170,10 @@ class Copies:
             starts, columns, values = (known[f"{name}_{part}"] for part in SPARSE)
             return csr(starts, columns, values, (len(H), width))
 
-        source = Source(H, matrix("A", len(H)), matrix("raw", H.shape[1] if basis is None else len(basis)), basis)
-        nodes = known["training"], known["others"]
-        return Copies(source, operator, normalize, known.get("mean"), known.get("scale"), drop, drop_entries, *nodes)
+        raw = matrix("raw", H.shape[1] if basis is None else len(basis))
+        source = Source(H, matrix("A", len(H)), raw, basis, len(H))
+        learned, nodes = (known.get("mean"), known.get("scale")), (known["training"], known["others"])
+        return Copies(source, operator, normalize, *learned, drop, drop_entries, *nodes, targets)
 
 
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
@@ -277,44 +297,45 @@ class GraphAugment:
         return self
 
     def fit_transform(self, data: Graph, nodes: Tensor | None = None, *, source: Source | None = None) -> Tensor:
-        """:meth:`fit`, and the augmented rows of ``nodes`` (all by default).
+        """:meth:`fit`, and the augmented rows of ``nodes`` (all by default), of a part of its own ones among these.
 
-        Several augmentations of one graph may share a :meth:`source`.
+        Several augmentations of one graph may share a :meth:`source`. Of a part all processes call this together.
         """
         source = source if source is not None or self.components is None else self.source(data)
         if self.normalize not in LEARNED:
             return self._normalized(self.own_propagated(data, nodes, source=source))
         nodes = torch.arange(data.num_nodes) if nodes is None else nodes
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
-        rows = self.own_propagated(data, torch.cat([nodes, sample]), source=source)
-        self.learn(rows[len(nodes) :])
-        return self._normalized(rows[: len(nodes)])
+        rows, part = self.own_propagated(data, torch.cat([nodes, sample]), source=source), part_of(data)
+        number = len(part.own(nodes))
+        self.learn(rows[number:], len(sample), part.line.sum)
+        return self._normalized(rows[:number])
 
     def source(self, data: Graph) -> Source:
         """What is propagated, in memory: the features in their principal directions, which are learned first."""
-        A = self.adjacency(data)
-        H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize)
+        A, part = self.adjacency(data), part_of(data)
+        H = feature_rows(data.x, self.dtype, row_normalize=self.row_normalize, sparse=is_mostly_zero(data))
         if self.components is not None and self.components < H.shape[1] and self.basis is None:
             # Directions of features are those of the undirected graph, whichever way these go afterwards.
             undirected = self.adjacency(data, "symmetric") if self.directed != "symmetric" else A
-            assert undirected is None or isinstance(undirected, Tensor)
-            self.basis = directions_in_memory(H, None if undirected is None else undirected.cpu(), self.components)
+            assert not isinstance(undirected, tuple)
+            undirected = undirected.cpu() if isinstance(undirected, Tensor) else undirected
+            self.basis = directions(H, undirected, self.components, part)
         raw, basis = (H if H.layout != torch.strided else None), self.basis
         if basis is not None:
             H = H @ basis
-        return Source(H.to_dense(), A, raw, basis).to(data.x.device)
+        own = part if part.line.size > 1 else None
+        return Source(H.to_dense(), A, raw, basis, data.num_nodes, own).to(data.x.device)
 
     def fit_rows(self, rows: Tensor, sample: Tensor) -> Tensor:
         """What :meth:`fit_transform` makes of propagated rows, given those of a sample of all nodes."""
         if self.normalize in LEARNED:
-            self.learn(sample)
+            self.learn(sample, len(sample), lambda part: part)
         return self._normalized(rows.clone())
 
-    def learn(
-        self, rows: Tensor, number: int | None = None, total: Callable[[Tensor], Tensor] = lambda part: part
-    ) -> None:
-        """Column means and scales by a sample of the propagated rows, ``number`` with those of other processes."""
-        rows, number = rows.clone(), number or len(rows)
+    def learn(self, rows: Tensor, number: int, total: Callable[[Tensor], Tensor]) -> None:
+        """Column means and scales by a sample of the propagated rows, so many with those of other processes."""
+        rows = rows.clone()
         if self.normalize == "centered":
             to_unit_length(rows, self.sizes(rows.shape[1]))
         mean = total(rows.sum(0)) / number
@@ -395,42 +416,37 @@ class GraphAugment:
         if source is None and self.basis is not None:
             source = self.source(data)
         x, A = (data.x, self.adjacency(data)) if source is None else (source.H, source.A)
-        rows = slice(None) if nodes is None else nodes.to(x.device)
-        number, width = len(x) if nodes is None else len(nodes), x.shape[1]
+        rows = None if nodes is None else part_of(data).own(nodes).to(x.device)
+        number, width = len(x) if rows is None else len(rows), x.shape[1]
         out = torch.empty(number, blocks * width, dtype=self.dtype, device=x.device)
         scale = inverse_row_sums(x, self.dtype) if self.row_normalize and source is None else None
-        for start, H in column_blocks(x, self.dtype):
+        for start, H in column_blocks(x, self.dtype, data.num_nodes):
             if scale is not None:
                 H *= scale
-            put(out, width, start, operators(A, H), rows)
+            put(out, width, start, operators(A, H), slice(None) if rows is None else rows)
         if operators == self.operator and self.known is not None:
             out = torch.cat([out, self.known.rows(data, nodes, self.label_hops)], dim=1)
         return out
 
     def adjacency(self, data: Graph, directed: Directed | None = None) -> Adjacency | None:
         """The renormalised adjacency, where the graph has a say."""
-        if self.mode == "none" or data.edge_index is None:
+        if self.mode == "none" or (data.edge_index is None and not has_edges(data)):
             return None
-        return weighted_adjacency(
-            data.edge_index.to(data.x.device),
-            data.num_nodes,
-            self.dtype,
-            weights=data.get("edge_weight"),
-            directed=directed or self.directed,
-            self_loops=self.mode != "apart",
-        )
+        return adjacency(data, self.dtype, directed=directed or self.directed, self_loops=self.mode != "apart")
 
-    def copies(self, source: Source, training: Tensor, drop: float, drop_entries: float | None) -> Copies:
+    def copies(
+        self, source: Source, training: Tensor, targets: Targets, drop: float, drop_entries: float | None
+    ) -> Copies:
         """Random copies of the features of a graph, by what was learned from the clean ones (:meth:`fit`)."""
         if self.others:
             raise InputError("unlabelled must be 0 with init, which is a mean of several models: leave it out")
         if drop_entries and source.raw is None:
             raise InputError("drop_entries is for features that are nearly all zero, and these are not: leave it out")
-        other = torch.ones(len(source.H), dtype=torch.bool, device=training.device)
+        other = torch.ones(source.nodes, dtype=torch.bool, device=training.device)
         other[training] = False
-        nodes = (each.to(source.H.device) for each in (training, other.nonzero().view(-1)))
+        own, others = (each.to(source.H.device) for each in (training, other.nonzero().view(-1)))
         learned = (self.operator, self.normalize, self.mean, self.scale)
-        return Copies(source, *learned, drop, drop_entries or 0.0, *nodes)
+        return Copies(source, *learned, drop, drop_entries or 0.0, own, others, targets)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
@@ -444,49 +460,39 @@ SAMPLE = 20_000
 ITERATIONS, EXTRA = 2, 32
 
 
-def principal_directions(
-    onto: Callable[[Tensor], Tensor],
-    back: Callable[[Tensor], Tensor],
-    shape: tuple[int, int],
-    number: int,
-    total: Callable[[Tensor], Tensor] = lambda part: part,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
+def directions(H: Tensor, A: Matrix | None, number: int, part: Part) -> Tensor:
     r"""An orthonormal basis (features, ``number``) of the directions in which :math:`\tilde A^2 H` is longest.
 
-    By subspace iteration from random directions. ``onto`` multiplies the sampled rows of :math:`\tilde A^2 H`, which
-    are of this ``shape``, and ``back`` their transpose; ``total`` adds up what all processes have.
+    By subspace iteration from random directions, on evenly spaced rows. H is dense or sparse by rows, the own rows of a
+    part, and A the undirected graph.
     """
-    rows, features = shape
-    width = min(number + EXTRA, rows, features)
-    basis = torch.randn(features, width, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    for _ in range(ITERATIONS):
-        basis = torch.linalg.qr(back(onto(basis)))[0]
-    image = onto(basis).double()
-    _, axes = torch.linalg.eigh(total(image.mT @ image))  # from the shortest to the longest
-    return (basis @ axes.flip(1)[:, :number].to(basis.dtype)).contiguous()
-
-
-def directions_in_memory(H: Tensor, A: Tensor | None, number: int) -> Tensor:
-    """The principal directions of features that are dense or sparse by rows, of the undirected graph ``A``."""
-    nodes = torch.arange(0, len(H), -(-len(H) // SAMPLE))
+    features, total = H.shape[1], sum(counts_of(part.line, len(H)))
+    nodes = torch.arange(0, total, -(-total // SAMPLE))
+    sampled, own = len(nodes), part.own(nodes)
     near, A = neighbourhood(A, nodes, reach=2)
     if near is not None:
         H = H[near] if H.layout == torch.strided else sparse_rows(H, near)
-        nodes = torch.searchsorted(near, nodes)
+        own = torch.searchsorted(near, nodes)
+    with quiet():
+        turned = H.mT.to_sparse_csr() if H.layout != torch.strided else H.mT
 
     def stepped(H: Tensor) -> Tensor:
         return H if A is None else A @ (A @ H)
 
+    def onto(M: Tensor) -> Tensor:
+        return stepped(H @ M)[own]
+
+    def back(Y: Tensor) -> Tensor:  # A is symmetric
+        return part.line.sum(turned @ stepped(Y.new_zeros(len(H), Y.shape[1]).index_copy_(0, own, Y)))
+
     with quiet():
-        turned = H.mT.to_sparse_csr() if H.layout != torch.strided else H.mT
-        return principal_directions(
-            lambda M: stepped(H @ M)[nodes],
-            lambda Y: turned @ stepped(Y.new_zeros(len(H), Y.shape[1]).index_copy_(0, nodes, Y)),  # A is symmetric
-            (len(nodes), H.shape[1]),
-            number,
-            dtype=H.dtype,
-        )
+        width = min(number + EXTRA, sampled, features)
+        basis = torch.randn(features, width, generator=torch.Generator().manual_seed(0), dtype=H.dtype)
+        for _ in range(ITERATIONS):
+            basis = torch.linalg.qr(back(onto(basis)))[0]
+        image = onto(basis).double()
+        _, axes = torch.linalg.eigh(part.line.sum(image.mT @ image))  # from the shortest to the longest
+    return (basis @ axes.flip(1)[:, :number].to(basis.dtype)).contiguous()
 
 
 def sparse_rows(H: Tensor, nodes: Tensor) -> Tensor:
@@ -497,15 +503,18 @@ def sparse_rows(H: Tensor, nodes: Tensor) -> Tensor:
 
 def is_mostly_zero(data: Graph) -> bool:
     """Are the features kept as a sparse matrix?"""
-    return data.x.layout != torch.strided or int(data.x.count_nonzero()) < DENSE * data.x.numel()
+    if data.x.layout != torch.strided:
+        return True
+    counts = part_of(data).line.sum(torch.tensor([int(data.x.count_nonzero()), data.x.numel()]))
+    return bool(counts[0] < DENSE * counts[1])
 
 
-def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool) -> Tensor:
-    """All features on the CPU, rows divided by their absolute sums if asked for, sparse where most of them is zero."""
+def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool, sparse: bool) -> Tensor:
+    """The features on the CPU, rows divided by their absolute sums if asked for, as a sparse matrix or not."""
     x = x.cpu()
     scale = inverse_row_sums(x, dtype) if row_normalize else None
     x = x.to(dtype)
-    if x.layout == torch.strided and int(x.count_nonzero()) >= DENSE * x.numel():
+    if not sparse:
         return x if scale is None else x * scale
     with quiet():
         x = x.to_sparse_csr()

@@ -13,6 +13,7 @@ from .augmentation import GraphAugment, Source, candidate_features
 from .facts import are_directed
 from .graph import MASKS, Graph
 from .known_labels import KnownLabels
+from .parts import has_edges
 from .propagation import Directed, Mode, Normalization
 
 #: Taken where nothing is tried.
@@ -74,7 +75,7 @@ def described(config: ModelConfig) -> str:
 
 def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
     """``config`` with the features that are usual, where nothing can be tried."""
-    edges = data.edge_index is not None and data.edge_index.numel() > 0
+    edges = has_edges(data)
     if config.augment == "auto":
         config = dataclasses.replace(
             config, augment="average" if edges else "none", hops=config.hops or DEFAULT_HOPS if edges else 1
@@ -91,7 +92,7 @@ def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
 
 def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
     """All features that ``config`` leaves open, but for their normalization, which is the first of those open."""
-    if data.edge_index is None or data.edge_index.numel() == 0:
+    if not has_edges(data):
         config = dataclasses.replace(config, augment="none" if config.augment == "auto" else config.augment)
     ways: list[Directed] = ["symmetric"] if config.directed == "auto" else [config.directed]
     if config.directed == "auto" and config.augment != "none" and not config.unlabelled and are_directed(data):
@@ -147,7 +148,8 @@ def _components(data: Graph, config: ModelConfig, mode: Mode, hops: int) -> tupl
         return (config.components,)
     if config.unlabelled:
         return (COMPONENTS if features > COMPONENTS else None,)
-    edges = 0 if data.edge_index is None else data.num_nodes + data.edge_index.shape[1]
+    listed = data.get("listed", 0) if data.edge_index is None else data.edge_index.shape[1]
+    edges = data.num_nodes + listed if has_edges(data) else 0
     # All averages are of the same directions: those of a few hops are on the way to those of many.
     steps, blocks = {"none": (0, 1), "average": (AVERAGES[-1][0], 1)}.get(mode, (hops - 1, hops))
     rows = sum(int(data[mask].sum()) for mask in MASKS[:2] if mask in data)

@@ -37,6 +37,8 @@ def check_graph(data: Graph, *, culprit: str = "data") -> Graph:
     :func:`~.facts.structural_features`, and an entry ``structural``.
     """
     data = Graph(**data.to_dict())  # a copy; a torch_geometric Data is as welcome
+    if data.get("part") is not None:  # checked when the folder of shards was made
+        return data
     if data.x is None and isinstance(data.edge_index, Tensor) and data.edge_index.numel():
         _give_features(data, culprit)
     x, names = data.x, data.get("feature_names")
@@ -77,8 +79,13 @@ def check_nodes(data: Graph, num_nodes: int, culprit: str) -> Graph:
     for mask in MASKS:
         if mask in data:
             given, owner = data[mask], f"{culprit}: {mask}"
-            several = isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and len(given) == num_nodes
-            if several and given.shape[1]:  # a column for each of several splits
+            if (
+                isinstance(given, Tensor | np.ndarray)
+                and given.ndim == 2
+                and len(given) == num_nodes
+                and given.shape[1]
+            ):
+                # a column for each of several splits
                 columns = as_tensor(given, f"{owner} must be booleans or a list of node indices").T
                 data[mask] = torch.stack([as_mask(column, num_nodes, owner) for column in columns], dim=1)
             else:
@@ -108,13 +115,13 @@ def _give_features(data: Graph, culprit: str) -> None:
     """Make features of the edges, for as many nodes as anything in the graph tells of."""
     from .facts import structural_features
 
-    edges = check_edges(data.edge_index, sys.maxsize, culprit)
-    columns = [each for each in (data.y, data.get("ids")) if isinstance(each, Tensor | np.ndarray) and each.ndim]
-    own = [*map(len, columns), *([data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else [])]
-    number = max(own) if own else int(edges.max()) + 1
+    number = int(check_edges(data.edge_index, sys.maxsize, culprit).max()) + 1
+    own = [len(each) for each in (data.y, data.get("ids")) if isinstance(each, Tensor | np.ndarray) and each.ndim]
+    own += [data["num_nodes"]] if isinstance(data.get("num_nodes"), int) else []
     if number > MOST_IMPLIED and not own:
         raise InputError(f"{culprit}: edge_index names node {number - 1}: say how many there are with num_nodes")
-    check_edges(edges, number, culprit)
+    number = max(own, default=number)
+    edges = check_edges(data.edge_index, number, culprit)
     keys = None if data.get("ids") is None or len(data.ids) != number else node_keys(data)
     data.x, data.structural = structural_features(edges, number, keys), True
 
@@ -125,29 +132,18 @@ def _check_weights(data: Graph, culprit: str) -> None:
     name = "edge_weight" if data.get("edge_weight") is not None else "edge_attr"
     if data.get(name) is None:
         return
-    weights = as_tensor(data[name], f"{culprit}: {name} must be numbers").cpu()
-    if weights.ndim == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
+    rule = f"{culprit}: {name} must be a positive and finite number for each of {number} edges"
+    weights = as_tensor(data[name], rule).cpu()
+    weights = weights[:, 0] if weights.ndim == 2 and weights.shape[1] == 1 else weights
     if name == "edge_attr" and weights.ndim != 1:
         return  # whatever it is, it is no weight
     if weights.shape != (number,) or weights.is_complex():
-        raise InputError(
-            f"{culprit}: {name} has shape {tuple(weights.shape)}, expected a number for each of {number} edges"
-        )
+        raise InputError(f"{rule}, got shape {tuple(weights.shape)} of {weights.dtype}")
     weights = weights.double()
-    if (place := first_bad(bad_weights(weights))) is not None:
+    if (place := first_bad(~(weights > 0) | (weights > LARGEST))) is not None:
         remedy = "" if name == "edge_weight" else "; a single column counts as weights: delete it to leave them out"
-        raise InputError(
-            f"{culprit}: {name} must be positive and finite, but that of edge {place} is {weights[place]:g}{remedy}"
-        )
-    if name == "edge_attr":
-        del data["edge_attr"]
-    data.edge_weight = weights
-
-
-def bad_weights(weights: Tensor) -> Tensor:
-    """A mask of the weights of edges that are not positive and finite."""
-    return ~(weights > 0) | (weights > LARGEST)
+        raise InputError(f"{rule}, but that of edge {place} is {weights[place]:g}{remedy}")
+    data.edge_attr, data.edge_weight = None if name == "edge_attr" else data.get("edge_attr"), weights
 
 
 def check_training(data: Graph, *, culprit: str = "data") -> None:
@@ -171,7 +167,7 @@ def require_edges(
     data: Graph, remedy: str = "give edges, fit(nodes, edges), or leave the graph out with augment='none'"
 ) -> None:
     """A graph that lost its edges must not pass for one without."""
-    if data.edge_index is None:
+    if data.edge_index is None and data.get("part") is None:
         raise InputError(f"data: 'edge_index' is missing; {remedy}")
 
 
@@ -182,25 +178,17 @@ def check_features(x: Tensor, culprit: str, names: tuple[str, ...] | None = None
     if not x.is_floating_point() and x.element_size() < 8:
         return  # such numbers do not reach the limit
     x = x.detach() if x.is_floating_point() else x.double()
-    if x.layout == torch.strided:
-        # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
-        # As a Python number: in half precision the limit itself would be infinite.
-        if torch.linalg.vector_norm(x, ord=torch.inf).item() <= LARGEST:
-            return
-        rows, values = torch.arange(len(x)), torch.linalg.vector_norm(x, ord=torch.inf, dim=1).cpu()
-    else:
-        coo = x.to_sparse_coo().coalesce().cpu()
-        rows, values = coo.indices()[0], coo.values().abs()
-    for bad, what, remedy in (
-        (~values.isfinite(), "contain NaN or infinity", ""),
-        (values > LARGEST, f"exceed {LARGEST:g}", ": rescale them"),
-    ):
-        if bad.any():
-            row = int(rows[bad].min())
-            place = f"row {start + row}"
-            if names is not None:
-                place += f", column {names[first_bad(~(x[row].to_dense().abs() <= LARGEST)) or 0]!r}"
-            raise InputError(f"{culprit}: features {what}, first in {place}{remedy}")
+    x = x if x.layout == torch.strided else x.to_sparse_coo().coalesce()
+    values = x if x.layout == torch.strided else x.values()
+    # The norm is one cheap pass that sees everything: no entry is larger, and NaN makes it NaN.
+    # As a Python number: in half precision the limit itself would be infinite.
+    if not values.numel() or torch.linalg.vector_norm(values, ord=torch.inf).item() <= LARGEST:
+        return
+    bad = ~values.isfinite() | (values.abs() > LARGEST)
+    row, column = (bad.nonzero() if values is x else x.indices().T[bad])[0].tolist()
+    what = f"exceed {LARGEST:g}: rescale them" if values[bad][0].isfinite() else "contain NaN or infinity"
+    where = f"row {start + row}" if names is None else f"row {start + row}, column {names[column]!r}"
+    raise InputError(f"{culprit}: features {what}, first in {where}")
 
 
 def check_edges(edge_index: Any, num_nodes: int, culprit: str) -> Tensor:

@@ -27,12 +27,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -106,51 +108,43 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Does a column say where there is no value?
     gaps: bool = False
 
-    def names(self) -> list[str]:
-        """What the features are called."""
+    def features(self, column: pd.Series) -> list[tuple[str, Array]]:
+        """The features of the rows of a column of this kind, each with what it is called."""
+        name = self.name
         if self.role == "ignore":
             return []
         if self.role == "text":
-            return [f"{self.name} word {word}" for word in self.words]
+            return [*zip([f"{name} word {word}" for word in self.words], counted(column, self.words).T, strict=True)]
         if self.role == "category":
-            found = [f"{self.name}={value}" for value in self.values] + [f"{self.name}=other"] * self.others
+            text = words_of(column)
+            places, missing = pd.Index(self.values, dtype=object).get_indexer(text), text.isna().to_numpy()
+            found = [(f"{name}={value}", places == place) for place, value in enumerate(self.values)]
+            found += [(f"{name}=other", (places < 0) & ~missing)] * self.others
         else:
-            found = [self.name] + [f"{self.name} value"] * (self.mean is not None)
-            found += [f"{self.name} {part} {of}" for part in self.parts for of in ("sin", "cos")]
-        return found + [f"{self.name} missing"] * self.gaps
-
-    def features(self, column: pd.Series) -> list[Array]:
-        """The features of the rows of a column of this kind, in the order of their names."""
-        if self.role == "ignore":
-            return []
-        if self.role == "text":
-            return [*counted(column, self.words).T]
-        if self.role == "category":
-            places = pd.Index(self.values, dtype=object).get_indexer(text := words_of(column))
-            missing = text.isna().to_numpy()
-            found = [places == place for place in range(len(self.values))] + [(places < 0) & ~missing] * self.others
-        else:
-            numbers = seconds_of(column, self.day_first) if self.role == "date" else self._numbers(column)
+            numbers = self.numbers(column)
             missing = np.isnan(numbers)
-            scores = normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers
-            found = [np.where(missing, 0, scores)]
+            found = [(name, normal_scores(numbers, self.quantiles) if self.role in ("number", "date") else numbers)]
             if self.mean is not None:
-                values = ((numbers - self.mean) / self.deviation).clip(-FARTHEST, FARTHEST)
-                found.append(np.where(missing, 0, values))
+                found += [(f"{name} value", ((numbers - self.mean) / self.deviation).clip(-FARTHEST, FARTHEST))]
             for part in self.parts:
-                found += [np.where(missing, 0, wave(angles(numbers, part))) for wave in (np.sin, np.cos)]
-        return found + [missing] * self.gaps
+                angle = angles(numbers, part)
+                found += [(f"{name} {part} sin", np.sin(angle)), (f"{name} {part} cos", np.cos(angle))]
+            found = [(each, np.where(missing, 0, values)) for each, values in found]
+        return found + [(f"{name} missing", missing)] * self.gaps
+
+    def numbers(self, column: pd.Series) -> Array:
+        """The numbers of a column of this kind, the seconds of one of dates; NaN for all else."""
+        if self.role == "date":
+            return seconds_of(column, self.day_first)
+        return numbers_of(column, thousands=self.thousands)
 
     def with_value(self, column: pd.Series) -> Column:
         """The same, and if it is of numbers that differ, their standardized values are features, too."""
-        numbers = self._numbers(column) if self.role == "number" else np.empty(0)
+        numbers = self.numbers(column) if self.role == "number" else np.empty(0)
         numbers = numbers[~np.isnan(numbers)]
         if not len(numbers) or not (deviation := float(numbers.std())) or not np.isfinite(deviation):
             return self
-        return msgspec.structs.replace(self, mean=float(numbers.mean()), deviation=deviation)
-
-    def _numbers(self, column: pd.Series) -> Array:
-        return numbers_of(column, thousands=self.thousands)
+        return replace(self, mean=float(numbers.mean()), deviation=deviation)
 
 
 # ------------------------------------------------------------------------------------------------------------- roles
@@ -221,33 +215,34 @@ def _is_count(column: pd.Series) -> bool:
 
 def _learned(column: pd.Series, role: Any, why: str, culprit: str) -> Column:
     """What features of a column with this role need to know of its values."""
-    about: dict[str, Any] = {"name": str(column.name), "role": role, "why": why}
+    found = Column(name=str(column.name), role=role, why=why)
+    if role == "ignore":
+        return found
     if role == "text":
-        about["words"] = frequent_words(column)
-    if role in ("ignore", "text"):
-        return Column(**about)
-    text = words_of(column) if role in ("category", "date") else column
+        return replace(found, words=frequent_words(column))
     if role == "category":
+        text = words_of(column)
         counts = text.value_counts().sort_index().sort_values(ascending=False, kind="stable")
         often = counts.index[counts >= max(2, RARE * len(column))][:MOST_VALUES]
-        about |= {"values": sorted(map(str, often)), "others": len(often) < len(counts)}
-        missing = text.isna()
+        found = replace(found, values=sorted(map(str, often)), others=len(often) < len(counts))
+        missing = text.isna().to_numpy()
     else:
-        about |= {"day_first": _day_first(text)} if role == "date" else {"thousands": thousands_of(column)}
-        numbers = seconds_of(column, about["day_first"]) if role == "date" else Column(**about)._numbers(column)
+        is_date = role == "date"
+        day_first, thousands = is_date and _day_first(words_of(column)), "" if is_date else thousands_of(column)
+        found = replace(found, day_first=day_first, thousands=thousands)
+        numbers = found.numbers(column)
         missing = np.isnan(numbers)
         odd = missing & column.notna().to_numpy()
         if odd.sum() > 0.5 * column.notna().sum():
             has = f"but row {odd.argmax()} (the first is 0) has {column.iloc[int(odd.argmax())]!r:.60}"
-            raise InputError(
-                f"{culprit}: column {column.name!r} is to be of the kind {role}, {has}: set another in columns"
-            )
+            rule = f"column {column.name!r} is to be of the kind {role}, {has}: set another in columns"
+            raise InputError(f"{culprit}: {rule}")
         known = numbers[~missing]
         if role in ("number", "date") and len(known):
-            about["quantiles"] = np.quantile(known, np.linspace(0, 1, min(QUANTILES, len(known)))).tolist()
-        if role == "date" and len(known):
-            about["parts"] = [part for part in CYCLES if len(np.unique(angles(known, part).round(3))) > 2]
-    return Column(**about, gaps=bool(len(column) and role != "count" and np.mean(missing) >= GAPS))
+            quantiles = np.quantile(known, np.linspace(0, 1, min(QUANTILES, len(known)))).tolist()
+            parts = [part for part in CYCLES if is_date and len(np.unique(angles(known, part).round(3))) > 2]
+            found = replace(found, quantiles=quantiles, parts=parts)
+    return replace(found, gaps=bool(len(column) and role != "count" and np.mean(missing) >= GAPS))
 
 
 # ---------------------------------------------------------------------------------------------------------- features
@@ -258,12 +253,10 @@ def matrix_of(table: pd.DataFrame, columns: Sequence[Column]) -> tuple[Array, tu
     places = {str(name): name for name in table}
     order([*places], [column.name for column in columns if column.role != "ignore" or column.name in places])
     names = feature_names(columns)
-    matrix, place = np.empty((len(table), len(names)), dtype=np.float32), 0
-    for column in columns:
-        if column.role != "ignore":
-            for values in column.features(table[places[column.name]]):
-                matrix[:, place] = values
-                place += 1
+    matrix = np.empty((len(table), len(names)), dtype=np.float32)
+    own = (column.features(table[places[column.name]]) for column in columns if column.role != "ignore")
+    for place, (_, values) in enumerate(chain.from_iterable(own)):
+        matrix[:, place] = values
     return matrix, names
 
 
@@ -271,7 +264,7 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     """What the features of these columns are called, each otherwise."""
     found: dict[str, None] = {}
     for column in columns:
-        for name in column.names():
+        for name, _ in column.features(pd.Series([], dtype=object)):
             while name in found:  # a column 'age missing' beside the gaps of 'age'
                 name += "'"
             found[name] = None
@@ -339,12 +332,15 @@ def seconds_of(column: pd.Series, day_first: bool = False) -> Array:
     else:
         places, words = pd.factorize(words_of(column))
         text = pd.Series([*words, None], dtype=object)
-        short = text.str.match(r"\d{1,2}\D").to_numpy(dtype=bool, na_value=False) & day_first  # not the year
-        found = pd.Series(pd.NaT, index=text.index, dtype="datetime64[ns]")
-        for own, first in ((short, True), (~short, False)):
-            parsed = pd.to_datetime(text[own], errors="coerce", format="mixed", dayfirst=first, utc=True)
-            found[own] = parsed.dt.tz_localize(None)
-        times = found.iloc[places].reset_index(drop=True)
+
+        def parsed(*, first: bool) -> pd.Series:
+            times = pd.to_datetime(text, errors="coerce", format="mixed", dayfirst=first, utc=True)
+            return times.dt.tz_localize(None)
+
+        times = parsed(first=False)
+        if day_first:  # but where a year is first
+            times = times.mask(text.str.match(r"\d{1,2}\D").to_numpy(dtype=bool, na_value=False), parsed(first=True))
+        times = times.iloc[places]
     return ((times - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy(dtype=np.float64)
 
 
@@ -361,20 +357,18 @@ def angles(seconds: Array, part: Part) -> Array:
     return 2 * np.pi * (seconds % CYCLES[part]) / CYCLES[part]
 
 
-def words_of(column: pd.Series) -> pd.Series:
-    """The values of a column as text without spaces around; missing where there is nothing."""
+def words_of(column: pd.Series, nothing: Collection[str] = NOTHING) -> pd.Series:
+    """The values of a column as text without spaces around; missing where there is ``nothing``."""
     try:
         places, values = pd.factorize(column)
     except TypeError:  # lists and the like
         places, values = pd.factorize(column.where(column.isna(), column.astype(str)))
-    words = [_word(value) for value in values]
+    words: list[str | None] = []
+    for value in values:
+        whole = isinstance(value, float | np.floating) and value == np.floor(value) and abs(value) < 1e15
+        text = str(int(value)) if whole else str(value).strip()  # 12345.0 is 12345, as beside no gaps
+        words.append(None if text in nothing else text)
     return pd.Series(np.array([*words, None], dtype=object)[places], index=column.index, dtype=object)
-
-
-def _word(value: Any) -> str | None:
-    whole = isinstance(value, float | np.floating) and value == np.floor(value) and abs(value) < 1e15
-    text = str(int(value)) if whole else str(value).strip()  # 12345.0 is 12345, as beside no gaps
-    return None if text in NOTHING else text
 
 
 def frequent_words(column: pd.Series) -> list[str]:
@@ -392,8 +386,8 @@ def counted(column: pd.Series, words: Sequence[str]) -> Array:
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.preprocessing import normalize
 
-    if not words:
-        return np.empty((len(column), 0), dtype=np.float32)
+    if not words or not len(column):
+        return np.empty((len(column), len(words)), dtype=np.float32)
     vectorizer = CountVectorizer(vocabulary=words, token_pattern=WORD, dtype=np.float32)
     found: Array = normalize(vectorizer.transform(words_of(column).fillna(""))).toarray()
     return found
@@ -404,19 +398,17 @@ def counted(column: pd.Series, words: Sequence[str]) -> Array:
 
 def described(columns: Sequence[Column]) -> str:
     """The roles of the columns of a table, in one line."""
-    kinds = {
-        "number": ("number", "numbers"), "count": ("count", "counts"), "boolean": ("yes or no", "yes or no"),
-        "category": ("category", "categories"), "date": ("date", "dates"), "text": ("text", "texts"),
-    }  # fmt: skip
     parts = []
-    for role, words in kinds.items():
-        names = [column.name for column in columns if column.role == role]
-        if names:
-            parts.append(f"{len(names)} {words[len(names) > 1]} ({listed(names)})")
-    left = [
-        f"{column.name} ({column.why})" if column.why else column.name for column in columns if column.role == "ignore"
-    ]
-    return "columns: " + "; ".join([*parts, *([f"left out: {listed(left)}"] if left else [])])
+    for role in ROLES:
+        names = [
+            f"{column.name} ({column.why})" if column.why else column.name for column in columns if column.role == role
+        ]
+        many = {"boolean": "yes or no", "category": "categories"}.get(role, f"{role}s")
+        if names and role == "ignore":
+            parts.append(f"left out: {listed(names)}")
+        elif names:
+            parts.append(f"{len(names)} {many if names[1:] or role == 'boolean' else role} ({listed(names)})")
+    return f"columns: {'; '.join(parts)}"
 
 
 def listed(names: Iterable[Any], most: int = 8) -> str:

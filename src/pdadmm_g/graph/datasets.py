@@ -28,7 +28,7 @@ from .facts import distinct
 from .graph import MASKS, Graph, as_mask, first_line, reading
 from .readers import as_graph, load_file
 from .shards import is_sharded
-from .tables import Columns, Naming
+from .tables import Columns
 
 
 def load_dataset(
@@ -79,13 +79,11 @@ def load_dataset(
     elif text in BENCHMARKS:
         data = _load_benchmark(BENCHMARKS[text], Path(root) if root else None, cache_folder(cache))
     else:
-        edges = find_graph(Path(edges), root) if edges else None
-        given = (labels,) if isinstance(labels, str) else tuple(labels or ())
-        naming = Naming(
-            labels=given, id_column=id_column, source_column=source_column, target_column=target_column,
-            skip_unknown=skip_unknown,
+        data = load_file(
+            find_graph(Path(text), root), find_graph(Path(edges), root) if edges else None, target, columns=columns,
+            labels=(labels,) if isinstance(labels, str) else tuple(labels or ()), id_column=id_column,
+            ends=(source_column, target_column), skip_unknown=skip_unknown,
         )  # fmt: skip
-        data = load_file(find_graph(Path(text), root), edges, target, naming, columns)
     return check_graph(as_graph(data, target=target), culprit=text)
 
 

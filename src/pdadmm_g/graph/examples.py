@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -55,11 +55,7 @@ class Examples(NamedTuple):
 
     def to(self, device: str) -> Examples:
         """The same on another device."""
-        return self.each(lambda rows: rows.to(device))
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> Examples:
-        """The same with each tensor changed."""
-        return Examples(*(None if rows is None else change(rows) for rows in self))  # type: ignore[arg-type]
+        return Examples(*(None if rows is None else rows.to(device) for rows in self))  # type: ignore[arg-type]
 
 
 def aligned(examples: Examples | None) -> Examples | None:
@@ -82,11 +78,6 @@ def simplified(examples: Examples | None) -> Examples | None:
 def at_most(number: int, rows: Tensor) -> Tensor:
     """So many of the rows at the most, evenly spaced."""
     return rows[:: -(-len(rows) // number)]
-
-
-def some_examples(number: int, examples: Examples) -> Examples:
-    """So many of the examples at the most, evenly spaced."""
-    return examples.each(lambda rows: at_most(number, rows))
 
 
 def part_of(number: int, place: int, parts: int) -> range:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .graph import MASKS, Graph
-from .propagation import summed
+from .parts import Neighbours, has_edges, part_of, summed
 from .targets import hard_labels, has_columns, labelled
 
 #: Which degrees are told: least, quartiles, most.
@@ -33,13 +33,13 @@ def graph_facts(data: Graph) -> dict[str, Any]:
         "labelled": len(known),
         **{mask.removesuffix("_mask"): int(data[mask].sum()) if mask in data else 0 for mask in MASKS},
     }
-    if data.edge_index is None:
+    if data.edge_index is None and not has_edges(data):
         return facts | {"edges": 0}
-    pairs = distinct(data.edge_index.cpu().sort(0).values, data.num_nodes)
-    degrees = torch.bincount(pairs.flatten(), minlength=data.num_nodes)
+    joined, line = pairs(data), part_of(data).line
+    degrees = line.sum(torch.bincount(joined.flatten(), minlength=data.num_nodes))
     found = homophily(data, known) if not has_columns(data) else Homophily(0, 0.0, 0.0)
     return facts | {
-        "edges": pairs.shape[1],
+        "edges": int(line.sum(torch.tensor(joined.shape[1]))),
         "degrees": [int(each) for each in degrees.sort().values[[round(q * (len(degrees) - 1)) for q in QUANTILES]]],
         "mean_degree": float(degrees.double().mean()),
         "isolated": int((degrees == 0).sum()),
@@ -52,6 +52,15 @@ def distinct(edges: Tensor, nodes: int) -> Tensor:
     """Each edge once, in order, without those from a node to itself."""
     codes = (edges[0] * nodes + edges[1])[edges[0] != edges[1]].unique()
     return torch.stack([codes // nodes, codes % nodes])
+
+
+def pairs(data: Graph) -> Tensor:
+    """The nodes that edges join, each pair once; of a part the pairs whose smaller node is its own."""
+    own: Neighbours | None = data.get("neighbours")
+    if own is None:
+        return distinct(data.edge_index.cpu().sort(0).values, data.num_nodes)
+    row, col = (torch.from_numpy(ends).long() for ends in own.ends(part_of(data).first))
+    return torch.stack([row, col])[:, row < col]
 
 
 class Homophily(NamedTuple):
@@ -73,14 +82,13 @@ def homophily(data: Graph, known: Tensor) -> Homophily:
     """That of the edges between ``known`` nodes, each counted once."""
     labels = torch.full((data.num_nodes,), -1)
     labels[known] = hard_labels(data)[known]
-    ends = labels[distinct(data.edge_index.cpu().sort(0).values, data.num_nodes)]
+    ends, line = labels[pairs(data)], part_of(data).line
     ends = ends[:, (ends >= 0).all(0)]
-    number = ends.shape[1]
+    number, alike = line.sum(torch.tensor([ends.shape[1], int((ends[0] == ends[1]).sum())])).tolist()
     if not number:
         return Homophily(0, 0.0, 0.0)
-    shares = torch.bincount(ends.flatten()).double() / (2 * number)
-    chance = float(shares.square().sum())
-    return Homophily(number, float((ends[0] == ends[1]).double().mean()), chance)
+    counts = line.sum(torch.bincount(ends.flatten(), minlength=int(labels.max()) + 1))
+    return Homophily(number, alike / number, float((counts.double() / (2 * number)).square().sum()))
 
 
 def are_directed(data: Graph) -> bool:
@@ -89,8 +97,8 @@ def are_directed(data: Graph) -> bool:
     Edges that all go from a smaller number to a larger, or all the other way, are those of an undirected graph that are
     listed once. The numbers follow the ids where there are such, so that the order of rows says nothing.
     """
-    if data.edge_index is None or data.edge_index.numel() == 0:
-        return False
+    if data.edge_index is None or not has_edges(data):
+        return bool(data.get("directed"))
     row, col = data.edge_index
     if bool((row <= col).all()) or bool((row >= col).all()):
         return False
@@ -109,7 +117,7 @@ LEAST_HOMOPHILY, EDGES = 0.3, 20
 
 def join_unlike(data: Graph, known: Tensor) -> Homophily | None:
     """The homophily where it is low, None where it is not or nobody can tell."""
-    if data.edge_index is None or has_columns(data):
+    if not has_edges(data) or has_columns(data):
         return None
     found = homophily(data, known)
     return found if found.edges >= EDGES and found.beyond_chance < LEAST_HOMOPHILY else None

@@ -199,23 +199,16 @@ def node_numbers(nodes: Any, num_nodes: int, culprit: str = "nodes") -> Tensor:
 def as_tensor(values: Any, rule: str) -> Tensor:
     """A dense tensor of whatever was given, or an :class:`InputError` with the rule that it breaks."""
     try:
-        if isinstance(values, np.ndarray):
-            values = _native(values)
-        tensor = torch.as_tensor(values)
-        return (tensor if tensor.layout == torch.strided else tensor.to_dense()).detach()
+        if not isinstance(values, Tensor):  # in native byte order, writable, whole numbers with a sign
+            values = np.asarray(values)
+            kind = values.dtype.newbyteorder("=")
+            if kind.kind == "u" and kind.itemsize > 1:
+                kind = np.dtype(np.int64 if values.max(initial=0) < 2**63 else object)
+            values = torch.from_numpy(np.require(values.astype(kind, copy=False), requirements=["C", "W"]))
+        return (values if values.layout == torch.strided else values.to_dense()).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError):
         kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
         raise InputError(f"{rule}, not {kind}") from None
-
-
-def _native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same numbers as torch takes them: in native byte order, writable, integers signed where they fit."""
-    array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        if array.size and int(array.max()) >= 2**63:
-            raise OverflowError
-        return array.astype(np.int64)
-    return array
 
 
 def node_name(data: Graph, node: int) -> Any:
@@ -247,8 +240,8 @@ def node_keys(data: Graph) -> NDArray[np.int64]:
 
 
 def id_order(data: Graph) -> Tensor | None:
-    """The numbers of the nodes in the order of their ids; None where they stand in it, or have no ids."""
-    if data.get("ids") is None:
+    """The numbers of the nodes in the order of their ids; None where they stand in it, have no ids, or are a part."""
+    if data.get("ids") is None or data.get("part") is not None:
         return None
     if data.ids.dtype.kind in "iu":
         order = torch.from_numpy(data.ids.argsort(kind="stable"))
@@ -265,7 +258,7 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
     data, places = copy.copy(data), order.argsort()
     x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
     data.x = x.index_select(0, order.to(x.device))
-    for name in ("y", *MASKS):
+    for name in ("y", "sample_weight", *MASKS):
         if data.get(name) is not None:
             data[name] = data[name][order]
     data.ids = data.ids[order.numpy()]

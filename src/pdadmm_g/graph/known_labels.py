@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .graph import Graph, node_keys
-from .propagation import quiet, weighted_adjacency
+from .parts import part_of
+from .propagation import adjacency, quiet
 
 PARTS = 5
 
@@ -51,18 +52,20 @@ class KnownLabels(NamedTuple):
         keys, width = node_keys(data), self.targets.shape[1]
         place = self._places(data, keys)
         part = np.where(place >= 0, _parts(keys), -1)
-        asked = np.arange(len(keys)) if nodes is None else nodes.cpu().numpy()
-        P = weighted_adjacency(
-            data.edge_index.cpu(), data.num_nodes, weights=data.get("edge_weight"), self_loops=False
-        )  # fmt: skip
-        assert isinstance(P, Tensor)
+        here = part_of(data)
+        nodes = torch.arange(len(keys)) if nodes is None else nodes.cpu()
+        asked, own_part = here.own(nodes), slice(here.first, here.first + here.count)
+        P = adjacency(data, self_loops=False)
+        assert not isinstance(P, tuple)
+        P = P.cpu() if isinstance(P, Tensor) else P
         found = torch.zeros(len(asked), hops, width)
-        for own in np.unique(part[asked]):
-            counted = torch.from_numpy(np.flatnonzero((place >= 0) & (part != own)))
-            H = torch.zeros(len(keys), width + 1)
-            H[counted, :width], H[counted, width] = self.targets[torch.from_numpy(place)[counted]], 1.0
-            rows = np.flatnonzero(part[asked] == own)
-            where = torch.from_numpy(asked[rows])
+        for own in np.unique(part[nodes]):
+            counted = torch.from_numpy(np.flatnonzero(((place >= 0) & (part != own))[own_part]))
+            H = torch.zeros(here.count, width + 1)
+            H[counted, :width] = self.targets[torch.from_numpy(place[own_part])[counted]]
+            H[counted, width] = 1.0
+            rows = np.flatnonzero(part[own_part][asked] == own)
+            where = asked[torch.from_numpy(rows)]
             for hop in range(hops):
                 with quiet():
                     H = P @ H
@@ -92,6 +95,8 @@ def _parts(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _sums(data: Graph, nodes: Tensor) -> Tensor:
-    x = data.x.cpu()
-    x = (x if x.layout == torch.strided else x.to_sparse_coo()).index_select(0, nodes.cpu())
-    return x.to_dense().double().sum(1) if x.layout == torch.strided else torch.sparse.sum(x.double(), 1).to_dense()
+    part, x = part_of(data), data.x.cpu()
+    own = part.own(nodes.cpu())
+    x = (x if x.layout == torch.strided else x.to_sparse_coo()).index_select(0, own)
+    sums = x.to_dense().double().sum(1) if x.layout == torch.strided else torch.sparse.sum(x.double(), 1).to_dense()
+    return part.together(nodes, sums)

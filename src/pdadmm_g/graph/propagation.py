@@ -1,9 +1,4 @@
-r"""Propagation over a graph, a block of feature columns at a time; needs no graph library, so that workers can do it.
-
-.. math:: \tilde A = (D+I)^{-1/2} (A+I) (D+I)^{-1/2}
-
-Where edges have weights or directions, see :func:`renormalized_adjacency`.
-"""
+"""Propagation over a graph or a part of one, a block of feature columns at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +6,18 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-if TYPE_CHECKING:  # it takes long to import, and a worker that draws copies of a small graph does without
+from ..engine.gathering import Gatherer
+from .graph import Graph
+from .parts import Part, counts_of, neighbours, part_of
+
+if TYPE_CHECKING:
     import scipy.sparse
 
 #: Bytes that one dense block of feature columns may take during propagation, and the fewest blocks and columns: three
@@ -33,86 +33,111 @@ Mode = Literal["none", "hops", "apart", "average", "power"]
 Normalization = Literal["none", "unit", "centered", "standard"]
 #: By column means and scales that a transform learns.
 LEARNED = ("centered", "standard")
-#: A sparse matrix; two of them, out and in, where each direction is an operator of its own.
-Adjacency = Tensor | tuple[Tensor, Tensor]
 
 
-def renormalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    r""":math:`\tilde A` as a sparse CSR tensor, :math:`A` being the undirected simple graph under ``edge_index``.
+class PartMatrix:
+    """The rows of a matrix that a part has; ``@`` first brings together what the processes have of the other factor."""
 
-    Edges are symmetrised, duplicates count once, and given self-loops are dropped, since :math:`A + I` brings its own.
-    """
-    import scipy.sparse
+    def __init__(self, rows: Tensor, part: Part) -> None:
+        self.rows, self.line = rows, part.line
+        self._counts = counts_of(part.line, part.count)
+        self._gather: Gatherer | None = None
+        self._columns = 0
 
-    # 32-bit indices where they suffice: half the memory.
-    kind = np.int32 if 2 * edge_index.shape[1] + num_nodes < 2**31 else np.int64
-    row, col = edge_index.cpu().numpy().astype(kind)
-    ones = np.ones(len(row), dtype=bool)
-    A = scipy.sparse.coo_array((ones, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
-    A = A + A.T + scipy.sparse.eye_array(num_nodes, dtype=bool, format="csr")
-    A.sort_indices()
-    degrees_plus_one = np.diff(A.indptr)
-    scale = torch.from_numpy(1 / np.sqrt(degrees_plus_one)).to(dtype).numpy()
-    values = np.repeat(scale, degrees_plus_one)
-    values *= scale[A.indices]
-    starts, columns, weights = (torch.from_numpy(part).to(edge_index.device) for part in (A.indptr, A.indices, values))
-    return csr(starts, columns, weights, (num_nodes, num_nodes))
+    def __matmul__(self, H: Tensor, /) -> Tensor:
+        step = max(COLUMNS, BLOCK_BYTES // (self.rows.shape[1] * H.element_size()))
+        return torch.cat([self._times(block) for block in H.split(step, dim=1)], dim=1)
+
+    def _times(self, H: Tensor) -> Tensor:
+        if self._gather is None or self._columns < H.shape[1]:
+            self._columns = H.shape[1]
+            self._gather = Gatherer(self.line, self._counts, self._columns)
+        return self.rows @ self._gather(H.contiguous())
 
 
-def weighted_adjacency(
-    edge_index: Tensor,
-    num_nodes: int,
-    dtype: torch.dtype = torch.float32,
-    *,
-    weights: Tensor | None = None,
-    directed: Directed = "symmetric",
-    self_loops: bool = True,
+#: A sparse matrix, or the own rows of one.
+Matrix = Tensor | PartMatrix
+#: Two of them, out and in, where each direction is an operator of its own.
+Adjacency = Matrix | tuple[Matrix, Matrix]
+
+
+def adjacency(
+    data: Graph, dtype: torch.dtype = torch.float32, *, directed: Directed = "symmetric", self_loops: bool = True
 ) -> Adjacency:
-    r"""The same of a graph with weights or directions, or without the self-loops that :math:`A + I` brings.
+    r"""The renormalised adjacency, on the device of the edges; of a part the rows of its nodes.
 
     .. math:: \tilde A = (D_{out}+I)^{-1/2} (A+I) (D_{in}+I)^{-1/2}, \quad A_{ij} = w_{ij} / \bar w
 
-    with the sums of the rows of A in :math:`D_{out}` and of its columns in :math:`D_{in}`. Weights of an edge that is
-    there several times add up, and all are divided by their mean, so that their unit does not matter. ``symmetric``
-    takes the larger of :math:`A_{ij}` and :math:`A_{ji}`: an edge may be listed once or both ways. ``out`` takes A as
-    it is, a node getting what the nodes have that it points to; ``in`` its transpose, and ``both`` the two.
+    with the sums of the rows of A in :math:`D_{out}` and of its columns in :math:`D_{in}`; without ``self_loops`` there
+    is no I. Weights of an edge that is there several times add up, and all are divided by their mean, so that their
+    unit does not matter; without weights an edge counts once. ``symmetric`` takes the larger of :math:`A_{ij}` and
+    :math:`A_{ji}`: an edge may be listed once or both ways. ``out`` takes A as it is, a node getting what the nodes
+    have that it points to; ``in`` its transpose, and ``both`` the two. Given self-loops are dropped.
     """
-    if weights is None and directed == "symmetric" and self_loops:
-        return renormalized_adjacency(edge_index, num_nodes, dtype)
-    W = summed(edge_index, num_nodes, weights)
-    W.setdiag(0)
-    W.eliminate_zeros()
-    W.data = np.ones_like(W.data) if weights is None else W.data / (W.data.mean() if W.nnz else 1.0)
-    matrices = {"symmetric": (W.maximum(W.T),), "out": (W,), "in": (W.T,), "both": (W, W.T)}[directed]
-    found = [_normalised(part.tocsr(), dtype, self_loops).to(edge_index.device) for part in matrices]
+    import scipy.sparse
+
+    part, plain = part_of(data), directed == "symmetric" and self_loops
+    own = neighbours(data, weighed=not plain)
+    line, shape = part.line, (part.count, data.num_nodes)
+    device = None if data.edge_index is None else data.edge_index.device
+    counts = counts_of(line, part.count)
+
+    def matrix(A: scipy.sparse.csr_array, values: NDArray[Any]) -> Matrix:
+        starts, columns, own_values = (torch.from_numpy(each).to(device) for each in (A.indptr, A.indices, values))
+        rows = csr(starts, columns, own_values, shape)
+        return rows if line.size == 1 else PartMatrix(rows, part)
+
+    def everywhere(sums: NDArray[Any]) -> NDArray[Any]:
+        return line.concat(torch.from_numpy(sums), counts).numpy()
+
+    def weighing(values: NDArray[Any]) -> scipy.sparse.csr_array:
+        A = scipy.sparse.csr_array((values, own.columns, own.starts), shape=shape)
+        if not values.all():
+            A = A.copy()
+            A.eliminate_zeros()
+        if self_loops:
+            A = (A + scipy.sparse.eye_array(*shape, k=part.first, dtype=values.dtype, format="csr")).tocsr()
+        A.sort_indices()
+        return A
+
+    if plain and own.out is None:
+        A = weighing(np.ones(len(own.columns), dtype=bool))
+        degrees = np.diff(A.indptr)
+        scale = torch.from_numpy(1 / np.sqrt(everywhere(degrees))).to(dtype).numpy()
+        values = np.repeat(scale[part.first : part.first + part.count], degrees)
+        values *= scale[A.indices]
+        return matrix(A, values)
+    there = np.ones(len(own.columns)) if own.out is None else own.out[own.out > 0]
+    mean = there.mean() if line.size == 1 and len(there) else 1.0
+    if line.size > 1:
+        total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
+        mean = total / number if number else 1.0
+    out, into = (np.ones(len(own.columns)) if each is None else each / mean for each in (own.out, own.into))
+    larger = np.maximum(out, into)
+    ways = {"symmetric": [(larger, larger)], "out": [(out, into)], "in": [(into, out)]}
+    ways["both"] = ways["out"] + ways["in"]
+    found = []
+    for along, against in ways[directed]:
+        A = weighing(along)
+        total_out, total_in = (
+            everywhere(np.asarray(each.sum(axis=1)).ravel())
+            for each in (A, A if along is against else weighing(against))
+        )
+        by_out, by_in = (
+            np.divide(1, np.sqrt(total), out=np.zeros_like(total), where=total > 0) for total in (total_out, total_in)
+        )
+        values = np.repeat(by_out[part.first : part.first + part.count], np.diff(A.indptr)) * A.data * by_in[A.indices]
+        found.append(matrix(A, torch.from_numpy(values).to(dtype).numpy()))
     return (found[0], found[1]) if directed == "both" else found[0]
 
 
-def summed(edge_index: Tensor, num_nodes: int, weights: Tensor | None) -> scipy.sparse.csr_array:
-    """The sum of the weights of the edges, or how many there are, from each node to each other."""
-    import scipy.sparse
-
-    row, col = edge_index.cpu().numpy()
-    values = np.ones(len(row))
-    if weights is not None:
-        values = weights.double().cpu().numpy()
-        order = values.argsort(kind="stable")  # sums of the same numbers are the same whatever the order of the edges
-        row, col, values = row[order], col[order], values[order]
-    return scipy.sparse.coo_array((values, (row, col)), shape=(num_nodes, num_nodes)).tocsr()
-
-
-def _normalised(W: scipy.sparse.csr_array, dtype: torch.dtype, self_loops: bool) -> Tensor:
-    """Entries divided by the square roots of the sums of their row and of their column."""
-    import scipy.sparse
-
-    if self_loops:
-        W = (W + scipy.sparse.eye_array(W.shape[0], format="csr")).tocsr()
-    W.sort_indices()
-    out, into = (np.asarray(W.sum(axis=axis)).ravel() for axis in (1, 0))
-    out, into = (np.divide(1, np.sqrt(total), out=np.zeros_like(total), where=total > 0) for total in (out, into))
-    values = np.repeat(out, np.diff(W.indptr)) * W.data * into[W.indices]
-    starts, columns, values = (torch.from_numpy(part) for part in (W.indptr, W.indices, values))
-    return csr(starts, columns, values.to(dtype), tuple(W.shape))
+def renormalized_adjacency(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, *, weights: Tensor | None = None,
+    directed: Directed = "symmetric", self_loops: bool = True,
+) -> Adjacency:  # fmt: skip
+    """:func:`adjacency` of a list of edges."""
+    data = Graph(edge_index=edge_index, num_nodes=num_nodes, edge_weight=weights)
+    return adjacency(data, dtype, directed=directed, self_loops=self_loops)
 
 
 def csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -127,12 +152,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
         yield
-
-
-class Propagator(Protocol):
-    """What takes features a step over the graph: the renormalised adjacency, or a process's rows of it."""
-
-    def __matmul__(self, H: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -162,7 +181,7 @@ class Operator:
         """How many edges away a node may be that has a say."""
         return {"none": 0, "hops": self.hops - 1, "apart": self.hops - 1}.get(self.mode, self.hops)
 
-    def __call__(self, A: Propagator | tuple[Propagator, Propagator] | None, H: Tensor) -> Iterator[Tensor]:
+    def __call__(self, A: Adjacency | None, H: Tensor) -> Iterator[Tensor]:
         """psi_k(A) H for each block of the output."""
         if A is None or self.mode == "none":
             # Without edges A~ = I, and every operator leaves H as it is.
@@ -176,7 +195,7 @@ class Operator:
         else:
             yield from self._one(A, H)
 
-    def _one(self, A: Propagator, H: Tensor) -> Iterator[Tensor]:
+    def _one(self, A: Matrix, H: Tensor) -> Iterator[Tensor]:
         """The blocks of one matrix."""
         if self.mode == "power":
             for _ in range(self.hops):
@@ -202,13 +221,13 @@ def put(out: Tensor, width: int, start: int, blocks: Iterable[Tensor], rows: Any
         out[:, first : first + block.shape[1]] = block[rows]
 
 
-def neighbourhood(A: Tensor | None, nodes: Tensor, reach: int) -> tuple[Tensor | None, Tensor | None]:
+def neighbourhood(A: Matrix | None, nodes: Tensor, reach: int) -> tuple[Tensor | None, Matrix | None]:
     """The nodes within so many edges of ``nodes``, in order, and their part of A; None and A where that is most nodes.
 
     Propagation over so many edges gives ``nodes`` the same from the part as from the whole.
     """
-    if A is None:
-        return None, None
+    if not isinstance(A, Tensor):  # of a part nobody looks for them
+        return None, A
     near = torch.zeros(len(A), 1, dtype=A.dtype, device=A.device)
     near[nodes] = 1
     for _ in range(reach):
@@ -251,9 +270,9 @@ def to_unit_length(rows: Tensor, blocks: Sequence[int]) -> None:
         block.div_(norm.where(norm > 0, 1.0))
 
 
-def column_blocks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """Consecutive column ranges of ``x`` as fresh dense tensors, each with its first column."""
-    num_nodes, width = x.shape
+def column_blocks(x: Tensor, dtype: torch.dtype, num_nodes: int = 0) -> Iterator[tuple[int, Tensor]]:
+    """Consecutive column ranges of ``x``, rows of so many nodes in all, dense, each with its first column."""
+    num_nodes, width = num_nodes or len(x), x.shape[1]
     step = max(1, min(BLOCK_BYTES // max(1, num_nodes * dtype.itemsize), max(COLUMNS, -(-width // BLOCKS))))
     columns = to_csc(x) if x.layout != torch.strided else None
     for start in range(0, width, step):

@@ -13,7 +13,6 @@ import copy
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +28,7 @@ from .propagation import quiet
 from .targets import asked, hard_labels, set_targets
 
 if TYPE_CHECKING:
-    from .tables import Columns, Naming
+    from .tables import Columns
 
 Array = NDArray[Any]
 #: What is read of an .npz.
@@ -73,53 +72,43 @@ def as_graph(
         target_column: The one that says where they end. (``target`` is the kind of what is learned.)
         skip_unknown: Leave out edges of nodes that are not in the table of nodes.
     """
-    from .tables import Naming, aligned, graph_of_tables, named_edges, set_edges
+    from .tables import aligned, graph_of_tables, named_edges, set_edges
 
     labels = (labels,) if isinstance(labels, str) else tuple(labels)
-    naming = Naming(
-        labels=labels, id_column=id_column, source_column=source_column, target_column=target_column,
-        skip_unknown=skip_unknown,
-    )  # fmt: skip
-    y, edge_index = edges_apart(X, y, edge_index, naming)
+    ends = (source_column, target_column)
+    y, edge_index = edges_apart(X, y, edge_index, ends)
     if is_graph(X):
         for name, given in (("y", y), ("edge_index", edge_index), ("edge_weight", edge_weight)):
             if given is not None:
                 raise InputError(f"{name} is given beside a graph, which has its own: leave it out, or pass a matrix")
-        if isinstance(X, Graph):
-            return _with_tensors(X, target)
-        if _is_pyg(X):
-            if not isinstance(X, pyg_records()[0]):
-                kind = f"a {type(X).__name__} has several kinds of nodes"
-                raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
-            return _with_tensors(Graph(**X.to_dict()), target)
-        return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
+        return _of_library(X, target)
     data, culprit, joined = Graph(), "y", is_table(edge_index)
     if is_table(X):
-        if y is not None:
-            y = aligned(X, y, "y", edge_index if joined else None, naming)
-            X = X.drop(columns="label", errors="ignore")
-        kind = "auto" if y is not None else target
-        data = graph_of_tables(X, edge_index if joined else None, kind, naming, columns)
-        culprit = "nodes: labels"
-        learned, features = [*y.columns] if is_table(y) else [getattr(y, "name", None)], data.get("table", ())
-        both = next((name for name in learned if name is not None and name in features), None)
-        if both is not None:
-            raise InputError(f"column {both!r} is learned, and a feature as well: drop it from the table of nodes")
+        nodes = X if y is None else X.drop(columns="label", errors="ignore")
+        data = graph_of_tables(
+            nodes, edge_index if joined else None, target if y is None else "auto", columns,
+            labels=labels, id_column=id_column, ends=ends, skip_unknown=skip_unknown,
+        )  # fmt: skip
+        culprit, y = "nodes: labels", aligned(data, X, y, "y")
+        learned = [*y.columns] if is_table(y) else [getattr(y, "name", None)]
+        both = {*learned} - {None} & {*data.get("table", ())}
+        if both:
+            raise InputError(f"column {both.pop()!r} is learned, and a feature as well: drop it from the nodes")
     elif X is not None:
         data.x = as_features(X, "X")
     if y is not None:
         keeps = isinstance(y, list | tuple | Tensor) or is_table(y) or is_sparse(y)
         set_targets(data, y if keeps else np.asarray(y), culprit, target)
     if joined and not is_table(X):
-        edges, notes = named_edges(edge_index, naming)
+        edges, notes = named_edges(edge_index, ends)
         data.notes = (*data.get("notes", ()), *notes) or None
-        set_edges(data, edges, skip_unknown=skip_unknown)
-    if joined:
-        if edge_weight is not None and "edge_weight" in data:
+        set_edges(data, edges)
+    elif not joined and (edge_index is not None or not is_table(X)):
+        edge_weight = _set_edges(data, edge_index, edge_weight)
+    if edge_weight is not None:
+        if "edge_weight" in data:
             raise InputError("edge_weight is given beside a column 'weight' of the edges: leave one of them out")
-        _set_weights(data, edge_weight)
-    elif edge_index is not None or not is_table(X):
-        _set_edges(data, edge_index, edge_weight)
+        data.edge_weight = as_tensor(edge_weight, "edge_weight must be numbers")
     return asked(data, target)
 
 
@@ -133,18 +122,17 @@ def is_graph(X: Any) -> bool:
     return isinstance(X, Graph) or _is_pyg(X) or _is_networkx(X) or _is_dgl(X)
 
 
-def edges_apart(X: Any, second: Any, edge_index: Any, naming: Naming | None = None) -> tuple[Any, Any]:
+def edges_apart(X: Any, second: Any, edge_index: Any, ends: Sequence[str | None] = ()) -> tuple[Any, Any]:
     """What was given in second place, and the edges: a table of edges is meant as such in either place."""
     if isinstance(X, str | Path):
         edges = f", edges={str(second)!r}" if isinstance(second, str | Path) else ""
         raise InputError(f"{X}: is a name, not the data: give what load_dataset({str(X)!r}{edges}) reads")
-    if not is_table(second):
+    if edge_index is not None or not is_table(second):
         return second, edge_index
     from .tables import ends_of
 
-    own = naming is not None and (naming.source_column or naming.target_column)
-    is_edges = ends_of(second) is not None or own in second.columns or (is_table(X) and len(X) != len(second))
-    return (None, second) if edge_index is None and is_edges else (second, edge_index)
+    named = ends_of(second) is not None or bool({*ends} & {*second.columns})
+    return (None, second) if named or (is_table(X) and len(X) != len(second)) else (second, None)
 
 
 def graph_alone(data: Any, name: str, target: TargetKind = "auto") -> Graph:
@@ -171,8 +159,8 @@ def ids_of(data: Graph) -> Array:
 # ----------------------------------------------------------------------------------------------------------- matrices
 
 
-def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> None:
-    """Give the graph its edges: pairs of nodes, or an adjacency, whose entries are the weights."""
+def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> Any:
+    """Give the graph its edges: pairs of nodes, or an adjacency, whose entries are the weights; the weights."""
     if is_sparse(edge_index):
         if edge_index.shape[0] != edge_index.shape[1]:
             raise InputError(f"edge_index: an adjacency must be square, got {edge_index.shape}")
@@ -181,34 +169,21 @@ def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> None:
         coo = edge_index.tocoo()
         kept = coo.data != 0  # setdiag(0), for one, leaves zeros that are no edges
         data.edge_index = torch.from_numpy(np.stack([coo.row[kept], coo.col[kept]]).astype(np.int64))
-        if coo.dtype != bool and bool((coo.data[kept] != 1).any()):
-            edge_weight = coo.data[kept]
         if data.x is None:
             data["num_nodes"] = edge_index.shape[0]
-    else:
-        pairs = _pairs(edge_index, "edge_index must be whole numbers")
-        pairs = pairs if pairs.numel() else torch.empty((2, 0), dtype=torch.int64)
-        if pairs.ndim != 2 or pairs.shape[0] != 2:
-            remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
-            raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
-        data.edge_index = pairs
-    _set_weights(data, edge_weight)
-
-
-def _set_weights(data: Graph, edge_weight: Any) -> None:
-    if edge_weight is not None:
-        try:
-            weights = edge_weight if isinstance(edge_weight, Tensor) else np.asarray(edge_weight, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("edge_weight must be numbers") from None
-        data.edge_weight = as_tensor(weights, "edge_weight must be numbers")
+        return None if coo.dtype == bool or bool((coo.data[kept] == 1).all()) else coo.data[kept]
+    pairs = _pairs(edge_index, "edge_index must be whole numbers")
+    pairs = pairs if pairs.numel() else torch.empty((2, 0), dtype=torch.int64)
+    if pairs.ndim != 2 or pairs.shape[0] != 2:
+        remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
+        raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
+    data.edge_index = pairs
+    return edge_weight
 
 
 def _pairs(edge_index: Any, rule: str) -> Tensor:
-    if isinstance(edge_index, Tensor):
-        return edge_index if edge_index.layout != torch.strided else as_tensor(edge_index, rule)
-    with suppress(ValueError):  # lists of different lengths, which the rule refuses
-        edge_index = np.asarray(edge_index)
+    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
+        return edge_index  # which is refused where edges are checked
     return as_tensor(edge_index, rule)
 
 
@@ -255,6 +230,18 @@ def _is_pyg(X: Any) -> bool:
     return library is not None and isinstance(X, library.BaseData)
 
 
+def _of_library(X: Any, target: TargetKind) -> Graph:
+    """The graph in an object that is one by itself."""
+    if isinstance(X, Graph):
+        return _with_tensors(X, target)
+    if _is_pyg(X):
+        if not isinstance(X, pyg_records()[0]):
+            kind = f"a {type(X).__name__} has several kinds of nodes"
+            raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
+        return _with_tensors(Graph(**X.to_dict()), target)
+    return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
+
+
 def _with_tensors(data: Graph, target: TargetKind) -> Graph:
     """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
     data = copy.copy(data)
@@ -286,7 +273,7 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     """Node attributes ``label`` (or ``y``), ``split`` and ``x``, or each other number a feature; edge ``weight``."""
     import pandas as pd
 
-    from .tables import KNOWN, checked_weights, graph_of_nodes
+    from .tables import KNOWN, graph_of_tables
 
     ids = list(graph.nodes)
     if not ids:
@@ -302,19 +289,15 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
         lacking = np.flatnonzero(nodes[name].isna())
         if len(lacking):
             raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
-    data = graph_of_nodes(nodes, target, culprit=culprit, columns=())
-    place = {node: number for number, node in enumerate(ids)}
-    edges, both = [*graph.edges(data="weight")], not graph.is_directed()
-    pairs = torch.tensor([[place[a], place[b]] for a, b, _ in edges], dtype=torch.int64).view(-1, 2).T
-    data.edge_index = torch.cat([pairs, pairs.flip(0)], dim=1) if both else pairs
-    weights = [weight for _, _, weight in edges if weight is not None]
-    if weights and len(weights) < len(edges):
-        raise InputError(f"{culprit}: some edges have a 'weight' and others none: give all of them one")
-    if weights:
-        checked = checked_weights(weights, f"{culprit}: 'weight'", lambda edge: f"edge {edges[edge][:2]}")
-        given = torch.from_numpy(checked)
-        data.edge_weight = given.repeat(2) if both else given
-    return asked(data, target)
+    edges = pd.DataFrame(list(graph.edges(data="weight")), columns=["source", "target", "weight"])
+    if edges["weight"].isna().all():
+        edges = edges.drop(columns="weight")
+
+    data = graph_of_tables(nodes, edges, target, (), culprits=(culprit, f"{culprit}: edges"))
+    if not graph.is_directed():
+        data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], dim=1)
+        data.edge_weight = data.edge_weight.repeat(2) if "weight" in edges else None
+    return data
 
 
 def _is_dgl(X: Any) -> bool:
@@ -342,26 +325,24 @@ def _from_dgl(graph: Any, target: TargetKind) -> Graph:
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def load_file(
-    path: Path,
-    edges: Path | None = None,
-    target: TargetKind = "auto",
-    naming: Naming | None = None,
-    columns: Columns = None,
-) -> Graph:
+def load_file(path: Path, edges: Path | None = None, target: TargetKind = "auto", **about: Any) -> Graph:
     """A graph from an ``.npz`` (x, edge_index, edge_weight, y, masks), a saved ``Data``, GraphML or tables.
 
-    Nothing in the file is executed: no pickled code is run.
+    Nothing in the file is executed: no pickled code is run. What more there is ``about`` tables is for
+    :func:`~pdadmm_g.graph.tables.graph_of_tables`.
     """
     check_file(path)
     if path.suffix == ".graphml":
-        return _read_graphml(path, target)
-    if path.suffix not in (".npz", ".pt"):
-        from .tables import Naming, graph_of_tables, read_table
+        import networkx
 
-        naming = naming or Naming()
-        nodes, ends = read_table(path, naming.labels), None if edges is None else read_table(edges)
-        return graph_of_tables(nodes, ends, target, naming, columns, (str(path), str(edges)))
+        with reading(path, "GraphML"):
+            graph = networkx.read_graphml(path)
+        return from_networkx(graph, str(path), target)
+    if path.suffix not in (".npz", ".pt"):
+        from .tables import graph_of_tables, read_table
+
+        nodes, ends = read_table(path, about.get("labels", ())), None if edges is None else read_table(edges)
+        return graph_of_tables(nodes, ends, target, **about, culprits=(str(path), str(edges)))
     data = _load_npz(path) if path.suffix == ".npz" else _load_pt(path)
     if data.x is None and data.edge_index is None and data.get("adj_t") is None:
         raise InputError(f"{path}: features 'x' are missing")
@@ -409,11 +390,3 @@ def _loaded(path: Path, records: set[type]) -> Any:
     # Only what is not allowed yet: on leaving, torch forbids again what is named here, torch_geometric's own included.
     with torch.serialization.safe_globals(list(records - set(torch.serialization.get_safe_globals()))):
         return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _read_graphml(path: Path, target: TargetKind) -> Graph:
-    import networkx
-
-    with reading(path, "GraphML"):
-        graph = networkx.read_graphml(path)
-    return from_networkx(graph, str(path), target)

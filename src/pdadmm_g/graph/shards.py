@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple
@@ -36,7 +36,7 @@ from ..utils import Count, Size, read_record, write_atomically, writing
 from .checks import check_edges, check_features, check_graph, check_nodes
 from .columns import Column, feature_names, matrix_of, standardized, understood
 from .examples import part_of
-from .graph import MASKS, Graph, are_names, as_tensor, id_order, natural, reading, reordered
+from .graph import LARGEST, MASKS, Graph, are_names, as_tensor, id_order, natural, reading, reordered
 from .parts import Neighbours, Part
 from .propagation import to_csc
 from .tables import (
@@ -44,9 +44,7 @@ from .tables import (
     ENDS,
     KNOWN,
     EndsById,
-    Naming,
     ParquetRows,
-    checked_weights,
     feature_matrix,
     graph_of_nodes,
     named_edges,
@@ -78,6 +76,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     digests: list[str]
     #: Pairs of different nodes that are joined, each counted once.
     edges: Size
+    #: Edges as the source lists them.
+    listed: Size
     directed: bool
     feature_names: tuple[str, ...] | None = None
     label_names: list[bool | int | float | str] | None = None
@@ -163,7 +163,7 @@ class ShardFolder:
             num_nodes=whole.nodes,
             neighbours=Neighbours(starts, columns, own.get("out"), own.get("into")),
             label_names=None if whole.label_names is None else np.array(whole.label_names),
-            **{name: getattr(whole, name) for name in ("edges", "directed", "feature_names", *PLAIN)},
+            **{name: getattr(whole, name) for name in ("edges", "listed", "directed", "feature_names", *PLAIN)},
         )
         for name in ("y", *MASKS, "ids"):
             if name in own:
@@ -257,7 +257,7 @@ def open_source(
     if (path / "x.npy").exists():
         return _array_source(path, target)
     if _parquet_files(path, "nodes"):
-        return _table_source(path, target, columns, Naming(**{name: own for name, own in naming.items() if own}))
+        return _table_source(path, target, columns, **naming)
     raise InputError(f"{path}: holds neither x.npy nor tables nodes*.parquet and edges*.parquet")
 
 
@@ -312,7 +312,13 @@ def _in_blocks(x: Any, ends: Any, weights: Any, data: Graph, mark: str, folder: 
 
 
 def _weights(given: Any, culprit: str, what: str, first: int) -> Array:
-    return checked_weights(given, culprit, lambda place: f"{what} {first + place}")
+    """Those of a block of edges, counted from the ``first``."""
+    weights = np.array(pd.to_numeric(pd.Series(given), errors="coerce"), dtype=np.float64)
+    bad = np.flatnonzero(~(weights > 0) | (weights > LARGEST))
+    if len(bad):
+        has = f"but {what} {first + bad[0]} has {weights[bad[0]]:g}"
+        raise InputError(f"{culprit} must be positive and finite numbers, {has}")
+    return weights
 
 
 def _parquet_files(folder: Path, kind: str) -> list[Path]:
@@ -320,18 +326,25 @@ def _parquet_files(folder: Path, kind: str) -> list[Path]:
     return sorted([*folder.glob(f"{kind}*.parquet"), *(folder / kind).glob("*.parquet")])
 
 
-def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | None, naming: Naming) -> Source:
+def _table_source(
+    folder: Path, target: TargetKind, roles: Mapping[str, str] | None, *, labels: Sequence[str] | None = None,
+    id_column: str | None = None, source_column: str | None = None, target_column: str | None = None,
+    skip_unknown: bool = False,
+) -> Source:  # fmt: skip
     """A folder of tables ``nodes*.parquet`` and ``edges*.parquet``, with the columns of every other table."""
     nodes, edges = (ParquetRows(_parquet_files(folder, kind), folder / kind) for kind in ("nodes", "edges"))
-    culprit, known = str(nodes.files[0]), {*KNOWN, *naming.labels, naming.id_column}
+    labels, culprit = tuple(labels or ()), str(nodes.files[0])
+    known = {*KNOWN, *labels, id_column}
     names = [name for name in nodes.names if name not in known]
     if not names:
         raise InputError(f"{culprit}: there are no features: a column 'x' of lists, or one for each")
-    frame = nodes.frame([name for name in nodes.names if name in known], naming.labels)
-    data = graph_of_nodes(named_nodes(frame, naming, None, culprit)[0], target, naming.labels, culprit)
+    frame = nodes.frame([name for name in nodes.names if name in known], labels)
+    frame, _ = named_nodes(frame, None, culprit, labels=labels, id_column=id_column)
+    data = graph_of_nodes(frame, target, labels, culprit)
     data, lookup = check_nodes(data, nodes.number, culprit), EndsById(data)
     # The names of the columns, as their values, tell which are meant.
-    called = named_edges(pd.DataFrame([edges.names], columns=edges.names), naming, str(edges.files[0]))[0].iloc[0]
+    ends = (source_column, target_column)
+    called = named_edges(pd.DataFrame([edges.names], columns=edges.names), ends, str(edges.files[0]))[0].iloc[0]
     called = called[[name for name in (*ENDS, "weight") if name in called]]
 
     def pairs(size: int, skip: int) -> Iterator[tuple[Array, Array | None]]:
@@ -341,7 +354,7 @@ def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | N
                 own, given = table[[*called]].set_axis(called.index, axis=1), None
                 if "weight" in own:
                     given = _weights(own["weight"].to_numpy(), f"{path}: column 'weight'", "row", first)
-                yield lookup(own, str(path), first, skip_unknown=naming.skip_unknown), given
+                yield lookup(own, str(path), first, skip_unknown=skip_unknown), given
 
     def features(degrees: Array) -> Callable[[int, int], Array]:
         columns: tuple[Column, ...] = ()
@@ -359,7 +372,7 @@ def _table_source(folder: Path, target: TargetKind, roles: Mapping[str, str] | N
 
         return rows
 
-    mark = _mark([*nodes.files, *edges.files], target, roles, naming)
+    mark = _mark([*nodes.files, *edges.files], target, roles, labels, id_column, ends, skip_unknown)
     return Source(nodes.number, data, features, edges.number, "weight" in called, pairs, mark)
 
 
@@ -506,12 +519,12 @@ class _Writer:
         journal = self.journal
         while journal.sorted < self.shards:
             degrees, columns, ways = self._neighbours(journal.sorted)
-            weights = ways if self.source.weighted else np.sign(ways)
-            journal.largest = max(journal.largest, float(weights.max(initial=0)))
-            journal.gap = max(journal.gap, float(abs(weights[0] - weights[1]).max(initial=0)))
+            journal.largest = max(journal.largest, float(ways.max(initial=0)))
+            journal.gap = max(journal.gap, float(abs(ways[0] - ways[1]).max(initial=0)))
             self._save(journal.sorted, degrees=degrees, columns=columns)
             if self.source.weighted or journal.directed:
-                self._save(journal.sorted, out=ways[0].astype(np.float64), into=ways[1].astype(np.float64))
+                ways = ways.astype(np.float64)
+                self._save(journal.sorted, out=ways[0], into=ways[1])
             else:
                 journal.without = journal.sorted + 1
             journal.sorted += 1
@@ -532,12 +545,11 @@ class _Writer:
             rows = min(ROWS, count - first)
             start, stop = np.searchsorted(dealt[:, 0], 2 * source.nodes * np.array([first, first + rows]))
             ends, place = _unique(dealt[start:stop, 0])
-            # Weights are added one by one, the smallest first, as summed() does.
-            weights = dealt[start:stop, 1].copy().view(np.float64) if source.weighted else None
-            sums = np.bincount(place, weights)
-            pairs, place = _unique(ends >> 1)
-            ways = np.zeros((2, len(pairs)), np.float64 if source.weighted else np.int32)
-            ways[ends & 1, place] = sums
+            pairs, towards = _unique(ends >> 1)
+            ways = np.zeros((2, len(pairs)), np.float64 if source.weighted else np.int8)
+            ways[ends & 1, towards] = 1
+            if source.weighted:  # added one by one, the smallest first, as summed() does
+                ways[ends & 1, towards] = np.bincount(place, dealt[start:stop, 1].copy().view(np.float64))
             degrees = np.bincount(pairs // source.nodes - first, minlength=rows)
             found.append((degrees.astype(kind), (pairs % source.nodes).astype(kind), ways))
         return [np.concatenate(each, axis=-1) for each in zip(*found, strict=True)]
@@ -559,6 +571,7 @@ class _Writer:
             counts=np.diff(self.starts).tolist(),
             digests=[""] * self.shards,
             edges=int(degrees.sum()) // 2,
+            listed=source.number_of_edges,
             directed=journal.directed,
             feature_names=None if names is None else tuple(names[place] for place in order),
             label_names=None if labels is None else labels.tolist(),
@@ -573,8 +586,8 @@ class _Writer:
         for shard, folder in enumerate(self.folders):
             if not (folder / DESCRIPTION).exists():
                 if whole.directed and shard < journal.without:
-                    _, _, ways = self._neighbours(shard)
-                    self._save(shard, out=ways[0].astype(np.float64), into=ways[1].astype(np.float64))
+                    ways = self._neighbours(shard)[2].astype(np.float64)
+                    self._save(shard, out=ways[0], into=ways[1])
                 own = slice(*self.starts[shard : shard + 2].tolist())
                 self._save(shard, **{name: array[own] for name, array in by_node.items()})
                 shape, step = (own.stop - own.start, whole.features), max(1, BYTES // (4 * whole.features))

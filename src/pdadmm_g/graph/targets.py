@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import numbers
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import TARGETS, TargetKind, label_name
 from ..errors import InputError
+from .columns import listed, numbers_of, thousands_of, words_of
 from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
 
 Array = NDArray[Any]
-YES, NO = ("true", "1", "1.0", "yes", "ja"), ("false", "0", "0.0", "no", "nein")
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
-FOR_CLASSES = "as_graph(..., target='classification') (--target classification)"
+FOR_CLASSES = "for classes as_graph(..., target='classification') (--target classification)"
 #: Different labels of which this share or more are numbers are meant as such, if the others are at most so many words.
 MOSTLY, FEW_WORDS = 0.9, 3
 #: What people write where they do not know a label.
 NO_LABELS = ("unknown", "?", "n/a", "na", "nan", "none", "null", "-", "missing", "unlabelled", "unlabeled")
-#: Larger numbers would overflow in single precision.
-LARGEST_NUMBER = 1e15
 #: Whole numbers up to here are themselves in double precision.
 LARGEST_LABEL = 2**53
 #: Sums of probabilities differ from one by so much at the most.
@@ -80,27 +80,21 @@ def checked_columns(y: Tensor, target: str, num_nodes: int, culprit: str) -> Ten
         raise InputError(f"{culprit}: targets 'y' have shape {tuple(y.shape)}, expected ({num_nodes}, columns)")
     if y.is_complex():
         raise InputError(f"{culprit}: targets 'y' must be real numbers")
-    whole = not y.is_floating_point()
-    y = y.double()
+    whole, y = not y.is_floating_point(), y.double()
     if target == "multilabel":
         y = y.where(~(y == -1).all(1, keepdim=True), torch.nan) if whole else y
-        wrong = (y != 0) & (y != 1) & ~y.isnan()
-        _refuse(wrong, y, f"{culprit}: labels must be 0 or 1 in each column", FOR_NUMBERS)
+        wrong, rule, remedy = (y != 0) & (y != 1) & ~y.isnan(), "labels must be 0 or 1 in each column", FOR_NUMBERS
     else:
         if whole and bool((y == -1).any()):
             remedy = "give y as fractions, NaN where it is not known"
             raise InputError(f"{culprit}: -1 among whole numbers may stand for no value: {remedy}")
-        _refuse(y.abs() > LARGEST_NUMBER, y, f"{culprit}: numbers must be finite and at most {LARGEST_NUMBER:g}")
+        wrong, rule, remedy = y.abs() > LARGEST, f"numbers must be finite and at most {LARGEST:g}", "rescale them"
+    if len(places := wrong.nonzero()):
+        row, column = places[0].tolist()
+        raise InputError(f"{culprit}: {rule}, but y[{row}, {column}] = {y[row, column].item():g}; {remedy}")
     if (row := first_bad(y.isnan().any(1) & ~y.isnan().all(1))) is not None:
         raise InputError(f"{culprit}: row {row} of 'y' has NaN in some columns: give all of them, or none")
     return y
-
-
-def _refuse(wrong: Tensor, y: Tensor, rule: str, remedy: str = "rescale them") -> None:
-    places = wrong.nonzero()
-    if len(places):
-        row, column = places[0].tolist()
-        raise InputError(f"{rule}, but y[{row}, {column}] = {y[row, column].item():g}; {remedy}")
 
 
 def strata(data: Graph) -> Tensor:
@@ -189,25 +183,21 @@ def class_name(data: Graph, code: int) -> Any:
 
 def check_labels(y: Tensor, num_nodes: int, culprit: str, column: str | None = None) -> Tensor:
     """Labels, of a ``column`` of a table, as integers, or as rows of probabilities, or an :class:`InputError`."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y.squeeze(1)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if is_soft(y) and len(y) == num_nodes:
         return check_probabilities(y, f"{culprit}: labels 'y'", missing=True)
     if y.shape != (num_nodes,):
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
-    if y.is_floating_point() and (row := first_bad(~(y.abs() <= LARGEST_LABEL) | (y != y.round()))) is not None:
-        value = y[row].item()
-        if not abs(value) <= LARGEST_LABEL:
-            raise InputError(f"{culprit}: labels must be integers, at most {LARGEST_LABEL}, but y[{row}] = {value}")
-        what = "labels 'y' have" if column is None else f"column {column!r} has"
-        remedy = f"to predict numbers take --target regression (GAMLPRegressor), for classes {FOR_CLASSES}"
-        raise InputError(f"{culprit}: {what} fractions (row {row}: {value}): {remedy}")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
-    y = y.long()
-    if int(y.min()) < -1:
-        raise InputError(f"{culprit}: labels must be 0 or more (-1 for unlabelled nodes), got {int(y.min())}")
-    return y
+    what = "labels 'y' have" if column is None else f"column {column!r} has"
+    if (row := first_bad(y != y.round())) is not None and y[row].isfinite():
+        remedy = f"to predict numbers take --target regression (GAMLPRegressor), {FOR_CLASSES}"
+        raise InputError(f"{culprit}: {what} fractions (row {row}: {y[row].item()}): {remedy}")
+    if (row := first_bad(~(y >= -1) | (y > LARGEST_LABEL) & y.is_floating_point())) is not None:
+        rule = f"labels must be integers from 0 to {LARGEST_LABEL} (-1 for unlabelled nodes)"
+        raise InputError(f"{culprit}: {rule}, but y[{row}] = {y[row].item()}")
+    return y.long()
 
 
 def is_soft(y: Tensor) -> bool:
@@ -218,26 +208,20 @@ def is_soft(y: Tensor) -> bool:
 def probabilities_of(y: Any) -> Tensor | None:
     """Labels of a feature matrix that are probabilities, a column a class; None if they are anything else."""
     try:
-        array = np.asarray(y)
-    except (TypeError, ValueError, RuntimeError):
+        given = as_tensor(y, "y must be numbers")
+    except InputError:
         return None
-    soft = array.dtype.kind == "f" and is_soft(given := as_tensor(array, "y must be numbers"))
-    return check_probabilities(given, "y") if soft else None
+    return check_probabilities(given, "y") if is_soft(given) else None
 
 
 def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Tensor:
     """Rows of probabilities, made to sum to one exactly. With ``missing``, a row of NaN is a node without label."""
     y = y.double()
-    absent = y.isnan().all(1) & missing
-    total = y.sum(1)
-    for bad, rule in (
-        ((~y.isfinite()).any(1), "must be finite"),
-        ((y < 0).any(1), "must not be negative"),
-        ((total - 1).abs() > SUM_TOLERANCE, "must sum to one"),
-    ):
-        if (row := first_bad(bad & ~absent)) is not None:
-            values = ", ".join(f"{value:g}" for value in y[row, :6].tolist()) + (", ..." if y.shape[1] > 6 else "")
-            raise InputError(f"{culprit}: the probabilities of row {row} {rule}, got {values}")
+    total, absent = y.sum(1), y.isnan().all(1) & missing
+    right = (y >= 0).all(1) & ((total - 1).abs() <= SUM_TOLERANCE)
+    if (row := first_bad(~right & ~absent)) is not None:
+        values = listed([f"{value:g}" for value in y[row].tolist()], 6)
+        raise InputError(f"{culprit}: the probabilities of row {row} must be 0 or more and sum to one, got {values}")
     return y / total[:, None]
 
 
@@ -246,45 +230,43 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
 
 def set_targets(data: Graph, y: Any, culprit: str, target: TargetKind) -> None:
     """Give the graph its labels, of the kind that was asked for, and what they are called."""
-    if target == "classification" and getattr(y, "dtype", None) in (np.float64, np.float32) and y.ndim == 1:
-        fractional = bool((y[~np.isnan(y)] % 1 != 0).any())
-        y = np.array([None if value != value else label_name(value) for value in y]) if fractional else y
-    if target == "auto":
-        _refuse_words_among_numbers(y, culprit)
-    data.y, names = columns_of(y, target, culprit) or encoded_labels(y, culprit)
-    if names is not None:
-        data.label_names = names
-        odd = [name for name in names.tolist() if str(name).strip().lower() in NO_LABELS]
-        if odd and not has_columns(data):
-            count = int((data.y == names.tolist().index(odd[0])).sum())
-            nodes = "1 node" if count == 1 else f"{count} nodes"
-            what = f"label {odd[0]!r} of {nodes} is taken for a class like any other"
-            data.notes = (*data.get("notes", ()), f"{what}: leave it empty where it says that nothing is known")
-        alike: dict[str, list[str]] = {}
-        for name in () if has_columns(data) else map(str, names.tolist()):
-            alike.setdefault(name.casefold(), []).append(name)
-        for same in alike.values():
-            if len(same) > 1:
-                what = f"labels {' and '.join(map(repr, same))} differ by capitals alone and are {len(same)} classes"
-                data.notes = (*data.get("notes", ()), f"{what}: write them alike if they mean the same")
-
-
-def _refuse_words_among_numbers(y: Any, culprit: str) -> None:
-    """Raise where different labels are nearly all numbers with fractions, and the others a few words as unknown."""
-    if not isinstance(y, np.ndarray | list | tuple) or getattr(y, "ndim", 1) != 1:
+    columns = columns_of(y, target, culprit)
+    if columns is not None:
+        data.y, names = columns
+        data.label_names = data.get("label_names") if names is None else names
         return
-    import pandas as pd
+    is_float = getattr(y, "dtype", None) in (np.float64, np.float32) and y.ndim == 1
+    if target == "classification" and is_float and bool((y[~np.isnan(y)] % 1 != 0).any()):
+        y = np.array([None if value != value else label_name(value) for value in y])
+    data.y, names = encoded_labels(y, culprit)
+    if names is None:
+        return
+    data.label_names = names
+    if target == "auto":
+        _refuse_words_among_numbers(names, culprit)
+    notes, alike = list[str](), defaultdict[str, list[str]](list)
+    for code, name in enumerate(map(str, names.tolist())):
+        alike[name.casefold()].append(name)
+        if name.strip().lower() in NO_LABELS:
+            which = f"label {name!r} (nodes: {int((data.y == code).sum())})"
+            notes.append(f"{which} is taken for a class like any other: leave it empty if it says that none is known")
+    for same in alike.values():
+        if len(same) > 1:
+            what = f"labels {' and '.join(map(repr, same))} differ by capitals alone and are {len(same)} classes"
+            notes.append(f"{what}: write them alike if they mean the same")
+    data.notes = (*data.get("notes", ()), *notes) or None
 
-    from .columns import numbers_of, thousands_of, words_of
 
-    known = words_of(pd.Series(y, dtype=object)).dropna().drop_duplicates()
-    numbers = numbers_of(known, booleans=False, thousands=thousands_of(known))
+def _refuse_words_among_numbers(names: Array, culprit: str) -> None:
+    """Raise where different labels are nearly all numbers with fractions, and the others a few words as unknown."""
+    labels = pd.Series(names, dtype=object)
+    numbers = numbers_of(labels, booleans=False, thousands=thousands_of(labels))
     odd = np.isnan(numbers)
-    words = known[odd]
-    if 0 < len(words) <= FEW_WORDS and odd.mean() <= 1 - MOSTLY and (numbers[~odd] % 1 != 0).mean() > 0.5:
+    if 0 < odd.sum() <= FEW_WORDS and odd.mean() <= 1 - MOSTLY and (numbers[~odd] % 1 != 0).mean() > 0.5:
         remedy = "leave these empty, and predict numbers with --target regression (GAMLPRegressor)"
-        said = ", ".join(f"{word!r:.60}" for word in words)
-        raise InputError(f"{culprit} are numbers but for {said}: {remedy}; for classes {FOR_CLASSES}")
+        raise InputError(
+            f"{culprit} are numbers but for {listed(map(repr, names[odd].tolist()))}: {remedy}; {FOR_CLASSES}"
+        )
 
 
 def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
@@ -296,13 +278,12 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         return y, None
     try:
         array = np.asarray(y)
-        # Beside text everything becomes text.
-        array = object_array(y) if array.dtype.kind in "US" and isinstance(y, list | tuple) else array
     except ValueError:  # lists of several lengths
         array = object_array(list(y))
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype.kind in "iu" or (array.dtype.kind == "f" and array.ndim <= 2):
+    if array.dtype.kind in "US" and isinstance(y, list | tuple):  # beside text everything becomes text
+        array = object_array(y)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.dtype.kind in "iuf" and array.ndim <= 2:
         given = as_tensor(array, f"{culprit} must be numbers")
         return (given.where(~given.isnan(), -1) if given.ndim == 1 else given), None
     if array.ndim != 1:
@@ -321,17 +302,14 @@ def encoded_labels(y: Any, culprit: str) -> tuple[Tensor, Array | None]:
         except OverflowError:
             raise InputError(f"{culprit} must be at most {sys.maxsize}, got {max(values[known], key=abs)}") from None
     elif kinds:
-        nul = next((value for value in values[known] if "\0" in str(value)), None)
-        if nul is not None:
-            raise InputError(f"{culprit}: {nul!r:.60} has a null byte, which is no text: take it out")
+        if any("\0" in str(value) for value in values[known]):
+            raise InputError(f"{culprit}: one has a null byte, which is no text: take it out")
         names, codes[:-1][known] = np.unique(np.array([*values[known]]), return_inverse=True)
     return torch.from_numpy(codes[places]), names
 
 
 def factorized(values: Array, rule: str) -> tuple[Array, Array]:
     """The place of each value among the different ones, -1 for a missing one; and these."""
-    import pandas as pd
-
     try:
         places, different = pd.factorize(values)
     except TypeError:
@@ -343,8 +321,7 @@ def factorized(values: Array, rule: str) -> tuple[Array, Array]:
 def _kind_of_label(value: Any) -> type | None:
     if isinstance(value, str | bool):
         return type(value)
-    whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
-    return int if whole else None
+    return int if isinstance(value, numbers.Real) and value % 1 == 0 else None
 
 
 def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None] | None:
@@ -355,22 +332,22 @@ def columns_of(y: Any, target: str, culprit: str) -> tuple[Tensor, Array | None]
     if target == "classification":
         return None
     names = None
-    if hasattr(y, "columns") and hasattr(y, "iloc"):
+    if isinstance(y, pd.DataFrame):
         given = [*y.columns]
         names = np.array(given) if given and all(isinstance(name, str) for name in given) else None
-        y = y.to_numpy()
-    if hasattr(y, "toarray"):  # of scipy
+    elif hasattr(y, "toarray"):  # of scipy
         y = y.toarray()
     if isinstance(y, Tensor):
         tensor = as_tensor(y, culprit).cpu()
     else:
         try:
             array = np.asarray(y)
-        except ValueError:
+        except ValueError:  # lists of several lengths
             return None
         if target == "auto" and (array.ndim != 2 or array.shape[1] < 2):
             return None
-        array = array if array.dtype.kind in "biuf" else _numbers(array, target, culprit)
+        if array.dtype.kind not in "biuf":
+            array = _numbers(array, target, culprit)
         # Whole numbers stay such, so that -1 can be told from a value.
         tensor = torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "biu" else np.float64))
     return (_as_columns(tensor), names) if target != "auto" or is_indicator(tensor) else None
@@ -381,42 +358,17 @@ def _as_columns(y: Tensor) -> Tensor:
 
 
 def _numbers(array: Array, target: str, culprit: str) -> Array:
-    """Text and objects as numbers, NaN for what is missing."""
-    words = dict.fromkeys(YES, 1.0) | dict.fromkeys(NO, 0.0)
-
-    def number(value: Any) -> float | None:
-        if value is None or type(value).__name__ in ("NAType", "NaTType"):
-            return np.nan
-        text = str(value).strip().lower()
-        if target != "regression" and text in words:
-            return words[text]
-        try:
-            return float(text) if text else np.nan
-        except ValueError:
-            return None
-
-    found = np.array([number(value) for value in array.ravel()], dtype=object).reshape(array.shape)
-    wrong = np.array([each is None for each in found.ravel()], dtype=bool).reshape(array.shape)
-    if wrong.any() and target == "regression":
-        found, wrong = _numbers_as_people_write(array)
-    if wrong.any():
-        got = f"got {str(array[wrong][0])[:60]!r}"
-        if target == "regression":
-            raise InputError(f"{culprit} must be numbers, {got}: leave it empty where none is known")
-        raise InputError(f"{culprit} must be 0 or 1 in each column, {got}")
-    return found.astype(np.float64)
-
-
-def _numbers_as_people_write(array: Array) -> tuple[Array, Array]:
-    """Numbers also with a decimal comma or a unit, by column; and a mask of what is none, nor missing."""
-    import pandas as pd
-
-    from .columns import numbers_of, thousands_of, words_of
-
-    texts = [words_of(pd.Series(column)) for column in array.reshape(len(array), -1).T]
-    found = [numbers_of(text, booleans=False, thousands=thousands_of(text)) for text in texts]
-    wrong = [np.isnan(numbers) & text.notna().to_numpy() for numbers, text in zip(found, texts, strict=True)]
-    return np.stack(found, axis=1).reshape(array.shape), np.stack(wrong, axis=1).reshape(array.shape)
+    """Text and objects in columns as numbers, NaN for what is missing."""
+    given = array.reshape(len(array), -1)
+    found = np.empty(given.shape)
+    for place, column in enumerate(given.T):
+        words = words_of(pd.Series(column, dtype=object))
+        found[:, place] = numbers_of(words, booleans=target != "regression", thousands=thousands_of(words))
+        odd = words[words.notna() & np.isnan(found[:, place])]
+        if len(odd):
+            what = "numbers" if target == "regression" else "0 or 1 in each column"
+            raise InputError(f"{culprit} must be {what}, got {odd.iloc[0]!r:.60}: leave it empty where none is known")
+    return found.reshape(array.shape)
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
@@ -424,25 +376,16 @@ def _numbers_as_people_write(array: Array) -> tuple[Array, Array]:
 
 def row_weights(given: Any, rows: Tensor, total: int) -> Tensor:
     """The weights of ``rows``, which are some of ``total``, from a weight for each of them or for all there are."""
-    rule = "sample_weight must be numbers"
-    try:
-        given = given if isinstance(given, Tensor) else np.asarray(given)
-    except (TypeError, ValueError):
-        raise InputError(f"{rule}, one a row") from None
-    weights = as_tensor(given, rule).cpu()
+    weights = as_tensor(given, "sample_weight must be numbers").cpu()
     if weights.is_complex():
-        raise InputError(f"{rule}, not {weights.dtype}")
+        raise InputError(f"sample_weight must be numbers, not {weights.dtype}")
     if weights.shape not in ((total,), (len(rows),)):
-        expected = f"({total},)" if len(rows) == total else f"({total},) or, training nodes alone, ({len(rows)},)"
+        expected = f"({total},) or, training nodes alone, ({len(rows)},)"
         raise InputError(f"sample_weight has shape {tuple(weights.shape)}, expected {expected}")
     weights = (weights if len(weights) == len(rows) else weights[rows]).double()
-    for bad, must in (
-        (~weights.isfinite(), "be finite"),
-        (weights < 0, "not be negative"),
-        (weights > LARGEST, f"be at most {LARGEST:g}"),
-    ):
-        if (place := first_bad(bad)) is not None:
-            raise InputError(f"sample_weight must {must}, but that of row {int(rows[place])} is {weights[place]:g}")
+    if (place := first_bad(~(weights >= 0) | (weights > LARGEST))) is not None:
+        rule = f"sample_weight must be 0 or more, finite and at most {LARGEST:g}"
+        raise InputError(f"{rule}, but that of row {int(rows[place])} is {weights[place]:g}")
     if not bool(weights.any()):
         raise InputError("sample_weight is zero for every training row: give some row a positive weight")
     return weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import groupby
 from operator import attrgetter
@@ -17,14 +17,14 @@ import pandas as pd
 
 from ..config import TARGETS, RunConfig, read_yaml
 from ..errors import InputError
-from ..runs.folder import IMPORTANCE, Importance, Summary, Worker
+from ..runs.folder import IMPORTANCE, RunFolder, Worker
 from ..status import Status
 from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
 from ..utils import Count, Size, decoded, read_lines, read_record
 
-#: Most points of a curve, and most bars of a worker's timeline.
-MAX_POINTS, MAX_BARS = 1500, 96
+#: Most points of a curve, most bars of a worker's timeline, and most ticks of the clock, between which time is linear.
+MAX_POINTS, MAX_BARS, MAX_TICKS = 1500, 96, 400
 #: What is drawn over the epochs.
 SERIES = (
     "train_accuracy", "val_accuracy", "val_score", "train_loss", "val_loss", "objective", "risk",
@@ -32,92 +32,40 @@ SERIES = (
 )  # fmt: skip
 #: What is drawn over the rounds of learning from unlabelled nodes.
 ROUND_SERIES = ("val_accuracy", "agreement", "changed")
-#: What is taken from the summary as it is.
-JUDGED = ("data", "estimate", "metrics", "reliability", "times", "confusion", "outputs", "looks")
+#: What is passed on of the summary, with what is there of a run that has not said it.
+JUDGED = dict.fromkeys(("data", "estimate", "reliability", "confusion", "outputs", "looks")) | {
+    "metrics": {},
+    "times": {},
+}
+FACTS = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
 #: Settings that may be left to the data and are not said in sentences.
 SETTLED = ("augment", "hops", "weight_decay")
 #: On which the defaults of other settings depend.
 DECISIVE = ("layers", "quantize")
 #: Axes need some room beyond the largest number.
 LARGEST_DRAWN = 1e250
-UNFINISHED = Summary(
-    status="UNFINISHED", advice="There is no summary yet: the run is still going on, or it was killed."
-)
+UNFINISHED: dict[str, Any] = {
+    "status": "UNFINISHED",
+    "advice": "There is no summary yet: the run is still going on, or it was killed.",
+}
 
 Run = dict[str, Any]
 
 
-class Epoch(msgspec.Struct, frozen=True):
-    """What is looked at of a line of the metrics: whole records of 200,000 epochs would take gigabytes."""
-
-    stage: Count
-    epoch: Count
-    seconds: float = 0.0
-    bytes_sent: float = 0.0
-    workers: tuple[Worker, ...] = ()
-    round: Size | None = None
-    train_accuracy: float | None = None
-    val_accuracy: float | None = None
-    val_score: float | None = None
-    train_loss: float | None = None
-    val_loss: float | None = None
-    objective: float | None = None
-    risk: float | None = None
-    primal_residual: float | None = None
-    dual_residual: float | None = None
-    rho: float | None = None
-    agreement: float | None = None
-    changed: float | None = None
+#: What is looked at of a line of the metrics: whole records of 200,000 epochs would take gigabytes.
+Epoch: Any = msgspec.defstruct(
+    "Epoch",
+    [
+        ("stage", Count), ("epoch", Count), ("seconds", float, 0.0), ("bytes_sent", float, 0.0),
+        ("round", Size | None, None), ("workers", tuple[Worker, ...], ()),
+        *((name, float | None, None) for name in dict.fromkeys((*SERIES, *ROUND_SERIES))),
+    ],
+)  # fmt: skip
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Each run folder as a record, under the shortest name that tells it from the others."""
     return [read_run(path, name) for path, name in zip(paths, names_of(paths), strict=True)]
-
-
-def read_run(path: Path, name: str) -> Run:
-    """One run folder, finished or not."""
-    if not path.is_dir():
-        raise InputError(f"{path}: no such run folder")
-    for file in ("config.yaml", "metrics.jsonl"):
-        if not (path / file).is_file():
-            raise InputError(f"{path}: not a run folder: it has no {file}")
-    config = read_yaml(path / "config.yaml")
-    try:
-        settings = RunConfig(**{item.name: config[item.name] for item in fields(RunConfig) if item.name in config})
-    except InputError as error:
-        raise InputError(f"{path / 'config.yaml'}: {error}") from None
-    records = _read_metrics(path / "metrics.jsonl")
-    columns = {field: [getattr(epoch, field) for epoch in records] for field in Epoch.__struct_fields__}
-    del columns["workers"]
-    epochs = pd.DataFrame(columns, dtype=float)
-    told = path / "summary.json"
-    summary = read_record(Summary, told, "the summary") if told.exists() else UNFINISHED
-    found = msgspec.to_builtins(summary)
-    kept, importance = path / IMPORTANCE, None
-    if kept.exists():
-        importance = msgspec.to_builtins(read_record(Importance, kept, "what columns are worth"))
-    for table, names in (("confusion", "classes"), ("outputs", "names")):
-        if found[table] is not None:
-            found[table][names] = list(map(str, found[table][names]))
-    return {
-        "name": name,
-        "path": str(path),
-        "status": summary.status,
-        "failed": summary.status in Status.__members__ and Status[summary.status].is_failure,
-        "advice": ". ".join(text for text in (summary.message, summary.advice) if text),
-        "facts": _facts(settings, epochs, summary) | {"kept": _kept(settings, epochs)},
-        "config": {key: _text(value) for key, value in config.items()},
-        "changed": _changed(config, settings),
-        "choices": [*_settled(config, found), *summary.choices],
-        **{key: found[key] for key in JUDGED},
-        "importance": importance,
-        "series": {key: _series(epochs, key) for key in SERIES},
-        "clock": _clock(epochs),
-        "stages": _stages(settings, records),
-        "rounds": _rounds(epochs),
-        "timeline": _timeline(records),
-    }
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -128,17 +76,68 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     return [next((name for name in own if known[name] == 1), own[0]) for own in names]
 
 
-def thin(epochs: Sequence[int], values: Sequence[float], most: int = MAX_POINTS) -> tuple[list[int], list[float]]:
-    """At most ``most`` points of a curve: its ends, and the lowest and highest of each stretch between."""
-    if len(values) <= most:
-        return list(epochs), list(values)
-    inner = np.array_split(np.arange(1, len(values) - 1), (most - 2) // 2)
-    extremes = {int(own[find(np.take(values, own))]) for own in inner for find in (np.argmin, np.argmax)}
-    order = sorted({0, len(values) - 1} | extremes)
-    return np.take(epochs, order).tolist(), np.take(values, order).tolist()
+def read_run(path: Path, name: str) -> Run:
+    """One run folder, finished or not."""
+    if not path.is_dir():
+        raise InputError(f"{path}: no such run folder")
+    for file in ("config.yaml", "metrics.jsonl"):
+        if not (path / file).is_file():
+            raise InputError(f"{path}: not a run folder: it has no {file}")
+    config, folder = read_yaml(path / "config.yaml"), RunFolder(path)
+    defaults = {item.name: item.default for item in fields(RunConfig)}
+    try:
+        settings = RunConfig(**{key: value for key, value in config.items() if key in defaults})
+    except InputError as error:
+        raise InputError(f"{path / 'config.yaml'}: {error}") from None
+    records = _read_metrics(path / "metrics.jsonl")
+    columns = (column for column in Epoch.__struct_fields__ if column not in ("epoch", "workers"))
+    epochs = pd.DataFrame(
+        {column: [getattr(epoch, column) for epoch in records] for column in columns},
+        index=[epoch.epoch for epoch in records],
+        dtype=float,
+    )
+    summary = (not folder.unscored and folder.summary()) or UNFINISHED
+    importance = None
+    if (path / IMPORTANCE).exists():
+        importance = read_record(dict[str, Any], path / IMPORTANCE, "what columns are worth")
+    judged = {key: summary.get(key) for key in JUDGED} | {key: summary.get(key, {}) for key in ("metrics", "times")}
+    for table, names in (("confusion", "classes"), ("outputs", "names")):
+        if (found := judged[table]) is not None:
+            judged[table] = found | {names: list(map(str, found[names]))}
+    # The settings that are not at their default, nor at what it comes to with the depth of the run.
+    usual = vars(RunConfig(**{key: getattr(settings, key) for key in DECISIVE}).resolved()) | dict.fromkeys(DECISIVE)
+    changed = [key for key in defaults if key in config and getattr(settings, key) not in (defaults[key], usual[key])]
+    return judged | {
+        "name": name,
+        "path": str(path),
+        "status": summary["status"],
+        "failed": summary is not UNFINISHED and Status[summary["status"]].is_failure,
+        "advice": ". ".join(filter(None, (summary.get("message"), summary.get("advice")))),
+        "facts": _facts(settings, epochs, summary) | {"kept": _kept(settings, epochs)},
+        "config": {key: _text(value) for key, value in config.items()},
+        "changed": changed,
+        "choices": [*_settled(config, summary), *summary.get("choices", ())],
+        "importance": importance,
+        "series": {
+            key: _points("value", thin(epochs[key].dropna())) if epochs[key].notna().any() else None for key in SERIES
+        },
+        "clock": _clock(epochs),
+        "stages": _stages(records),
+        "rounds": _rounds(epochs),
+        "timeline": _timeline(records),
+    }
 
 
-def _read_metrics(path: Path) -> list[Epoch]:
+def thin(curve: pd.Series) -> pd.Series:
+    """At most so many points of a curve: its ends, and the lowest and highest of each stretch between."""
+    if len(curve) <= MAX_POINTS:
+        return curve
+    places = pd.Series(curve.to_numpy())
+    stretches = places.groupby(places.index * (MAX_POINTS // 2 - 1) // len(places))
+    return curve.iloc[sorted({0, len(places) - 1, *stretches.idxmin(), *stretches.idxmax()})]
+
+
+def _read_metrics(path: Path) -> list[Any]:
     """The epochs of a run. The end of the last line may be missing: it is being written."""
     epochs = []
     for number, line in enumerate(read_lines(path, "the metrics"), start=1):
@@ -152,28 +151,29 @@ def _read_metrics(path: Path) -> list[Epoch]:
     return epochs
 
 
-def _facts(settings: RunConfig, epochs: pd.DataFrame, summary: Summary) -> dict[str, Any]:
-    """The figures of the overview; what an unfinished run cannot say itself comes from its epochs."""
-    known = {
-        "dataset": settings.dataset,
-        "seed": settings.seed,
-        "layers": settings.layers,
-        "unlabelled": settings.unlabelled,
+def _facts(settings: RunConfig, epochs: pd.DataFrame, summary: dict[str, Any]) -> dict[str, Any]:
+    """The figures of the overview; what an unfinished run cannot say itself comes from its settings and epochs."""
+    facts = {
+        **{key: getattr(settings, key) for key in ("dataset", "seed", "layers", "unlabelled")},
         "epochs": len(epochs),
-        "seconds": float(epochs.seconds.sum()),
-        "bytes_sent": float(epochs.bytes_sent.sum()),
+        **{key: float(epochs[key].sum()) for key in ("seconds", "bytes_sent")},
     }
-    told = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
-    facts = {key: getattr(summary, key) for key in told}
-    facts |= {key: getattr(summary, key) for key in known} if summary.layers else known
-    figure = TARGETS[summary.target or "classification"].figure
+    if summary.get("layers"):
+        facts = {key: summary.get(key) for key in facts}
+    facts |= {key: summary.get(key) for key in FACTS}
+    figure = TARGETS[summary.get("target") or "classification"].figure
     if figure != "accuracy":  # what people look at first, in the place of the accuracy
-        facts |= {f"{part}_accuracy": summary.metrics.get(part, {}).get(figure) for part in ("test", "val", "train")}
-    versions = ", ".join(f"{name.replace('_', '-')} {version}" for name, version in summary.versions.items())
-    return facts | {"figure": figure, "versions": versions}
+        metrics = summary.get("metrics", {})
+        facts |= {f"{part}_accuracy": metrics.get(part, {}).get(figure) for part in ("test", "val", "train")}
+    versions = summary.get("versions", {}).items()
+    return facts | {
+        "figure": figure,
+        "versions": ", ".join(f"{package.replace('_', '-')} {version}" for package, version in versions),
+    }
 
 
 def _text(value: Any) -> str:
+    """A setting as people write it."""
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     if isinstance(value, dict):
@@ -183,21 +183,13 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _changed(config: dict[str, Any], settings: RunConfig) -> list[str]:
-    """The settings that are not at their default, nor at what it comes to with the depth of the run."""
-    usual = vars(RunConfig(**{key: getattr(settings, key) for key in DECISIVE}).resolved()) | dict.fromkeys(DECISIVE)
-    defaults = {item.name: item.default for item in fields(RunConfig)}
-    return [key for key in defaults if key in config and getattr(settings, key) not in (defaults[key], usual[key])]
-
-
 def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
     """What settings that were left to the data became, in a sentence if there are any."""
-    left = {name: summary[name] for name in SETTLED if config.get(name) in (None, "auto")}
-    texts = [
-        f"{name.replace('_', ' ')} {f'{value:.3g}' if name == 'weight_decay' else value}"
-        for name, value in left.items()
-        if value is not None
-    ]
+    texts = []
+    for name in SETTLED:
+        value = summary.get(name)
+        if value is not None and config.get(name) in (None, "auto"):
+            texts.append(f"{name.replace('_', ' ')} {f'{value:.3g}' if name == 'weight_decay' else value}")
     return [f"left to the data: {', '.join(texts)}"] if texts else []
 
 
@@ -206,64 +198,56 @@ def _rounded(value: float) -> float:
     return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
 
 
-def _series(epochs: pd.DataFrame, key: str) -> dict[str, list[Any]] | None:
-    """A curve over the epochs that have a value, None if there is none."""
-    known = epochs[epochs[key].notna()]
-    if known.empty:
-        return None
-    numbers, values = thin(known.epoch.astype(int).tolist(), known[key].tolist())
-    return {"epoch": numbers, "value": [*map(_rounded, values)]}
+def _points(name: str, curve: pd.Series) -> dict[str, list[Any]]:
+    return {"epoch": curve.index.tolist(), name: [*map(_rounded, curve)]}
 
 
 def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
-    """Seconds of training at the end of some epochs, evenly spread; between them time is nearly linear."""
-    step = max(1, math.ceil(len(epochs) / 400))
-    elapsed = epochs.assign(seconds=epochs.seconds.cumsum())
-    some = pd.concat([elapsed.iloc[:-1:step], elapsed.iloc[-1:]])
-    return {"epoch": some.epoch.astype(int).tolist(), "seconds": [*map(_rounded, some.seconds)]}
+    """Seconds of training at the end of some epochs, evenly spread."""
+    places = np.linspace(0, len(epochs) - 1, min(len(epochs), MAX_TICKS)).astype(int)
+    return _points("seconds", epochs.seconds.cumsum().iloc[places])
 
 
-def _stages(settings: RunConfig, epochs: list[Epoch]) -> list[dict[str, Any]]:
+def _stages(epochs: list[Any]) -> list[dict[str, Any]]:
     """For each stage its first epoch, its depth and the layers of each worker."""
-    stages, depths = [], settings.stages or (settings.layers,)
-    for stage, group in groupby(epochs, key=attrgetter("stage")):
+    stages = []
+    for _, group in groupby(epochs, key=attrgetter("stage")):
         first = next(group)
         layers = [worker.layers for worker in first.workers]
-        depth = sum(layers) or depths[min(stage, len(depths)) - 1]
-        stages.append({"epoch": first.epoch, "depth": depth, "workers": layers})
+        stages.append({"epoch": first.epoch, "depth": sum(layers), "workers": layers})
     return stages
 
 
 def _rounds(epochs: pd.DataFrame) -> dict[str, list[Any]] | None:
     """The rounds in order: number, first and last epoch, and the best of each figure; None if there were none."""
-    rounds = epochs.groupby("round")
-    best, numbers = rounds[list(ROUND_SERIES)].max(), rounds.epoch
+    best = epochs.groupby("round")[list(ROUND_SERIES)].max()
     if not any(best.index) or best.isna().all(axis=None):
         return None
-    found = {"round": best.index, "first": numbers.first(), "last": numbers.last()}
+    numbers = epochs.index.to_series().groupby(epochs["round"])
     return {
-        **{name: [int(value) for value in column] for name, column in found.items()},
+        "round": best.index.astype(int).tolist(),
+        "first": numbers.first().tolist(),
+        "last": numbers.last().tolist(),
         **{name: [None if math.isnan(value) else _rounded(value) for value in best[name]] for name in ROUND_SERIES},
     }
 
 
-def _timeline(epochs: list[Epoch]) -> dict[str, Any] | None:
+def _timeline(epochs: list[Any]) -> dict[str, Any] | None:
     """What each worker did per epoch, averaged over stretches of epochs; None without workers."""
     count = max((len(epoch.workers) for epoch in epochs), default=0)
     if not count:
         return None
     places = np.array_split(np.arange(len(epochs)), min(MAX_BARS, len(epochs)))
-    stretches = [[epochs[place] for place in own] for own in places]
     workers = []
     for rank in range(count):
-        parts = [[epoch.workers[rank] for epoch in stretch if rank < len(epoch.workers)] for stretch in stretches]
-        workers.append({key: [_mean(getattr(each, key) for each in part) for part in parts] for key in WORKER_FIGURES})
-    return {"edges": [epochs[0].epoch - 1, *(stretch[-1].epoch for stretch in stretches)], "workers": workers}
-
-
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return _rounded(sum(found) / max(1, len(found)))
+        # A resumed run may have had fewer workers before.
+        parts = [[own[rank] for place in stretch if rank < len(own := epochs[place].workers)] for stretch in places]
+        means = {
+            key: [_rounded(sum(getattr(each, key) for each in part) / max(1, len(part))) for part in parts]
+            for key in WORKER_FIGURES
+        }
+        workers.append(means)
+    return {"edges": [epochs[0].epoch - 1, *(epochs[stretch[-1]].epoch for stretch in places)], "workers": workers}
 
 
 def _kept(settings: RunConfig, epochs: pd.DataFrame) -> int | None:
@@ -281,5 +265,5 @@ def _kept(settings: RunConfig, epochs: pd.DataFrame) -> int | None:
         first = own.sort_values(["score", "loss"], ascending=False, kind="stable").iloc[0]
         margin = GAIN if stage > 1 and settings.growth == "gain" else 0.0
         if (first.score - margin, first.loss) > best:
-            best, kept = (first.score, first.loss), int(first.epoch)
+            best, kept = (first.score, first.loss), int(first.name)
     return kept

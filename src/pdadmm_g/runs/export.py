@@ -73,23 +73,20 @@ class Program(nn.Module):
 class Normalized(nn.Module):
     """The normalisation of the propagated rows of one augmentation."""
 
+    mean: Tensor
+    scale: Tensor
+
     def __init__(self, fitted: GraphAugment, width: int) -> None:
         super().__init__()
         self.normalize, self.blocks = fitted.normalize, fitted.sizes(width)
-        self.mean: Tensor | None
-        self.scale: Tensor | None
-        # Buffers, which move to a GPU with the weights; torch.export of torch 2.6 fails on one that is None.
-        for name, value in (("mean", fitted.mean), ("scale", fitted.scale)):
-            if value is None:
-                setattr(self, name, None)
-            else:
-                self.register_buffer(name, value)
+        # Buffers, which move to a GPU with the weights.
+        self.register_buffer("mean", torch.zeros(1) if fitted.mean is None else fitted.mean)
+        self.register_buffer("scale", torch.ones(1) if fitted.scale is None else fitted.scale)
 
     def forward(self, rows: Tensor) -> Tensor:
         if self.normalize in ("unit", "centered"):
             rows = self._unit_length(rows)
-        if self.mean is not None and self.scale is not None:
-            rows = (rows - self.mean) / self.scale
+        rows = (rows - self.mean) / self.scale
         return self._unit_length(rows) if self.normalize == "centered" else rows
 
     def _unit_length(self, rows: Tensor) -> Tensor:

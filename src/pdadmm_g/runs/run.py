@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import time
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,25 @@ import msgspec
 import torch
 
 from ..config import RunConfig
-from ..engine.team import PeerLostError, Team, agreed
+from ..engine.launch import run_processes, tell
+from ..engine.team import PeerLostError, Team, agreed, same
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError, is_lack_of_memory
 from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
-from ..graph.checks import check_training
 from ..graph.datasets import digest, load_dataset, require_edge_table
 from ..graph.examples import with_parts
 from ..graph.graph import MASKS, Graph
 from ..graph.readers import graph_alone
-from ..graph.shards import is_sharded
-from ..graph.targets import target_of
+from ..graph.shards import ShardFolder, is_sharded
 from ..metrics import Estimate
 from ..training import checkpoint
-from ..training.checkpoint import Checkpointing
-from ..training.fit import check_shards, trains
-from ..training.prepare import WarmStart, split_rows
+from ..training.checkpoint import Checkpoint, Checkpointing
+from ..training.fit import assist, heard, tell_epoch
+from ..training.prepare import WarmStart
 from ..training.records import OnEpoch, Record, Say
-from ..training.train import train
-from ..utils import compute_threads, run_tasks, task
+from ..utils import Event, Tasks, run_tasks, task, temporary_folder, usable_cores
 from .folder import DIGEST, Importance, RunFolder
 from .scoring import figures, summarize
-from .sharded import Shards, arranged
 
 TRAINED = "holds the trained model"
 SETTLED = "already holds this run, finished; nothing is left to train"
@@ -47,6 +43,43 @@ def started(config: RunConfig) -> tuple[RunConfig, WarmStart | None]:
     return config.resolved() if start is None else start.staged(config.resolved()), start
 
 
+def arranged(config: RunConfig, processes: int) -> RunConfig:
+    """The resolved ``config`` with numbers of workers and shards for a folder of shards and so many processes."""
+    if config.workers != "auto":
+        return config
+    number = ShardFolder(config.dataset).whole.shards
+    shards = config.shards or max(each for each in range(1, processes + 1) if number % each == processes % each == 0)
+    return dataclasses.replace(config, workers=max(1, processes // shards), shards=shards)
+
+
+def opened(dataset: str, team: Team) -> Graph | None:
+    """The part of a folder of shards that this process has; None on one that has layers alone. All call this."""
+    folder = agreed(team, lambda: ShardFolder(dataset))
+    same(team, folder.whole.fingerprint, str(folder.path / "description.json"))
+    return agreed(team, lambda: folder.graph(team.rows) if team.chain.rank == 0 else None)
+
+
+def read(config: RunConfig, team: Team) -> Graph | None:
+    """The data set: whole on the first process, or its part on the first of each chain; None on all others."""
+    if is_sharded(config.dataset):
+        return opened(config.dataset, team)
+
+    def whole() -> Graph | None:
+        if team.rank > 0:
+            return None
+        data = load_dataset(
+            config.dataset, config.data_root, edges=config.edges, target=config.asked_target, columns=config.columns,
+            **config.naming(),
+        )  # fmt: skip
+        if config.labels is not None and data.y is None:
+            raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
+        if config.augment != "none":
+            require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
+        return data
+
+    return agreed(team, whole)
+
+
 def train_run(
     config: RunConfig,
     *,
@@ -56,165 +89,155 @@ def train_run(
     say: Say | None = None,
     team: Team | None = None,
 ) -> dict[str, Any]:
-    """Load the data, train, write the run folder; return the summary.
+    """Read the data, train, write the run folder; return the summary.
 
-    Under a launcher all members of the ``team`` call it. Those that are not the first get nothing, and where the run
-    cannot begin an error without a text. Going on with a run that is finished trains nothing: its summary is returned,
-    and ``say`` is told so.
+    All members of a ``team`` call it: each reads what it has of the data, they choose and train together, and the first
+    one writes. The others get nothing. Going on with a finished run trains nothing: its summary is returned, and
+    ``say`` is told so.
     """
     config, start = started(config)
+    if team is None:
+        if is_sharded(config.dataset):
+            shards = config.shards or 1
+            cores = max(shards, usable_cores() // config.threads)
+            config = arranged(config, min(cores, shards * config.layers) if config.shards else cores)
+        if config.workers != "auto" and config.processes > 1:
+            return _in_processes(config, overwrite, resume, on_epoch, say)
     assert config.out is not None
-    folder, say, leads = RunFolder(config.out), say or (lambda _: None), team is None or team.rank == 0
-    data: OneGraph | Shards
+    folder, say, group = RunFolder(config.out), say or (lambda _: None), team or Team()
     if is_sharded(config.dataset):
-        config = arranged(config, team)
-        data = Shards(config, say, team)
-    else:
-        data = OneGraph(config, start, team)
-    summary, settings = dict[str, Any](), dataclasses.asdict(config)
+        config = arranged(config, group.size)
+        agreed(group, lambda: ShardFolder(config.dataset).check_parts(config.shards or 1))
+        group.arrange(config.shards or 1)
+    leads, settings, summary = group.rank == 0, dataclasses.asdict(config), dict[str, Any]()
     with ExitStack() as stack:
         tasks = stack.enter_context(run_tasks())
-        if isinstance(data, OneGraph):
-            tasks.listeners.append(folder.note)
 
-        def begin() -> Checkpointing | None:
-            """What the run goes on from; None where nothing is left to train."""
-            saved = None
-            if leads:
-                stack.enter_context(folder.held())
-                folder.check_free(config, overwrite=overwrite, resume=resume)
-                if resume and not overwrite and folder.settled(config):
-                    return None
-                saved = checkpoint.resumable(folder.checkpoints, config) if resume else None
-            with task("reading"):
-                data.check()
-                needed = leads and (saved is not None or config.checkpoint_every is not None)
-                digest = data.digest() if needed else ""
-            if saved is not None and saved.meta.data != digest:
+        def claim() -> tuple[Checkpoint | None, bool]:
+            """The checkpoint to go on from, and whether anything is left to train."""
+            if not leads:
+                return None, True
+            tasks.listeners.append(folder.note)
+            stack.enter_context(folder.held())
+            folder.check_free(config, overwrite=overwrite, resume=resume)
+            if resume and not overwrite and folder.settled(config):
+                return None, False
+            return checkpoint.resumable(folder.checkpoints, config) if resume else None, True
+
+        saved, is_left = agreed(group, claim)
+        flags = [saved is not None, is_left, is_left or folder.unscored]
+        goes_on, is_left, scores = group.broadcast(torch.tensor(flags), 0).tolist()
+        if not scores:
+            say(f"{folder.path}: {SETTLED}")
+            return folder.summary() if leads else {}
+        with task("reading"):
+            data = read(config, group)
+            known = digest(data) if leads and data is not None else ""
+
+        def begin() -> Checkpointing:
+            if not leads:
+                own = {"settings": settings, "every": config.checkpoint_every}
+                return Checkpointing.joined(folder.checkpoints, resume=goes_on, **own)
+            if saved is not None and saved.meta.data != known:
                 text = f"{saved.folder}: was written for other data than {config.dataset} has; {checkpoint.REMEDY}"
                 raise InputError(text)
-            return Checkpointing(folder.checkpoints, settings, config.checkpoint_every, saved, digest)
-
-        try:
-            checkpointing = begin() if team is None else agreed(team, begin)
-        except InputError:
-            if leads:
-                raise
-            raise InputError("") from None
-        if team is not None:  # the first member alone knows what is in the folder
-            going_on = checkpointing is not None and checkpointing.resume is not None
-            trains, resumes = team.broadcast(torch.tensor([checkpointing is not None, going_on]), 0).tolist()
-            if not leads:
-                told = {"settings": settings, "every": config.checkpoint_every}
-                checkpointing = Checkpointing.joined(folder.checkpoints, resume=resumes, **told) if trains else None
-        if checkpointing is not None:
-            folder.begin(config, checkpointing.history)
+            return Checkpointing(folder.checkpoints, settings, config.checkpoint_every, saved, known)
 
         def record_epoch(record: Record) -> object:
             folder.append(record)
             return None if on_epoch is None else on_epoch(record)
 
-        def keep(estimator: Estimator) -> None:
-            estimator.times_ = tasks.times()
-            summary.update(summarize(estimator, config), **data.facts())
-            folder.keep(estimator, summary)
-
         try:
-            if checkpointing is not None:
-                scores = data.train(checkpointing, record_epoch, keep)
+            if is_left:
+                checkpointing = agreed(group, begin)
+                if data is None:
+                    assist(group, config, config.seed, checkpointing)
+                    return {}
+                estimator: Estimator = estimator_for(config, config.seed)
                 if leads:
-                    folder.finish(summary | {"times": tasks.times()} | scores)
-            elif leads:
-                _settle(config, folder, say, data)
+                    folder.begin(config, checkpointing.history)
+                estimator._fit(
+                    data, None, on_epoch=record_epoch if leads else None, checkpointing=checkpointing, team=team,
+                    start=start,
+                )  # fmt: skip
+                estimator.times_ = tasks.times()
+                if leads:
+                    summary = summarize(estimator, config) | {DIGEST: known}
+                    folder.keep(estimator, summary)
+            elif data is not None:
+                estimator, summary = folder.classifier(), folder.summary()
+                if leads:
+                    folder.check_data(config, summary, known)
+                    say(f"{folder.path}: {TRAINED}, which is scored now")
+                    summary["dataset"] = config.dataset
+            if data is None:
+                return {}
+            found = _scores(config, estimator, data)
+            if leads:
+                times = {"times": tasks.times()} if is_left else {}
+                folder.finish(summary | times | found)
         except (WorkerLostError, PeerLostError) as error:
-            folder.lose(error)
+            if leads:
+                folder.lose(error)
             raise
         except KeyboardInterrupt:
-            if leads and folder.unscored and (summary or checkpointing is None):
+            if leads and folder.unscored and (summary or not is_left):
                 say(f"{folder.path}: {TRAINED}; --resume scores it")
             raise
         return folder.summary() if leads else {}
 
 
-def _settle(config: RunConfig, folder: RunFolder, say: Say, data: OneGraph | Shards) -> None:
-    """Score a run that is trained already, if it is not scored yet."""
-    if not folder.unscored:
-        say(f"{folder.path}: {SETTLED}")
-        return
-    summary = folder.summary()
-    with task("reading"):
-        digest = data.digest()
-    folder.check_data(config, summary, digest)
-    say(f"{folder.path}: {TRAINED}, which is scored now")
-    folder.finish(summary | {"dataset": config.dataset} | data.scores(folder))
+def _in_processes(
+    config: RunConfig, overwrite: bool, resume: bool, on_epoch: OnEpoch | None, say: Say | None
+) -> dict[str, Any]:
+    """The same program, started on this machine as often as there are workers and shards, and its summary."""
+    assert config.out is not None
+    run, history = RunFolder(config.out), list[Record]()
+    run.check_free(config, overwrite=overwrite, resume=resume)
+    with run_tasks() as tasks, temporary_folder() as folder:
+
+        def on_note(rank: int, note: dict[str, Any]) -> object:
+            if "task" in note:
+                tasks.tell(Event(**note["task"]))
+            elif "say" in note and say is not None:
+                say(note["say"])
+            return heard(rank, note, history, on_epoch)
+
+        try:
+            run_processes(
+                train_as_process, folder, config.processes, device=config.device, timeout=config.timeout,
+                shards=config.shards or 1, on_note=on_note, settings=vars(config), overwrite=overwrite, resume=resume,
+                started=time.time() - sum(tasks.times().values()),
+            )  # fmt: skip
+        except WorkerLostError as error:
+            run.lose(error)
+            raise
+    return run.summary()
 
 
-class OneGraph:
-    """Data that one process has whole: the only one, or the first of a team."""
-
-    def __init__(self, config: RunConfig, start: WarmStart | None, team: Team | None) -> None:
-        self.config, self.start, self.team = config, start, team
-
-    @functools.cached_property
-    def graph(self) -> Graph:
-        """The data set."""
-        config, target = self.config, self.config.asked_target
-        return load_dataset(
-            config.dataset, config.data_root, edges=config.edges, target=target, columns=config.columns,
-            **config.naming(),
+def train_as_process(
+    team: Team, _: Path, *, settings: dict[str, Any], overwrite: bool, resume: bool, started: float
+) -> None:
+    """Train as one of these processes: the first one tells of it."""
+    leads = team.rank == 0
+    with Tasks(seconds={"starting": time.time() - started}) as tasks:
+        if leads:
+            tasks.listeners.append(lambda event: tell({"task": dataclasses.asdict(event)}))
+        train_run(
+            RunConfig(**settings), overwrite=overwrite, resume=resume, on_epoch=tell_epoch if leads else None,
+            say=(lambda line: tell({"say": line})) if leads else None, team=team,
         )  # fmt: skip
 
-    def check(self) -> None:
-        """Raise unless it can be trained on."""
-        if self.team is not None and self.team.rank > 0:
-            return
-        config, data = self.config, self.graph
-        if config.labels is not None and data.y is None:
-            raise InputError(f"{config.dataset}: there is no column {config.labels[0]!r}, which --labels names")
-        known = None if self.start is None else self.start.nodes
-        settings = config.resolved(target_of(data))
-        trained, *_ = split_rows(data, settings, seed=config.seed, culprit=config.dataset, known=known, crosses=True)
-        check_training(trained, culprit=config.dataset)
-        if config.augment != "none":
-            require_edge_table(data, config.dataset, ", or leave the graph out with --augment none")
-        check_shards(config, int(trained.train_mask.sum()))
 
-    def digest(self) -> str:
-        """By which a run knows its data."""
-        return digest(self.graph)
-
-    def facts(self) -> dict[str, Any]:
-        """What a summary says of the data before the model is scored."""
-        return {DIGEST: self.digest()}
-
-    def train(
-        self, checkpointing: Checkpointing, on_epoch: OnEpoch, keep: Callable[[Estimator], None]
-    ) -> dict[str, Any]:
-        """Train, ``keep`` the estimator, and score it; on a member of a team that is not the first, help to train."""
-        config, team = self.config, self.team
-        if team is not None and team.rank > 0:
-            if trains(team):
-                with compute_threads(config.threads):
-                    train(None, None, 0, config, seed=config.seed, team=team, checkpointing=checkpointing)
-            return {}
-        estimator = estimator_for(config, config.seed)
-        estimator._fit(self.graph, None, on_epoch=on_epoch, checkpointing=checkpointing, team=team, start=self.start)
-        keep(estimator)
-        return self._scores(estimator)
-
-    def scores(self, folder: RunFolder) -> dict[str, Any]:
-        """Those of the model of a run."""
-        return self._scores(folder.classifier())
-
-    def _scores(self, estimator: Estimator) -> dict[str, Any]:
-        try:
-            with task("evaluating"):
-                return figures(estimator, with_parts(self.graph, self.config, estimator.nodes_))
-        except (MemoryError, RuntimeError) as error:
-            if not is_lack_of_memory(error):
-                raise
-            why = f"{self.config.out}: {TRAINED}, which there is not enough memory to score"
-            raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
+def _scores(config: RunConfig, estimator: Estimator, data: Graph) -> dict[str, Any]:
+    try:
+        with task("evaluating"):
+            return figures(estimator, with_parts(data, config, estimator.nodes_))
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        why = f"{config.out}: {TRAINED}, which there is not enough memory to score"
+        raise InputError(f"{why}: use it as it is, or score it with --resume where there is more") from None
 
 
 # -------------------------------------------------------------------------------- estimators that were fitted in Python

@@ -7,7 +7,7 @@ import platform
 import warnings
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,10 +29,11 @@ from ..status import UNVALIDATED, Status
 from ..training.finish import best_epoch
 from ..training.records import WORKER_FIGURES
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: So many nodes of a kind are worth a look, of so many without a label at the most.
 MOST_LOOKS, MOST_ASKED = 10, 10_000
-#: What is told of them.
-LOOK = ("node", "label", "predicted", "probability")
 #: A confusion matrix, or a table, of more classes than this would outgrow the rest of the summary.
 MAX_CONFUSION = 200
 
@@ -50,7 +51,7 @@ class Judgement(NamedTuple):
     reliability: dict[str, Any] | None = None
     #: The figures of each of several labels or numbers, see :func:`~pdadmm_g.metrics.by_output`.
     outputs: dict[str, Any] | None = None
-    #: Which of them are worth a look.
+    #: The nodes of which the model is least certain, and those whose label it contradicts most surely.
     looks: dict[str, Any] | None = None
 
 
@@ -65,46 +66,42 @@ def judge(estimator: Estimator, data: Graph) -> Judgement:
     masks = {name: mask for name, mask in masks.items() if bool(mask.any())}
     if not masks:
         return UNKNOWN
-    nodes = torch.stack(list(masks.values())).any(0).nonzero().view(-1)
-    target, columns, names = estimator.config_.target, has_columns(data), estimator.outputs_
-    P = outputs(estimator._logits(data, nodes).double(), target).numpy()
-    labels = data.y[nodes].numpy() if columns else labels_of(data)[nodes.numpy()]
-    true = labels if columns else class_places(labels, names)
-    parts = {name: mask[nodes].numpy() for name, mask in masks.items()}
+    target, names = estimator.config_.target, estimator.outputs_
+
+    def predicted(nodes: torch.Tensor) -> NDArray[Any]:
+        found: NDArray[Any] = outputs(estimator._logits(data, nodes).double(), target).numpy()
+        return found
+
+    asked = torch.stack(list(masks.values())).any(0).nonzero().view(-1)
+    nodes, P = asked.numpy(), predicted(asked)
+    true = data.y[asked].numpy() if has_columns(data) else class_places(labels_of(data)[nodes], names)
+    parts = {name: mask[asked].numpy() for name, mask in masks.items()}
     figures = {name: metrics(true[part], P[part], target) for name, part in parts.items()}
-    accuracies = {f"{name}_accuracy": figures.get(name, {}).get("accuracy") for name in ("train", "val", "test")}
-    judged: str | None = next((name for name in ("test", "val") if name in parts), None)
-    if columns:
-        if judged is None or len(names) > MAX_CONFUSION:
+    accuracies = {name: figures.get(name.removesuffix("_accuracy"), {}).get("accuracy") for name in UNKNOWN.accuracies}
+    on = next((name for name in ("test", "val") if name in parts), OUT_OF_FOLD)
+    if has_columns(data):
+        if on == OUT_OF_FOLD or len(names) > MAX_CONFUSION:
             return Judgement(accuracies, figures)
-        each = by_output(true[parts[judged]], P[parts[judged]], target)
-        return Judgement(accuracies, figures, outputs={"nodes": judged, "names": names.tolist(), "figures": each})
-    if judged is not None:
-        own, P = nodes.numpy()[parts[judged]], P[parts[judged]]
-    else:
-        judged, (own, P) = OUT_OF_FOLD, asked_out_of_fold(estimator, data, known)
-    labels = labels_of(data)[own]
-    seen = (ids_of(data)[own], labels, P, names)
-    found: dict[str, Any] = {
-        "among": judged,
-        "uncertain": look(*seen),
-        "nodes": judged,
-        "contradicted": look(*seen, contradicted=True),
-    }
-    unlabelled = (~known).nonzero().view(-1)
-    if len(unlabelled):
-        unlabelled = at_most(MOST_ASKED, unlabelled)
+        each = by_output(true[parts[on]], P[parts[on]], target)
+        return Judgement(accuracies, figures, outputs={"nodes": on, "names": names.tolist(), "figures": each})
+    nodes, P = asked_out_of_fold(estimator, data, known) if on == OUT_OF_FOLD else (nodes[parts[on]], P[parts[on]])
+    labels, ids = labels_of(data)[nodes], ids_of(data)
+    seen = looked_at(ids[nodes], labels, P, names)
+    contradicted = seen[seen["predicted"] != seen["label"]][::-1]
+    among, uncertain, looks = on, seen, None
+    if not bool(known.all()):
+        unlabelled = at_most(MOST_ASKED, (~known).nonzero().view(-1))
         with suppress(NotFiniteError):
-            unseen = outputs(estimator._logits(data, unlabelled).double(), target).numpy()
-            rows = look(ids_of(data)[unlabelled.numpy()], np.full(len(unlabelled), None), unseen, names)
-            found |= {"among": "unlabelled", "uncertain": rows}
-    if not len(own):
-        return Judgement(accuracies, figures, looks=found if found["uncertain"] else None)
+            uncertain = looked_at(ids[unlabelled.numpy()], None, predicted(unlabelled), names)
+            among = "unlabelled"
+    if len(uncertain):
+        first, second = (each[:MOST_LOOKS].to_dict("records") for each in (uncertain, contradicted))
+        looks = {"among": among, "uncertain": first, "nodes": on, "contradicted": second}
+    if not len(nodes):
+        return Judgement(accuracies, figures, looks=looks)
     table = confusion(labels, names[P.argmax(1)], names)
-    return Judgement(
-        accuracies, figures, None if table is None else {"nodes": judged, **table},
-        {"nodes": judged, "bins": reliability(class_places(labels, names), P)}, looks=found,
-    )  # fmt: skip
+    curve = {"nodes": on, "bins": reliability(class_places(labels, names), P)}
+    return Judgement(accuracies, figures, table and {"nodes": on, **table}, curve, looks=looks)
 
 
 def asked_out_of_fold(estimator: Estimator, data: Graph, known: torch.Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -117,16 +114,12 @@ def asked_out_of_fold(estimator: Estimator, data: Graph, known: torch.Tensor) ->
     return nodes[there], P[rows[there]]
 
 
-def look(
-    ids: NDArray[Any], true: NDArray[Any], P: NDArray[Any], classes: NDArray[Any], *, contradicted: bool = False
-) -> list[dict[str, Any]]:
-    """The nodes of which the model is least certain, or those where it is surest that their label is another."""
-    sure, best = P.max(1), classes[P.argmax(1)]
-    rows = sure.argsort(kind="stable")
-    if contradicted:
-        rows = rows[(best != true)[rows]][::-1]
-    columns = (part[rows[:MOST_LOOKS]].tolist() for part in (ids, true, best, sure))
-    return [dict(zip(LOOK, each, strict=True)) for each in zip(*columns, strict=True)]
+def looked_at(ids: NDArray[Any], true: NDArray[Any] | None, P: NDArray[Any], classes: NDArray[Any]) -> pd.DataFrame:
+    """What the model says of nodes, those first of which it is least certain."""
+    import pandas as pd
+
+    table = {"node": ids, "label": true, "predicted": classes[P.argmax(1)], "probability": P.max(1)}
+    return pd.DataFrame(table).sort_values("probability", kind="stable")
 
 
 def confusion(true: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any] | None:
@@ -136,67 +129,51 @@ def confusion(true: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]
     names = np.union1d(classes, true)
     if len(names) > MAX_CONFUSION:
         return None
-    counts = confusion_matrix(true, predicted, labels=names)
-    return {"classes": names.tolist(), "counts": counts.tolist()}
+    return {"classes": names.tolist(), "counts": confusion_matrix(true, predicted, labels=names).tolist()}
 
 
 def figures(estimator: Estimator, data: Graph) -> dict[str, Any]:
     """What scoring adds to the summary of a run: accuracies and the rest of its judgement, and facts on the data."""
     try:
         found = judge(estimator, data)
-    except NotFiniteError as error:
-        # What was trained is kept all the same.
+    except NotFiniteError as error:  # what was trained is kept all the same
         warnings.warn(str(error), stacklevel=2)
         found = UNKNOWN
     rest = found._asdict()
     return rest.pop("accuracies") | rest | {"data": graph_facts(data)}
 
 
-def score_before_refit(estimator: Estimator) -> float | None:
-    """The validation score of the network that was kept, where those that validated have trained since."""
-    nodes, config = estimator.nodes_, estimator.config_
-    if not config.refit or nodes is None or len(nodes.val):
-        return None
-    best = best_epoch(estimator.history_, config, len(estimator.model_.linears))
-    return None if best is None or not math.isfinite(best[0]) else best[0]
-
-
-def advice(estimator: Estimator) -> str:
-    """What people read of how training ended."""
-    validated = best_epoch(estimator.history_, estimator.config_, len(estimator.model_.linears)) is not None
-    return UNVALIDATED if estimator.status_ is Status.MAX_EPOCHS and not validated else estimator.status_.advice
-
-
 def summarize(estimator: Estimator, config: RunConfig) -> dict[str, Any]:
     """The content of summary.json as far as it is known before the model is scored."""
-    history, settings = estimator.history_, estimator.config_
-    # What all processes computed together, waiting and packing not counted: about what one would have taken.
-    computed = sum(worker["compute_seconds"] for record in history for worker in record["workers"])
+    history, settings, status = estimator.history_, estimator.config_, estimator.status_
+    workers = [worker for record in history for worker in record["workers"]]
+    layers, sent = len(estimator.model_.linears), sum(record["bytes_sent"] for record in history)
+    best = best_epoch(history, settings, layers)
+    # The score of the network that was kept, where those that validated have trained since.
+    refitted = settings.refit and estimator.nodes_ is not None and not len(estimator.nodes_.val)
     return {
-        "status": estimator.status_.name,
-        "advice": advice(estimator),
+        "status": status.name,
+        "advice": UNVALIDATED if status is Status.MAX_EPOCHS and best is None else status.advice,
         "message": estimator.message_,
         **UNKNOWN.accuracies,
-        "val_score_before_refit": score_before_refit(estimator),
+        "val_score_before_refit": best[0] if refitted and best is not None and math.isfinite(best[0]) else None,
         "dataset": config.dataset,
         "seed": config.seed,
         "target": settings.target,
         **{name: getattr(settings, name) for name in ("augment", "hops", "weight_decay", "unlabelled")},
         "choices": list(estimator.choices_),
         "estimate": msgspec.to_builtins(estimator.estimate_),
-        "layers": len(estimator.model_.linears),
+        "layers": layers,
         "parameters": sum(parameter.numel() for parameter in estimator.model_.parameters()),
         "epochs": len(history),
         "seconds": estimator.seconds_,
         "times": estimator.times_,
-        "work_seconds": float(computed * (settings.shards or 1)),
-        "bytes_sent": sum(record["bytes_sent"] for record in history),
+        # What all processes computed together, waiting and packing not counted: about what one would have taken.
+        "work_seconds": float(sum(worker["compute_seconds"] for worker in workers) * (settings.shards or 1)),
+        "bytes_sent": sent,
         # What would have been sent with p and q in single precision.
-        "bytes_unquantized": sum(
-            record["bytes_sent"]
-            + sum(4 * worker["values_sent"] - worker["bytes_p"] - worker["bytes_q"] for worker in record["workers"])
-            for record in history
-        ),
+        "bytes_unquantized": sent
+        + sum(4 * worker["values_sent"] - worker["bytes_p"] - worker["bytes_q"] for worker in workers),
         "workers": worker_totals(estimator),
         "versions": {"pdadmm_g": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),

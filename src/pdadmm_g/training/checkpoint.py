@@ -1,9 +1,8 @@
-"""Checkpoints: one safetensors file per layer, the history so far, and a description that makes them valid.
+"""Checkpoints: ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``, a file a layer and a description.
 
-``checkpoints/history.jsonl`` and ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``. Each worker writes
-its own layers, so on several machines the folder must be shared. Whatever is killed whenever: a folder without
-``meta.json``, which is written last, does not count, and the checkpoint before it is removed only once the new one is
-whole. The history only grows; a description says how much of it is its own.
+Each worker writes its own layers, so on several machines the folder must be shared. Whatever is killed whenever: a
+folder without ``meta.json``, which is written last, does not count, and the checkpoint before it is removed only once
+the new one is whole.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -33,13 +32,11 @@ from ..engine.stacking import INVERSES
 from ..engine.team import Team
 from ..engine.worker import Worker
 from ..errors import InputError
-from ..utils import Count, Positive, Size, read_record, writing
+from ..utils import Count, Positive, Size, read_record, write_atomically, writing
 from .growth import anchor
-from .records import Record, as_line
+from .records import Record
 
-#: Of the files; those of another version of the package, 0.2.0 among them, are refused.
-FORMAT = 3
-META, HISTORY, PSEUDO_LABELS = "meta.json", "history.jsonl", "pseudo-labels.safetensors"
+META, PSEUDO_LABELS = "meta.json", "pseudo-labels.safetensors"
 #: Tensors of a layer that have one row for each training row.
 ROW_BY_ROW = ("z", "r", "p", "q", "u")
 #: Settings that may be left to the data.
@@ -67,27 +64,34 @@ class Description(Struct, kw_only=True):
     #: Into how many files, with a part of the rows each, every layer is written.
     shards: Count
 
-    format: int
-    total_epochs: Count
-    history_bytes: Count
     #: Those of the run, as far as it has a configuration.
     settings: dict[str, Any]
     #: Digest of the data.
     data: str
     #: What was chosen by the data and why, a sentence each.
     reasons: tuple[str, ...]
+    #: The records of all epochs.
+    history: list[Record]
+    #: That of other versions of the package is refused.
+    format: Literal[4] = 4
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A valid checkpoint: its folder, its description and the records of the epochs before it."""
+    """A valid checkpoint: its folder and its description."""
 
     folder: Path
     meta: Description
-    history: list[Record]
-    #: The settings of the run, as they were given, and with what was chosen.
-    given: RunConfig
-    chosen: RunConfig
+
+    @property
+    def given(self) -> RunConfig:
+        """The settings of the run, as they were given."""
+        return RunConfig(**self.meta.settings)
+
+    @property
+    def history(self) -> list[Record]:
+        """The records of the epochs before it."""
+        return self.meta.history
 
     def pseudo_labels(self, like: Tensor) -> dict[str, Tensor]:
         """The tensors of the round that it was written in, on the device of ``like``."""
@@ -99,18 +103,15 @@ class Checkpoint:
         """The tensors of a layer, counted from 0, on the device of ``like``; these ``rows`` of those that have rows."""
         parts: dict[str, list[Tensor]] = {}
         first = 0
-        for shard in range(self.meta.shards):
-            path, number = self.folder / _layer_file(index, shard, self.meta.shards), 0
+        for path in _layer_files(self.folder, index, self.meta.shards):
             with _reading(path), safe_open(str(path), "pt", device=str(like.device)) as file:
+                number = file.get_slice("z").get_shape()[0]
+                own = range(number)[max(rows.start - first, 0) : max(rows.stop - first, 0)]
                 for name in file.keys():  # noqa: SIM118  (it is not a dict)
                     part = file.get_slice(name)
-                    if name not in ROW_BY_ROW:
-                        parts[name] = [part[:]]
-                        continue
-                    number = part.get_shape()[0]
-                    own = range(number)[max(rows.start - first, 0) : max(rows.stop - first, 0)]
-                    parts.setdefault(name, []).append(part[own.start : own.stop])
-            first += number
+                    part = part[own.start : own.stop] if name in ROW_BY_ROW else part[:]
+                    parts.setdefault(name, []).append(part)
+                first += number
         # Copies start on a cache line, as fresh tensors do; products of others may differ in their last bits.
         return {name: torch.cat(found) for name, found in parts.items()}
 
@@ -119,12 +120,8 @@ class Checkpoint:
 def _reading(path: Path) -> Iterator[None]:
     """Whatever cannot be read in a file of a checkpoint is an error of one line that names it."""
     try:
-        if path.exists() and not path.is_file():
-            raise ValueError("not a regular file")
         yield
-    except InputError:
-        raise
-    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: cannot read the checkpoint: {error}; {REMEDY}") from None
 
 
@@ -135,23 +132,10 @@ def valid(folder: Path) -> list[Path]:
 
 def latest(folder: Path) -> Checkpoint | None:
     """The newest valid checkpoint, if there is one."""
-    found = valid(folder)
-    if not found:
-        return None
-    path = found[0] / META
-    if read_record(dict[str, Any], path, "the checkpoint", f"; {REMEDY}").get("format") != FORMAT:
-        raise InputError(f"{path}: was written by another version of pdadmm-g: {REMEDY}, or finish it with that one")
-    meta = read_record(Description, path, "the checkpoint", f"; {REMEDY}")
-    with _reading(path):
-        given, chosen = (RunConfig(**settings) for settings in (meta.settings, meta.settings | meta.chosen))
-    path = folder / HISTORY
-    with _reading(path):
-        # Behind the records that belong to the checkpoint there may be those of a later attempt.
-        with path.open("rb") as file:
-            history = [msgspec.json.decode(line) for line in file.read(meta.history_bytes).splitlines()]
-        if len(history) != meta.total_epochs:
-            raise ValueError(f"it holds the history of {len(history)} epochs, not of {meta.total_epochs}")
-    return Checkpoint(found[0], meta, history, given, chosen)
+    for path in valid(folder):
+        remedy = f" (of another version of pdadmm-g?); {REMEDY}"
+        return Checkpoint(path, read_record(Description, path / META, "the checkpoint", remedy))
+    return None
 
 
 def resumable(folder: Path, config: RunConfig) -> Checkpoint | None:
@@ -172,9 +156,8 @@ def check_same_run(run: Path, before: RunConfig, config: RunConfig) -> None:
     free = (*settings_where(config, decides="nothing"), "shards")  # these change the last bits, as said
     for name, new in vars(config).items():
         old = getattr(before, name)
-        more = name == "epochs" and new > old
-        if old != new and name not in free and not more:
-            remedy = "leave it out" if name != "epochs" else "leave it out, or give more"
+        if old != new and name not in free and not (name == "epochs" and new > old):
+            remedy = "leave it out, or give more" if name == "epochs" else "leave it out"
             raise InputError(f"{run}: cannot resume with {name} = {new}, the run has {old}; {remedy}")
 
 
@@ -184,8 +167,6 @@ def clear(folder: Path) -> None:
         (path / META).unlink()  # first, so that none is valid and half removed
     for path in folder.glob("epoch-*"):
         shutil.rmtree(path, ignore_errors=True)
-    if (folder / HISTORY).is_file():
-        (folder / HISTORY).unlink()
 
 
 @dataclass
@@ -203,9 +184,8 @@ class Checkpointing:
     reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        #: Epochs up to the last checkpoint, and the bytes of their history.
+        #: Epochs up to the last checkpoint.
         self._epochs = len(self.history)
-        self._bytes: int = self.resume.meta.history_bytes if self.resume else 0
 
     @classmethod
     def joined(cls, folder: str | Path, *, resume: bool, **fields: Any) -> Checkpointing:
@@ -217,19 +197,18 @@ class Checkpointing:
 
     def for_others(self) -> dict[str, Any]:
         """The arguments of :meth:`joined` by which another process on this machine gets the same."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return own | {"folder": str(self.folder.resolve()), "resume": self.resume is not None}
+        return {
+            "folder": str(self.folder.resolve()), "settings": self.settings, "every": self.every,
+            "resume": self.resume is not None, "data": self.data, "reasons": self.reasons,
+        }  # fmt: skip
 
     def decided(self, config: ModelConfig) -> ModelConfig:
         """``config`` with what the data have chosen for the run that goes on."""
-        if self.resume is None:
-            return config
-        return dataclasses.replace(config, **{name: getattr(self.resume.chosen, name) for name in CHOSEN}).resolved()
+        return config if self.resume is None else dataclasses.replace(config, **self.resume.meta.chosen).resolved()
 
     def explained(self, reasons: Sequence[str]) -> tuple[str, ...]:
         """Why the run is as it is: what its checkpoint says, then those ``reasons`` that are new. Kept for the next."""
-        before = self.resume.meta.reasons if self.resume else ()
-        self.reasons = (*before, *(reason for reason in reasons if reason not in before))
+        self.reasons = tuple(dict.fromkeys([*(self.resume.meta.reasons if self.resume else ()), *reasons]))
         return self.reasons
 
     @property
@@ -246,7 +225,7 @@ class Checkpointing:
         team: Team,
         layers: Iterable[tuple[int, dict[str, Tensor]]],
         state: dict[str, Any],
-        history: Sequence[Record],
+        history: list[Record],
         pseudo_labels: dict[str, Tensor] | None = None,
     ) -> None:
         """Write the checkpoint after the last epoch of ``history``. Every worker brings its ``layers``.
@@ -255,45 +234,29 @@ class Checkpointing:
         :class:`Description` is added, settings and history with it: whoever writes those to the run folder may have
         been killed.
         """
-        path, shard = self.folder / f"epoch-{len(history):08d}", team.rows.rank
+        path, shard, shards = self.folder / f"epoch-{len(history):08d}", team.rows.rank, team.rows.size
         for index, tensors in layers:
             own = {name: tensor for name, tensor in tensors.items() if not shard or name in ROW_BY_ROW}
-            write_safely(path / _layer_file(index, shard, state["shards"]), own)
+            write_safely(_layer_files(path, index, shards)[shard], own)
         if pseudo_labels is not None:
             write_safely(path / PSEUDO_LABELS, pseudo_labels)
         team.barrier()
         if team.rank == 0:
-            for index, shard in itertools.product(range(state["depth"]), range(state["shards"])):
-                name = _layer_file(index, shard, state["shards"])
-                if not (path / name).is_file():
-                    raise InputError(f"{path}: has no {name}: --out must be a folder that all machines share")
+            for file in itertools.chain(*(_layer_files(path, index, shards) for index in range(state["depth"]))):
+                if not file.is_file():
+                    raise InputError(f"{path}: has no {file.name}: --out must be a folder that all machines share")
+            meta = Description(
+                **state, shards=shards, settings=self.settings, data=self.data, reasons=self.reasons, history=history
+            )
+            write_atomically(path / META, msgspec.json.encode(meta))
             with writing(path, STILL_THERE):
-                self._commit(path, state, history)
+                _fsync(path)
+                _fsync(self.folder)
             for other in self.folder.glob("epoch-*"):
                 if other != path:
                     shutil.rmtree(other, ignore_errors=True)
         self._epochs = len(history)
         team.barrier()
-
-    def _commit(self, path: Path, state: dict[str, Any], history: Sequence[Record]) -> None:
-        """Append what is new to the history, then make the checkpoint valid."""
-        lines = "".join(as_line(record) for record in history[self._epochs :]).encode()
-        with (self.folder / HISTORY).open("r+b" if self._bytes else "wb") as file:
-            file.truncate(self._bytes)  # an attempt may have left something that was killed before it could commit
-            file.seek(self._bytes)
-            file.write(lines)
-        _fsync(self.folder / HISTORY)
-        self._bytes += len(lines)
-        meta = Description(
-            **state, format=FORMAT, total_epochs=len(history), history_bytes=self._bytes,
-            settings=self.settings, data=self.data, reasons=self.reasons,
-        )  # fmt: skip
-        temporary = path / (META + ".tmp")
-        temporary.write_bytes(msgspec.json.encode(meta))
-        _fsync(temporary)
-        temporary.replace(path / META)
-        _fsync(path)
-        _fsync(self.folder)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], remedy: str = "") -> None:
@@ -314,9 +277,10 @@ def write_safely(path: Path, tensors: dict[str, Tensor]) -> None:
         _fsync(path)
 
 
-def _layer_file(index: int, shard: int, shards: int) -> str:
-    part = "" if shards == 1 else f"-{shard + 1}-of-{shards}"
-    return f"layer-{index + 1:03d}{part}.safetensors"
+def _layer_files(folder: Path, index: int, shards: int) -> list[Path]:
+    """The files of a layer, one for each part of the rows."""
+    parts = [""] if shards == 1 else [f"-{shard}-of-{shards}" for shard in range(1, shards + 1)]
+    return [folder / f"layer-{index + 1:03d}{part}.safetensors" for part in parts]
 
 
 def _fsync(path: Path) -> None:
@@ -334,14 +298,13 @@ def layer_tensors(worker: Worker, place: int, best: Weights) -> dict[str, Tensor
     """Everything that training needs to go on with this layer; the boundary to its right belongs to it."""
     layer, before, after = worker.layers[place], *worker.boundaries[place : place + 2]
     tensors = {"W": layer.W, "b": layer.b, "z": layer.z, "r": layer.r.to(layer.z.dtype)}
+    tensors |= {name: inverse for name in INVERSES if (inverse := getattr(layer, name)) is not None}
     if before is not None:
         tensors["p"] = before.p
     if after is not None:
         tensors |= {"q": after.q, "u": worker.u(place)}
-        for levels in (after.p_levels, after.q_levels):
-            if levels is not None:
-                tensors["levels"] = levels.values
-    tensors |= {name: inverse for name in INVERSES if (inverse := getattr(layer, name)) is not None}
+        if after.p_levels is not None:
+            tensors["levels"] = after.p_levels.values
     return tensors | {"best_W": best.W, "best_b": best.b}
 
 
@@ -358,21 +321,19 @@ def restore(
     around = range(max(mine.start - 1, 0), min(mine.stop + 1, depth))
     tensors = {index: saved.layer(index, like, rows) for index in around}
     layers, best = [], []
+    boundaries: list[Boundary | None] = []
     for index in mine:
         own = tensors[index]
         W0 = anchor(own["W"], index, depth)
-        kept = {name: own.get(name) for name in INVERSES}
-        layers.append(Layer(own["W"], own["b"], W0, z=own["z"], r=own["r"], **kept))
+        layers.append(Layer(own["W"], own["b"], W0, own["z"], own["r"], *(own.get(name) for name in INVERSES)))
         best.append(Weights(own["best_W"], own["best_b"], W0))
-    boundaries: list[Boundary | None] = []
     for place in range(mine.start, mine.stop + 1):
         if not 0 < place < depth:
             boundaries.append(None)
             continue
-        left = tensors[place - 1]
+        left, p = tensors[place - 1], tensors[place]["p"]
         levels = Levels(left["levels"]) if quantization.p else None
-        q_levels = levels if quantization.q else None
-        keeps = place in (mine.start, mine.stop) or q_levels is not None or keeps_u(left["q"])
+        keeps = place in (mine.start, mine.stop) or quantization.q or keeps_u(p)
         u = left["u"] if keeps else None
-        boundaries.append(Boundary(tensors[place]["p"], left["q"], u, p_levels=levels, q_levels=q_levels))
+        boundaries.append(Boundary(p, left["q"], u, p_levels=levels, q_levels=levels if quantization.q else None))
     return layers, boundaries, best

@@ -20,7 +20,7 @@ from ..config import ModelConfig
 from ..engine.layout import layer_costs
 from ..engine.team import Team
 from ..errors import InputError
-from ..graph.augmentation import GraphAugment, Source, is_mostly_zero
+from ..graph.augmentation import Copies, GraphAugment, Source, is_mostly_zero
 from ..graph.candidates import (
     COMPONENTS,
     Propagated,
@@ -31,10 +31,11 @@ from ..graph.candidates import (
     propagated,
     with_defaults,
 )
-from ..graph.examples import Examples, at_most, some_examples
+from ..graph.examples import Examples, at_most
 from ..graph.facts import join_unlike
 from ..graph.graph import Graph
 from ..graph.known_labels import KnownLabels
+from ..graph.parts import has_edges, part_of
 from ..graph.propagation import Normalization, quiet
 from ..metrics import optimism_of, scoring_name, shown, standard_error
 from ..metrics import score as metric
@@ -50,12 +51,17 @@ from .train import TrainingResult, train
 Found = TypeVar("Found")
 
 
-def in_parallel(run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], config: ModelConfig) -> Iterator[Found]:
+def in_parallel(
+    run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], config: ModelConfig, team: Team | None = None
+) -> Iterator[Found]:
     """What ``run`` gives for the arguments of each job, as many at a time as there are cores for.
 
-    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there. Jobs
-    are asked for as they can begin.
+    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there; and
+    so where a team does each together. Jobs are asked for as they can begin.
     """
+    if team is not None and team.size > 1:
+        yield from (run(*job) for job in jobs)
+        return
     at_a_time = max(1, usable_cores() // config.threads) if config.device == "cpu" else 1
     begun: deque[Future[Found]] = deque()
     with (
@@ -75,12 +81,12 @@ def in_parallel(run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], conf
 
 
 def short_runs(
-    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig
+    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig, team: Team | None = None
 ) -> list[Found]:
     """All results of :func:`in_parallel`, as a task of that name."""
     found = []
     with task(name, len(jobs)) as step:
-        for each in in_parallel(run, jobs, config):
+        for each in in_parallel(run, jobs, config, team):
             found.append(each)
             step()
     return found
@@ -98,43 +104,8 @@ def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
 #: From one evaluation of a short run to the next.
 EVAL_EVERY = 5
 
-# Weight decay
-
-#: Taken where there is no validation node.
-DEFAULT_WEIGHT_DECAY = 0.1
-WEIGHT_DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0)
-#: More rows of a kind than this are not looked at.
+#: More rows of a kind than this are not looked at, before the finals.
 MOST_ROWS = 1000
-#: Of a short run.
-EPOCHS = 100
-
-
-def choose_weight_decay(
-    training: Examples, validation: Examples | None, num_classes: int, config: ModelConfig, *, seed: int
-) -> tuple[ModelConfig, tuple[str, ...]]:
-    """``config`` with the weight decay filled in, the best by validation score of the first stage; and the reason."""
-    if config.weight_decay is not None:
-        return config, ()
-    if validation is None:
-        reason = f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes"
-        return dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY), (reason,)
-    some, other = (some_examples(MOST_ROWS, part) for part in (training, validation))
-
-    def best(pilot: ModelConfig) -> tuple[float, float]:
-        result = train(some, other, num_classes, pilot, seed=seed)
-        assert result is not None
-        return max(filter(None, map(judged, result.uninterrupted().history)), default=(-math.inf, -math.inf))
-
-    pilots = [_pilot(config, weight_decay=weight_decay, epochs=EPOCHS) for weight_decay in WEIGHT_DECAYS]
-    scores = short_runs("weight decay", best, [(pilot,) for pilot in pilots], config)
-    highest = max(scores)
-    choice = WEIGHT_DECAYS[scores.index(highest)] if highest[0] > -math.inf else DEFAULT_WEIGHT_DECAY
-    # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-    number, tried = training.targets.rows().number, some.targets.rows().number
-    chosen = choice * number / tried
-    reason = f"weight decay {chosen:.3g} (validation {shown(highest[0])})"
-    return dataclasses.replace(config, weight_decay=chosen), (reason,)
-
 
 # Features, network and learning from unlabelled nodes
 
@@ -282,8 +253,11 @@ class Known(NamedTuple):
     source: Source | None
 
 
-def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice:
-    """``config`` with all that is left to the data filled in: of everything that is tried, what has the best score."""
+def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int, team: Team) -> Choice:
+    """``config`` with all that is left to the data filled in: of everything that is tried, what has the best score.
+
+    All processes of the ``team`` call this, each with its part of the graph, and find the same.
+    """
     if len(rows.training) == data.num_nodes:  # nobody else is there
         config = dataclasses.replace(config, unlabelled=0)
     if config.unlabelled and config.directed not in ("auto", "symmetric"):
@@ -292,7 +266,7 @@ def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int) -> Choice
         choice = _defaults(data, rows, config)
         return choice._replace(config=_of_all(choice.config)) if rows.crossed else choice
     with compute_threads(config.threads):
-        return Race(data, rows, config, seed).run()
+        return Race(data, rows, config, seed, team).run()
 
 
 def _defaults(data: Graph, rows: Rows, config: ModelConfig) -> Choice:
@@ -331,7 +305,7 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
             if config.augment == "none"
             else "their features would have to be averages over hops"
         )
-    if data.edge_index is None or data.edge_index.numel() == 0:
+    if not has_edges(data):
         return "there are no edges"
     if config.directed not in ("auto", "symmetric"):
         return f"edges do not count both ways alike but {config.directed}"
@@ -349,8 +323,10 @@ def _reason_against(data: Graph, rows: Rows, config: ModelConfig) -> str:
 class Race:
     """All that is open stands side by side on one score: linear models, short runs, and longer ones of the best."""
 
-    def __init__(self, data: Graph, rows: Rows, config: ModelConfig, seed: int) -> None:
+    def __init__(self, data: Graph, rows: Rows, config: ModelConfig, seed: int, team: Team) -> None:
         self.data, self.given, self.seed, self.all = data, config, seed, rows
+        #: Those that have the parts of the graph. The rows of known nodes are in all of them.
+        self.team, self.part = team, part_of(data)
         most = MOST_ROWS * (MORE if data.x.shape[1] <= NARROW else 1)
         self.rows = rows.at_most(most)
         #: Nodes of all kinds, which say what columns are like.
@@ -472,7 +448,7 @@ class Race:
 
         def screen(rows: Iterable[Propagated]) -> None:
             nonlocal ahead
-            for tried, each in in_parallel(trial, ((own,) for own in rows), given):
+            for tried, each in in_parallel(trial, ((own,) for own in rows), given, self.team):
                 found.append(tried)
                 # Of no others are the rows kept: they may take much memory.
                 ahead = sorted([*ahead, (tried, each)], key=lambda both: _score(both[0]), reverse=True)[:FEATURES]
@@ -497,7 +473,7 @@ class Race:
     def _may_know_labels(self, given: ModelConfig) -> bool:
         """Is it left open whether known labels of neighbours are features?"""
         is_open = given.label_hops is None and not given.unlabelled and given.augment != "none"
-        return is_open and self.data.edge_index is not None
+        return is_open and (self.data.edge_index is not None or has_edges(self.data))
 
     def _is_wide(self, config: ModelConfig) -> bool:
         """Have these features so many columns that they take long?"""
@@ -525,7 +501,17 @@ class Race:
 
     def _propagated(self, configs: list[ModelConfig]) -> Iterator[Propagated]:
         """The rows of the known nodes, and of the sample."""
-        return propagated(self.data, torch.cat([self.rows.nodes, self.sample]), configs)
+        nodes = torch.cat([self.rows.nodes, self.sample])
+        for each in propagated(self.data, nodes, configs):
+            yield each._replace(rows=self.part.together(nodes, each.rows))
+
+    def _features_of(self, augment: GraphAugment, nodes: Tensor) -> Tensor:
+        """The augmented rows of some nodes, on all processes."""
+        return self.part.together(nodes, augment.features(self.data, nodes))
+
+    def _told(self, *numbers: float) -> list[float]:
+        """Numbers that decide, those of the first process on all: the last bits may differ between machines."""
+        return self.team.broadcast(torch.tensor(numbers, dtype=torch.float64), 0).tolist()
 
     def _enter(self, each: Propagated) -> Known:
         """Keep the rows of a candidate; in coordinates, unless random copies are to be made of them.
@@ -538,7 +524,8 @@ class Race:
             labels, rows, number = self._labels(fold), each.rows, len(self.rows.nodes)
             if config.label_hops:
                 nodes = torch.cat([self.rows.nodes, self.sample])
-                rows = torch.cat([rows, labels.rows(self.data, nodes, config.label_hops).to(rows)], dim=1)
+                own = labels.rows(self.data, nodes, config.label_hops)
+                rows = torch.cat([rows, self.part.together(nodes, own).to(rows)], dim=1)
             augment = augmentation(config, each.basis, labels)
             X = augment.fit_rows(rows[:number], rows[number:])
             if len(training) < min(X.shape[1], MOST_COORDINATES) and not config.unlabelled:
@@ -601,7 +588,7 @@ class Race:
             self._rows_of(each.config)  # here, so that no two runs make the same
         jobs = [(each, place, whole) for each in candidates for place in places]
         fresh = [job for job in jobs if _run_of(*job) not in self._results]
-        results = short_runs("short runs", self._trained, fresh, self.given)
+        results = short_runs("short runs", self._trained, fresh, self.given, self.team)
         self._results |= zip([_run_of(*job) for job in fresh], results, strict=True)
         return [
             self._judged(each, [self._results[_run_of(each, place, whole)] for place in places], whole=whole)
@@ -612,20 +599,30 @@ class Race:
         """A network that is trained on a part of the rows, and is asked about another."""
         rows, (training, asked) = self.rows, self.rows.folds[place]
         known, config = self._known[_key(candidate.config)], candidate.on(rows.weight(training))
-        copies, changes = None, dict[str, Any](epochs=min(config.epochs, SHORT))
-        if config.unlabelled:
-            assert known.source is not None
-            source = known.source.to(config.device)
-            copies = known.augmentation.copies(source, rows.nodes[training], config.drop, config.drop_entries)
-            changes = {"epochs": min(config.epochs, FIRST_EPOCHS)}
-            if not whole:
-                changes |= {"rounds": ROUNDS, "unlabelled": min(NODES, config.unlabelled)}
-        pilot = _pilot(config, **changes, patience=None if rows.crossed else config.patience or SHORT)
         X = known.X[place]
         y, t = (each.to(X if each.is_floating_point() else X.device) for each in (rows.y[training], rows.t[asked]))
         weights = None if rows.weights is None else rows.weights[training].to(X)
         own, others = Examples(X[training], y, weights), Examples(X[asked], t)
-        result = train(own, others, len(rows.classes), pilot, seed=self.seed, copies=copies)
+        copies, changes = None, dict[str, Any](epochs=min(config.epochs, SHORT))
+        if config.unlabelled:
+            assert known.source is not None
+            source, nodes = known.source.to(config.device), rows.nodes[training]
+            copies = known.augmentation.copies(source, nodes, own.targets, config.drop, config.drop_entries)
+            changes = {"epochs": min(config.epochs, FIRST_EPOCHS)}
+            if not whole:
+                changes |= {"rounds": ROUNDS, "unlabelled": min(NODES, config.unlabelled)}
+        pilot = _pilot(config, **changes, patience=None if rows.crossed else config.patience or SHORT)
+        return self._together(own, others, pilot, copies)
+
+    def _together(
+        self, own: Examples, others: Examples | None, config: ModelConfig, copies: Copies | None = None
+    ) -> TrainingResult:
+        """Train on rows that are in all processes, dealt to these."""
+        leads, classes = self.team.rank == 0, len(self.rows.classes)
+        result = train(
+            own if leads else None, others if leads else None, classes if leads else 0, config, seed=self.seed,
+            copies=copies, team=self.team,
+        )  # fmt: skip
         assert result is not None
         return result.uninterrupted()
 
@@ -671,7 +668,7 @@ class Race:
             value = metric(config.scoring, t.numpy(), P.numpy(), config.target)
             found.append((-math.inf if value is None else value, -linear.loss(P, t, config.target)))
         sizes = [len(asked) for _, asked in self.rows.folds]
-        value, loss = np.average(np.array(found), axis=0, weights=sizes).tolist()
+        value, loss = self._told(*np.average(np.array(found), axis=0, weights=sizes).tolist())
         return value, loss
 
     # The end
@@ -683,6 +680,9 @@ class Race:
         """
         tried_all = len(self.rows.nodes) == len(self.all.nodes)
         if not best.models or tried_all or best.candidate.config.unlabelled:
+            return best
+        width = self._known[_key(best.candidate.config)].augmentation.width(self.data.x.shape[1])
+        if self.team.size > 1 and len(self.all.nodes) * width > MOST_NUMBERS:  # nobody has room for all
             return best
         most = 1 if self.rows.crossed else FINALISTS
         networks, linears = (
@@ -717,7 +717,7 @@ class Race:
 
     def _luck(self, kind: Sequence[Tried]) -> float:
         """How much of the score of the best of its kind is that it is the best of many on these nodes."""
-        return self._optimism(kind).get(scoring_name(self.given.scoring), 0.0)
+        return self._told(self._optimism(kind).get(scoring_name(self.given.scoring), 0.0))[0]
 
     def _optimism(self, tried: Sequence[Tried], members: int = 1) -> dict[str, float]:
         """Of the best of these that were asked about all nodes that decide."""
@@ -758,7 +758,7 @@ class Race:
         error = self._error(tried[0])
         if score < tried[0].score[0] - error:
             return None
-        fitted = short_runs("the best models", self._fitted, [(each,) for each in members], given)
+        fitted = short_runs("the best models", self._fitted, [(each,) for each in members], given, self.team)
         (augment, _), *others = fitted
         augment = copy.copy(augment)
         augment.others = tuple(other for other, _ in others)
@@ -781,7 +781,7 @@ class Race:
         P, y = self._asked(tried.outputs)
         if self.given.target != "classification" or not bool(P.isfinite().all()):
             return 0.0
-        return standard_error(y.numpy(), P.numpy(), self.given.scoring)
+        return self._told(standard_error(y.numpy(), P.numpy(), self.given.scoring))[0]
 
     def _single(self, best: Tried) -> Ready | None:
         """The best model of what was tried, where it may be better than what is trained in the end."""
@@ -799,10 +799,10 @@ class Race:
         if not self.rows.crossed and len(self.rows.nodes) < len(self.all.nodes):
             places = self.all.folds[0][1]
             with torch.no_grad():
-                X = augment.features(self.data, self.all.nodes[places])
+                X = self._features_of(augment, self.all.nodes[places])
                 asked = network_outputs(model(X), config.target).cpu(), self.all.t[places]
             value = metric(config.scoring, asked[1].numpy(), asked[0].numpy(), config.target)
-            score = -math.inf if value is None else value
+            (score,) = self._told(-math.inf if value is None else value)
         optimism = self._optimism([*self.linear, *self.networks])
         return Ready(config, augment, model, score, score - luck, asked, optimism, 1, about)
 
@@ -817,7 +817,7 @@ class Race:
         """A candidate for the features themselves; where all nodes train in the end, trained on all of them."""
         candidate, known = tried.candidate, self._known[_key(tried.candidate.config)]
         rows, target = self.all if self.rows.crossed else self.rows, candidate.config.target
-        X = known.augmentation.features(self.data, rows.nodes)
+        X = self._features_of(known.augmentation, rows.nodes)
         if rows.crossed and _is_linear(tried):
             W, b = linear.fitted(X, rows.indicators(rows.training, target), rows.weights, target)
             place = linear.RIDGES.index(candidate.decay or 0)
@@ -826,9 +826,7 @@ class Race:
             config = _pilot(self._settings(tried), epochs=min(candidate.config.epochs, SHORT), patience=None)
             own = Examples(X, rows.y, rows.weights).to(config.device)
             own = own._replace(y=own.y.to(X) if own.y.is_floating_point() else own.y)
-            result = train(own, None, len(rows.classes), config, seed=self.seed)
-            assert result is not None
-            return known.augmentation, result.uninterrupted().model.cpu()
+            return known.augmentation, self._together(own, None, config).model.cpu()
         model = copy.deepcopy(tried.models[0]).cpu()
         if model.widths[0] < X.shape[1]:
             # The coordinates are X V with V^T V = I, and their columns are orthogonal.

@@ -25,14 +25,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ..config import FromZero, ModelConfig, Share, settings_where, still_there
+from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
+from ..graph.parts import counts_of
 from ..graph.propagation import Directed, Mode, Normalization
-from ..graph.targets import hard_labels, has_columns, labelled, row_weights
+from ..graph.targets import hard_labels, has_columns, labelled
 from ..metrics import OUT_OF_FOLD, score, shown
 from ..model import GAMLP
 from ..status import Status
@@ -176,7 +178,13 @@ def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None
 
 
 def refit(
-    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, sample_weight: Any = None
+    data: Graph,
+    problem: Problem,
+    result: TrainingResult,
+    given: ModelConfig,
+    *,
+    seed: int,
+    team: Team | None = None,
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 
@@ -186,23 +194,20 @@ def refit(
     """
     before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
     assert problem.nodes is not None
-    data, weights = copy.copy(before), None
+    data = copy.copy(before)
     data.train_mask = counted = (before.train_mask | problem.nodes.masks(data)[1]) & labelled(data)
     data.val_mask = torch.zeros_like(data.train_mask)
-    if sample_weight is not None:
-        whole = len(sample_weight) == data.num_nodes
-        nodes = torch.arange(data.num_nodes) if whole else before.train_mask.nonzero().view(-1)
-        weights = torch.ones(data.num_nodes, dtype=torch.float64)
-        weights[nodes] = row_weights(sample_weight, nodes, data.num_nodes)
     if not has_columns(data):
         counted = counted & ~torch.isin(hard_labels(data), weightless(data, given))
     rows = int(counted.sum())
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-        config = dataclasses.replace(config, weight_decay=config.weight_decay * rows / len(problem.training.y))
-    problem_of_all = prepare_graph(data, config, seed=seed, sample_weight=weights)
-    again = fit(problem_of_all, seed=seed).uninterrupted()
+        config = dataclasses.replace(
+            config, weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
+        )
+    problem_of_all = prepare_graph(data, config, seed=seed, team=team)
+    again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
     if again.status.is_failure:
         why = f"training again on all labels failed ({again.status.name}): the model is the one before"
         return problem, result, why
@@ -278,9 +283,8 @@ def calibration(model: GAMLP, problem: Problem) -> tuple[Calibration, str]:
     if problem.asked is not None:
         logits, y = problem.asked[0].double().clamp(1e-12).log(), problem.asked[1]
     else:
-        assert problem.validation is not None
-        X, y = problem.validation.X, problem.validation.targets.labels
-        logits = model.to(X.device)(X).double()
+        logits, y = problem.logits(model)
+        logits = logits.double()
     crossed, two = problem.nodes is not None and not len(problem.nodes.val), logits.shape[1] == 2
     where = OUT_OF_FOLD if crossed else "of the validation nodes"
     found = platt(logits, y) if two else Calibration(inverse_temperature(logits, y))

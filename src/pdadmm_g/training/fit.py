@@ -1,34 +1,23 @@
 """The door to training: a problem goes in, a trained network comes out, whoever computes it.
 
-Worker processes on this machine are started afresh (not forked), so that this works in a notebook and needs no guard
-in scripts. Each runs this module with the folder of a job, in files that hold nothing but arrays and JSON.
+Worker processes on this machine get it in the folder of a job, in files that hold nothing but arrays and JSON.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import importlib
-import json
-import os
-import signal
-import sys
-import threading
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from ..config import ModelConfig
-from ..engine.launch import join, run_workers
+from ..engine.launch import run_processes, tell
 from ..engine.layout import Plan
-from ..engine.team import PeerLostError, Team
-from ..engine.watchdog import EXIT_PEER_LOST, WorkerLostError
+from ..engine.team import Team
+from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples
@@ -41,10 +30,8 @@ from .prepare import Problem, rescaled
 from .records import OnEpoch, Record
 from .train import TrainingResult, train
 
-#: The command that becomes a worker, to which the folder of the job is added.
-WORKER = [sys.executable, "-m", "pdadmm_g.training.fit"]
-#: The files of a job: also the network to start from, if there is one.
-JOB, ROWS, START, RESULT = "job.json", "data.safetensors", "start.safetensors", "result.safetensors"
+#: The files of a job: the rows, the network to start from, if there is one, and what comes of it.
+ROWS, START, RESULT = "data.safetensors", "start.safetensors", "result.safetensors"
 #: How the names of what copies are made of begin.
 COPIES = "copies_"
 
@@ -62,15 +49,16 @@ def fit(
 
     ``start`` is the network to start from. Where numbers are learned, it and the result are in the units of the data.
     """
-    ready, is_left = problem.ready, trains(team, problem)
-    if ready is not None and not is_left:
+    ready = problem.ready
+    if ready is not None and (problem.validation is None or ready.members > 1):
+        # The best model that was found while choosing is kept: no network is ahead by more than luck.
         status = Status.LINEAR if ready.members == 1 else Status.MEAN
         return TrainingResult(ready.model, [], status, Plan((len(ready.model.linears),)))
+    called(team, True)
     units = problem.units
     if units is not None and start is not None:
         start = rescaled(start, 1 / units.deviation, -units.mean / units.deviation)
-    check_shards(problem.config, len(problem.training.y))
-    problem = problem.decided(seed, team)
+    problem = problem.decided(team)
     config = problem.config
     if config.processes > 1 and team is None:
         history = checkpointing.history if checkpointing else []
@@ -79,8 +67,10 @@ def fit(
             if start is not None:
                 start.save(folder / START)
             run_processes(
-                fit_as_worker, config, folder, functools.partial(heard, history=history, on_epoch=on_epoch), seed=seed,
-                classes=len(problem.classes), checkpointing=checkpointing.for_others() if checkpointing else None,
+                fit_as_worker, folder, config.processes, device=config.device, timeout=config.timeout,
+                shards=config.shards or 1, on_note=functools.partial(heard, history=history, on_epoch=on_epoch),
+                threads=config.threads, settings=vars(config), seed=seed, classes=len(problem.classes),
+                checkpointing=checkpointing.for_others() if checkpointing else None,
             )  # fmt: skip
             model, extra, _ = GAMLP.load(folder / RESULT)
         plan = Plan(tuple(extra["plan"]))
@@ -97,21 +87,17 @@ def fit(
     return result
 
 
-def trains(team: Team | None, problem: Problem | None = None) -> bool:
-    """Is anything left to train, or is the best model that was found while choosing kept? All of a team call this.
-
-    The first member alone has the problem. The mean of models is kept where no network is ahead by more than luck.
-    """
-    is_left = True
-    if problem is not None and problem.ready is not None:
-        is_left = problem.validation is not None and problem.ready.members == 1
+def called(team: Team | None, is_left: bool = False) -> bool:
+    """Is a network to be trained, as the first member of a team says? All of it call this."""
     return is_left if team is None else bool(team.broadcast(torch.tensor([is_left]), 0))
 
 
-def check_shards(config: ModelConfig, rows: int) -> None:
-    """Raise unless every shard gets one of so many training rows."""
-    if config.shards is not None and config.shards > rows:
-        raise InputError(f"shards = {config.shards}, but there are {rows} training rows: set shards to {rows} at most")
+def assist(team: Team, config: ModelConfig, seed: int, checkpointing: Checkpointing | None) -> None:
+    """Train as long as the members of a team that have data call for it, without any of one's own."""
+    with compute_threads(config.threads):
+        while called(team):
+            train(None, None, 0, config, seed=seed, team=team, checkpointing=checkpointing)
+            checkpointing = None  # training again on all labels has none
 
 
 def _write(problem: Problem, folder: Path) -> None:
@@ -130,8 +116,8 @@ def _write(problem: Problem, folder: Path) -> None:
 def fit_as_worker(
     team: Team,
     folder: Path,
-    settings: dict[str, Any],
     *,
+    settings: dict[str, Any],
     seed: int,
     classes: int,
     checkpointing: dict[str, Any] | None,
@@ -149,7 +135,9 @@ def fit_as_worker(
         known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
         if known:
             operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
-            copies = Copies.of_tensors(known, operator, config.normalize, config.drop, config.drop_entries or 0.0)
+            assert training is not None
+            drops = (config.drop, config.drop_entries or 0.0)
+            copies = Copies.of_tensors(known, operator, config.normalize, *drops, training.targets)
         start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
         on_epoch = tell_epoch
     with compute_threads(config.threads):
@@ -162,31 +150,10 @@ def fit_as_worker(
         result.model.cpu().save(folder / RESULT, extra)
 
 
-# ------------------------------------------------------------------------------------------ processes of this machine
-
-
-def run_processes(
-    work: Callable[..., None], config: ModelConfig, folder: Path, on_note: Callable[..., object], **arguments: Any
-) -> None:
-    """Call ``work(team, folder, settings, **arguments)`` in as many processes as the configuration says.
-
-    They are told the name of the function, and its arguments as JSON, in the ``folder``.
-    """
-    job = {
-        "module": work.__module__, "name": work.__name__, "settings": dataclasses.asdict(config),
-        "team": [config.device, config.timeout, config.shards or 1], "arguments": arguments,
-    }  # fmt: skip
-    (folder / JOB).write_text(json.dumps(job))
-    run_workers(
-        [*WORKER, str(folder)], config.processes, threads=config.threads, timeout=config.timeout, folder=folder,
-        on_note=on_note,
-    )  # fmt: skip
-
-
 def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch | None) -> object:
     """Take in what a process tells the one that started it."""
-    if "epoch" in note and note["epoch"]["epoch"] > len(history):  # after an interrupt it is told again
-        history.append(note["epoch"])
+    if "epoch" in note and (not history or note["epoch"]["epoch"] > history[-1]["epoch"]):
+        history.append(note["epoch"])  # after an interrupt it is told again
         return None if on_epoch is None else on_epoch(note["epoch"])
     if "error" in note:
         raise InputError(note["error"])
@@ -199,64 +166,6 @@ def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch
     return None
 
 
-def main(folder: Path) -> None:
-    """One process of a job. The one that started it hears its warnings, and decides what an interrupt means."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
-    job = json.loads((folder / JOB).read_text())
-    with _member(*job["team"]) as team:
-        work = getattr(importlib.import_module(job["module"]), job["name"])
-        work(team, folder, job["settings"], **job["arguments"])
-
-
-@contextmanager
-def _member(device: str, timeout: float, shards: int) -> Iterator[Team]:
-    """Join the team, and leave it; what goes wrong meanwhile is told, and ends this process."""
-    team = join(device, timeout, watch=False, shards=shards)
-    try:
-        yield team
-        team.leave()
-    except InputError as error:
-        tell({"error": str(error)})
-        _end(f"error: {error}", 1)
-    except KeyboardInterrupt:
-        if team.rank == 0:
-            tell({"interrupted": True})
-        _end("interrupted", 1)
-    except WorkerLostError as error:
-        tell({"lost": str(error)})
-        _end(f"error: {error}", EXIT_PEER_LOST)
-    except PeerLostError as error:
-        _end(f"error: {team.peer_lost(error)}", EXIT_PEER_LOST)
-    except Exception:
-        _end(traceback.format_exc(), 1)
-
-
-def _end_with_parent() -> None:
-    """The process that started us holds the other end of our input: it ends when that process does, however it does."""
-    while os.read(0, 1):
-        pass
-    os._exit(EXIT_PEER_LOST)
-
-
-def _end(message: str, code: int) -> NoReturn:
-    """Not through exit handlers: with a broken team they would wait, or abort and hide the cause."""
-    print(message, file=sys.stderr, flush=True)
-    os._exit(code)
-
-
 def tell_epoch(record: Record) -> None:
-    """Tell it of an epoch."""
+    """Tell the process that started this one of an epoch."""
     tell({"epoch": record})
-
-
-def tell(note: dict[str, Any]) -> None:
-    """Tell the process that started us."""
-    print(json.dumps(note), flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    os._exit(0)  # not through exit handlers, in which threads of groups that are gone may abort the process

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..admm.risks import Targets
 from ..admm.rows import Rows
 from ..config import ModelConfig
-from ..engine.team import Line, ProcessLine, RowSums, Team
+from ..engine.team import ProcessLine, RowSums, Team
+from ..errors import InputError
 from ..graph.examples import Examples, part_of
+from ..graph.parts import counts_of
 from .checkpoint import Checkpointing
 from .growth import widths
 
@@ -60,6 +61,9 @@ class Member:
         counts = line.concat(torch.tensor([[nodes, validating]]), [1] * line.size)
         #: Training rows of all shards, and the numbers of those of this one among them.
         self.all_nodes, all_validating = counts.sum(0).tolist()
+        if line.size > self.all_nodes:
+            many = f"shards = {line.size}, but there are {self.all_nodes} training rows"
+            raise InputError(f"{many}: set shards to {self.all_nodes} at most")
         first = int(counts[: line.rank, 0].sum())
         self.nodes = range(first, first + nodes)
         self.validates = all_validating > 0
@@ -97,59 +101,56 @@ class Member:
         return widths(self.features, self.config.width, self.classes, depth)
 
 
-def dealt(team: Team, examples: Examples | None, device: str) -> Examples | None:
-    """The part of the examples that belongs to this worker, from the first worker of all; None if it has none.
+def dealt(team: Team, examples: Examples | None, device: str, places: Tensor | None = None) -> Examples | None:
+    """The part of all examples that belongs to this worker: as many for each chain, in their order.
 
-    The first worker of every chain gets some; nobody does where there are none.
+    Who has some brings them, with their ``places`` among all, or else in the order of the processes; the first worker
+    of all has some if anybody has. The first worker of every chain gets a part; nobody does where there are none.
     """
     line = team.rows
     if line.size == 1 or team.chain.rank > 0:
         return examples
-    header = torch.zeros(5, dtype=torch.int64)
+    header, weighted = torch.zeros(4, dtype=torch.int64), examples is not None and examples.weights is not None
     if examples is not None:
         soft = examples.y.shape[1] if examples.y.is_floating_point() else 0
-        double, weighted = examples.X.dtype == torch.float64, examples.weights is not None
-        header = torch.tensor([1, examples.X.shape[1], double, soft, weighted])
-    present, features, double, soft, weighted = line.broadcast(header, 0).tolist()
+        header = torch.tensor([1, examples.X.shape[1], examples.X.dtype == torch.float64, soft])
+    present, features, double, soft = line.broadcast(header, 0).tolist()
+    weighted = bool(line.largest(torch.tensor(int(weighted))))  # those of some may be one
     if not present:
         return None
     if examples is None:
         empty = functools.partial(torch.empty, dtype=torch.float64 if double else torch.float32, device=device)
         y = empty(0, soft) if soft else empty(0, dtype=torch.int64)
-        examples = Examples(empty(0, features), y, empty(0) if weighted else None)
-    return spread_evenly(examples, line)
-
-
-def counts_of(line: Line, number: int) -> list[int]:
-    """How many each process of a line has, on all of them."""
-    return line.concat(torch.tensor([number]), [1] * line.size).tolist()
-
-
-def spread_evenly(examples: Examples, line: Line) -> Examples | None:
-    """The part of all examples, in the order of the processes, that this one has to have for all to have as many.
-
-    None where there are none at all.
-    """
+        examples = Examples(empty(0, features), y)
+    if weighted and examples.weights is None:
+        examples = examples._replace(weights=examples.X.new_ones(len(examples.y)))
     counts = counts_of(line, len(examples.y))
-    total, before = sum(counts), np.cumsum([0, *counts]).tolist()
-    if total == 0:
-        return None
-    parts = [part_of(total, place, line.size) for place in range(line.size)]
+    if places is None:
+        places = sum(counts[: line.rank]) + torch.arange(len(examples.y))
+    everyone = line.concat(places.cpu(), counts)
+    parts = [part_of(len(everyone), place, line.size) for place in range(line.size)]
     own = Examples(*(None if x is None else x.new_empty(len(parts[line.rank]), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
-    for source in range(line.size):
+    for source, theirs in enumerate(everyone.split(counts)):
         for target, part in enumerate(parts):  # in the same order for all, so that nobody waits in a circle
-            first, last = max(part.start, before[source]), min(part.stop, before[source + 1])
-            if first >= last or line.rank not in (source, target):
+            if line.rank not in (source, target):
                 continue
+            sent = ((theirs >= part.start) & (theirs < part.stop)).nonzero().view(-1)
+            if not len(sent):
+                continue
+            here, there = _span(sent), _span(theirs[sent] - part.start)
             for given, taken in zip(examples, own, strict=True):
                 if given is None or taken is None:
                     continue
-                there = taken[first - part.start : last - part.start]
-                here = given[first - before[source] : last - before[source]]
                 if source == target:
-                    there.copy_(here)
+                    taken[there] = given[here]
                 elif line.rank == source:
-                    line.send(here, target)
+                    line.send(given[here], target)
                 else:
-                    line.receive(there, source)
+                    taken[there] = line.receive(taken.new_empty(len(sent), *taken.shape[1:]), source)
     return own
+
+
+def _span(places: Tensor) -> Tensor | slice:
+    """Consecutive places as a slice, of which no copy is made."""
+    first, last = int(places[0]), int(places[-1])
+    return slice(first, last + 1) if bool((places.diff() == 1).all()) else places

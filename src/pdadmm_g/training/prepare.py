@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import Config, ModelConfig, TargetKind
-from ..engine.team import Team
+from ..engine.team import Line, Team
 from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.candidates import augmentation
@@ -32,6 +32,7 @@ from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
 from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask, node_keys
 from ..graph.known_labels import KnownLabels
+from ..graph.parts import counts_of, part_of
 from ..graph.targets import (
     Weighed,
     class_name,
@@ -46,13 +47,15 @@ from ..graph.targets import (
     weighed,
 )
 from ..model import GAMLP
-from ..utils import compute_threads, task
+from ..utils import task
 from .checkpoint import CHOSEN
-from .choose import Ready, Rows, choose, choose_mesh, choose_weight_decay
+from .choose import Ready, Rows, choose, choose_mesh
 
 if TYPE_CHECKING:  # a worker process starts faster without pandas
     from ..graph.columns import Column
 
+#: Taken where nothing tells what is better.
+DEFAULT_WEIGHT_DECAY = 0.1
 #: Less than this share of its mean cannot be told from rounding in single precision.
 LEAST_DEVIATION = 1e-5
 
@@ -124,14 +127,26 @@ class Problem:
     crossed: NDArray[np.int64] | None = None
     #: By figure, how much better the best of what was tried looks on the nodes that decided than it is.
     optimism: dict[str, float] = dataclasses.field(default_factory=dict)
+    #: The processes that have these rows together, each those of its part of a graph.
+    line: Line = dataclasses.field(default_factory=Line)
 
-    def decided(self, seed: int, team: Team | None = None) -> Problem:
-        """The same with the weight decay, and workers and shards for the ``team``, chosen where they were left open."""
-        with compute_threads(self.config.threads):
-            rows = (self.training, self.validation, len(self.classes))
-            config, decay = choose_weight_decay(*rows, self.config, seed=seed)
-            config, mesh = choose_mesh(config, tuple(self.training.X.shape), len(self.classes), team)
-        return dataclasses.replace(self, config=config, reasons=self.reasons + decay + mesh)
+    @torch.no_grad()
+    def logits(self, model: GAMLP) -> tuple[Tensor, Tensor]:
+        """What a network says of all rows that validate, on all processes, and what it should say."""
+        assert self.validation is not None
+        X, y = self.validation.X, self.validation.targets.labels
+        counts = counts_of(self.line, len(y))
+        return self.line.concat(model.to(X.device)(X), counts), self.line.concat(y, counts)
+
+    def decided(self, team: Team | None = None) -> Problem:
+        """The same with the weight decay, workers and shards filled in where they were left open."""
+        config, reasons = self.config, self.reasons
+        if config.weight_decay is None:
+            config = dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
+            reasons += (f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes",)
+        shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
+        config, mesh = choose_mesh(config, shape, len(self.classes), team)
+        return dataclasses.replace(self, config=config, reasons=reasons + mesh)
 
 
 def prepare_graph(
@@ -141,17 +156,18 @@ def prepare_graph(
     seed: int,
     test: bool = False,
     culprit: str = "data",
-    sample_weight: Any = None,
     fitted: GraphAugment | None = None,
     known: Parts | None = None,
     decided: bool = False,
+    team: Team | None = None,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. Weights are of all nodes, or of the training nodes. An augmentation that is
+    too. Errors name the ``culprit``. An augmentation that is
     ``fitted`` already, as ``config`` says, is taken as it is. Who is ``known`` to have trained or validated does so
-    again, unless masks say otherwise. Where all is ``decided``, nothing is tried.
+    again, unless masks say otherwise. Where all is ``decided``, nothing is tried. Of a graph in parts all processes of
+    the ``team`` that have one call this together; the rows are those of the own nodes.
     """
     config = config.resolved(target_of(data))
     columns = data.get("columns") or ()
@@ -162,9 +178,7 @@ def prepare_graph(
         told = (described(columns),)
         if standardized(columns):
             config = dataclasses.replace(config, row_normalize=False)
-    data, rows_of, reasons = split_rows(
-        data, config, sample_weight, seed=seed, culprit=culprit, known=known, crosses=True
-    )
+    data, rows_of, reasons = split_rows(data, config, seed=seed, culprit=culprit, known=known, crosses=True)
     _, y, weights, classes = rows_of
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
     check_training(data, culprit=culprit)
@@ -186,7 +200,8 @@ def prepare_graph(
     rows = _rows(data, parts, own, labels, classes, config, seed, known)
     crossed = node_keys(data)[rows.nodes[torch.cat([asked for _, asked in rows.folds])]] if rows.crossed else None
     rows = rows._replace(folds=()) if decided else rows
-    choice = choose(data, rows, config, seed=seed)
+    part = part_of(data)
+    choice = choose(data, rows, config, seed=seed, team=Team() if team is None or part.line.size == 1 else team.heads())
     given, config = config, choice.config
     augment, source = fitted or augmentation(config, known=rows.known), None
     if fitted is None:
@@ -194,15 +209,20 @@ def prepare_graph(
     nodes = torch.cat(list(parts.values()))
     with task("features"):
         X = augment.fit_transform(data, nodes, source=source) if fitted is None else augment.features(data, nodes)
-    X_of = dict(zip(masks, X.to(config.device).split([*map(len, parts.values())]), strict=True))
+    here = {mask: part.has(nodes) for mask, nodes in parts.items()}
+    X_of = dict(zip(masks, X.to(config.device).split([int(own.sum()) for own in here.values()]), strict=True))
+    targets, training = own.targets, Examples(X_of["train_mask"], own.y, own.weights)
+    if part.line.size > 1:
+        labels = {mask: labels[mask][here[mask]] for mask in masks}
+        mine = here["train_mask"].to(own.y.device)
+        training = Examples(training.X, own.y[mine], None if own.weights is None else own.weights[mine])
     validation, scored = (
         _examples(X_of[mask], labels[mask], None, config) if mask in X_of else None for mask in MASKS[1:]
     )
     copies = None
     if config.unlabelled:
         source = (source or augment.source(data)).to(config.device)
-        copies = augment.copies(source, parts["train_mask"], config.drop, config.drop_entries)
-    training = Examples(X_of["train_mask"], own.y, own.weights)
+        copies = augment.copies(source, parts["train_mask"], targets, config.drop, config.drop_entries)
     reasons = (*told, *reasons, *_remarks(data), *choice.reasons)
     is_compared, ready = bool(rows.folds), choice.ready
     about = (*_directions(data, given, config, is_compared), *choice.about)
@@ -212,7 +232,7 @@ def prepare_graph(
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
         training, validation, classes, config, augment, scored, copies, (*reasons, *about), units, Parts.of(data),
-        about, ready, choice.asked, crossed, dict(choice.optimism),
+        about, ready, choice.asked, crossed, dict(choice.optimism), part.line,
     )  # fmt: skip
 
 
@@ -263,7 +283,7 @@ def _directions(data: Graph, given: ModelConfig, chosen: ModelConfig, is_compare
 
 def _features_on(data: Graph, device: str) -> Graph:
     """The graph with its features on a GPU, where they are augmented much faster, if they fit there several times."""
-    if torch.device(device).type != "cuda":
+    if torch.device(device).type != "cuda" or data.get("part") is not None:
         return data
     if 8 * data.x.numel() * data.x.element_size() > torch.cuda.mem_get_info(device)[0]:
         return data
@@ -272,10 +292,20 @@ def _features_on(data: Graph, device: str) -> Graph:
     return data
 
 
+def with_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Graph:
+    """The graph with the checked weights of rows as ``sample_weight``, of all nodes or of those that train."""
+    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
+    require_training_nodes(whole)
+    nodes = whole.train_mask.nonzero().view(-1)
+    weights = row_weights(sample_weight, nodes, data.num_nodes)
+    data = copy.copy(data)
+    data.sample_weight = torch.zeros(data.num_nodes, dtype=weights.dtype).index_copy_(0, nodes, weights)
+    return data
+
+
 def split_rows(
     data: Graph,
     config: ModelConfig,
-    sample_weight: Any = None,
     *,
     seed: int,
     culprit: str = "data",
@@ -284,22 +314,14 @@ def split_rows(
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
-    counted = None
-    if sample_weight is not None:
-        # By the nodes that train as the user sees it, before some of them are set aside.
-        whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
-        require_training_nodes(whole, culprit=culprit)
-        nodes = whole.train_mask.nonzero().view(-1)
-        given = row_weights(sample_weight, nodes, data.num_nodes)
-        sample_weight = torch.zeros(data.num_nodes, dtype=given.dtype).index_copy_(0, nodes, given)
-        counted = sample_weight > 0
+    given, weights = data.get("sample_weight"), None
+    counted = None if given is None else given > 0
     data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known, crosses=crosses)
     require_training_nodes(data, culprit=culprit)
-    nodes, weights = data.train_mask.nonzero().view(-1), None
-    if sample_weight is not None:
-        weights = row_weights(sample_weight, nodes, data.num_nodes)
-        nodes, weights = nodes[weights > 0], weights[weights > 0]
-        data = _trained_on(data, nodes)
+    nodes = data.train_mask.nonzero().view(-1)
+    if given is not None:
+        nodes = nodes[given[nodes] > 0]
+        weights, data = given[nodes], _trained_on(data, nodes)
     require_labels(data, "train_mask", culprit=culprit)
     y, names = data.y[nodes], data.get("label_names")
     if has_columns(data):
@@ -330,17 +352,6 @@ def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
     if "val_mask" in data:
         data.val_mask = data.val_mask & ~strangers
     return data, (f"no training node is of class {names}: it is never predicted, and counts as wrong in tests",)
-
-
-def whole_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Tensor:
-    """The checked weights as one for every node, 1 where none is given."""
-    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
-    require_training_nodes(whole)
-    nodes = whole.train_mask.nonzero().view(-1)
-    weights = row_weights(sample_weight, nodes, data.num_nodes)
-    if len(sample_weight) == data.num_nodes:
-        return torch.as_tensor(np.array(sample_weight))
-    return torch.ones(data.num_nodes, dtype=weights.dtype).index_copy_(0, nodes, weights)
 
 
 def _plain_weights(weights: Tensor | None) -> Tensor | None:

@@ -28,76 +28,66 @@ class Progress:
     between = 5.0
 
     def __init__(self, config: ModelConfig, *, label: str = "", console: Console | None = None) -> None:
-        self.config = config.resolved()
-        self.label = label
+        self.config, self.label = config.resolved(), label
         self.console = console or Console(stderr=True)
-        self._bar: RichProgress | None = None
         self._part: tuple[int, int | None] | None = None
         self._said = -math.inf
-        if self.console.is_terminal:
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=12),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}"),
-                TimeRemainingColumn(),
-                console=self.console,
-                transient=True,
-            )
-            self._task = self._bar.add_task("", total=self.config.epochs, figures="")
+        figures, left = TextColumn("{task.fields[figures]}"), TimeRemainingColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=12), MofNCompleteColumn(), figures, left)
+        hidden = not self.console.is_terminal
+        self._bar = RichProgress(*columns, console=self.console, transient=True, disable=hidden)
+        self._task = self._bar.add_task("", total=self.config.epochs, figures="")
 
     def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
+
+    def _say(self, line: str) -> None:
+        if self._bar.disable:
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def task(self, event: Event) -> None:
         """Show that a task begins or goes on."""
         text, now = self.label + event.task, time.monotonic()
         if event.seconds is not None:
             return
-        if self._bar is not None:
+        if not self._bar.disable:
             self._part = None
-            self._bar.update(self._task, description=text, completed=event.done, total=event.total or None, figures="")
-        elif event.done == 0 or now - self._said >= self.between:
+        self._bar.update(self._task, description=text, completed=event.done, total=event.total or None, figures="")
+        if event.done == 0 or now - self._said >= self.between:
             self._said = now
-            done = f" {event.done}/{event.total}" if event.total else ""
-            self.console.print(f"{text}{done}", highlight=False, soft_wrap=True)
+            self._say(f"{text} {event.done}/{event.total}" if event.total else text)
 
     def update(self, record: dict[str, Any]) -> None:
         """Show the record of an epoch that just ended."""
         stages, round, epoch = self.config.stages, record.get("round"), record["stage_epoch"]
         assert stages is not None
         epochs = self.config.epochs if round is None else min(self.config.epochs, epochs_of(round))
-        part, starts = (record["stage"], round), (record["stage"], round) != self._part
+        part = (record["stage"], round)
+        starts = part != self._part
         if starts:
             # The time before says nothing of epochs: the data were read, or a checkpoint has the first of them.
             self._part, self._time_left = part, TimeLeft(epoch)
-            if self._bar is not None:
-                self._bar.reset(self._task, completed=epoch, total=epochs)
+            self._bar.reset(self._task, completed=epoch, total=epochs)
         depth = stages[record["stage"] - 1]
         stage = f"{self.label}{depth} layer{'s' if depth > 1 else ''}"
-        if round:
-            stage += f", round {round}" + (f"/{self.config.rounds}" if round <= self.config.rounds else "")
-        elif round == 0:
-            stage += ", labelled nodes alone"
-        figures = f"objective {record['objective']:.4g}"
-        score = record.get("val_score", record["val_accuracy"])
-        if score is not None:
-            figures += f", validation {score:.3f}"
-        if len(record["workers"]) > 1:
-            times = [worker["compute_seconds"] for worker in record["workers"]]
+        if round is not None:
+            number = f"{round}/{self.config.rounds}" if round <= self.config.rounds else round
+            stage += f", round {number}" if round else ", labelled nodes alone"
+        score, times = (
+            record.get("val_score", record["val_accuracy"]),
+            [w["compute_seconds"] for w in record["workers"]],
+        )
+        figures = f"objective {record['objective']:.4g}" + ("" if score is None else f", validation {score:.3f}")
+        if len(times) > 1:
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"
-        if self._bar is not None:
-            self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
-        elif starts or (not round and epoch % max(1, epochs // self.lines) == 0):
-            figures += self._time_left.after(epoch, epochs, of="the stage")
-            stage += f" (stage {record['stage']}/{len(stages)}), epoch {epoch}/{epochs}"
-            self.console.print(f"{stage}: {figures}", highlight=False, soft_wrap=True)
+        self._bar.update(self._task, description=stage, completed=epoch, figures=figures)
+        if starts or (not round and epoch % max(1, epochs // self.lines) == 0):
+            left = self._time_left.after(epoch, epochs, of="the stage")
+            self._say(f"{stage} (stage {record['stage']}/{len(stages)}), epoch {epoch}/{epochs}: {figures}{left}")
 
 
 def in_notebook() -> bool:

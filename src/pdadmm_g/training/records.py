@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
-from ..admm.diagnostics import Moves, Shares
 from ..status import Status
 from ..utils import Count, Size
 
@@ -59,26 +58,6 @@ class Written(Struct, frozen=True):
     round: Size | None = None
 
 
-#: Width of the rows in which workers report: five moves and three shares per layer.
-COLUMNS = len(Moves._fields) + len(Shares._fields)
-
-
-class WorkerRow(NamedTuple):
-    """What one worker reports of an epoch besides its layers."""
-
-    seconds: float
-    wait_seconds: float
-    pack_seconds: float
-    #: Sent to the left and to the right, and in sums over rows, by all shards together.
-    bytes_p: float
-    bytes_q: float
-    bytes_sums: float
-    #: Entries of p and q that were sent, by all shards together.
-    values_sent: float
-    #: Zero unless the worker has the last layer.
-    risk: float
-
-
 def judged(record: Record) -> tuple[float, float] | None:
     """What validation chooses by, the higher the better: the score, then the negative loss; None where not evaluated.
 
@@ -117,16 +96,9 @@ def converged(record: Record, tolerance: float) -> bool:
     )
 
 
-def plain(record: Record) -> Record:
-    """The record as JSON can hold it, which has no NaN or infinity."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
-    }
-
-
 def as_line(record: Record) -> str:
-    """The record as a line of text."""
-    return json.dumps(plain(record), allow_nan=False) + "\n"
+    """The record as a line of JSON, which has no NaN or infinity: they become null."""
+    return msgspec.json.encode(record).decode() + "\n"
 
 
 class Callback:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,15 +25,13 @@ from ..admm.risks import Targets
 from ..admm.state import Weights
 from ..config import ModelConfig
 from ..engine.layout import Plan
-from ..engine.team import Line, Team
+from ..engine.team import Team
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples
+from ..graph.parts import counts_of
 from .checkpoint import Checkpoint
-from .member import Member, Round, counts_of, dealt, spread_evenly
+from .member import Member, Round, dealt
 from .records import Record, judged
-
-if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..graph.sharded_augmentation import ShardedCopies
 
 #: Most epochs of a round, and of labelled nodes alone before the first one.
 ROUND_EPOCHS, FIRST_EPOCHS = 10, 30
@@ -101,7 +99,7 @@ def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
 
 def in_round(
     base: Member,
-    rows: DealtRows | SpreadRows,
+    rows: RoundRows,
     step: Step,
     plan: Plan,
     weights: list[Weights],
@@ -115,7 +113,7 @@ def in_round(
         return alone
     drawn = rows.draw(step.round)
     if saved is not None:
-        mean = rows.restored(drawn, saved, base.like)
+        mean = rows.restored(saved, base.like)
         agreement, changed = (saved.history[-1][name] for name in ("agreement", "changed"))
     else:
         mean, agreement = _asked(base, plan, weights, drawn.asked)
@@ -156,44 +154,48 @@ def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -
 
 
 class Drawn(NamedTuple):
-    """What a process has drawn for a round; nothing on one that has no nodes."""
+    """The nodes of a round: those with labels, then others; the same on all processes that have copies."""
 
-    #: The copies, one after the other, of the nodes that the own chain asks, on its first worker.
+    #: The copies, one after the other, of the other nodes that the own chain asks, on its first worker.
     asked: Tensor | None = None
-    #: Copies of nodes with labels and then of others (copies, nodes, features), and who these are.
+    #: The copies of all nodes that are here (copies, nodes, features), their places among those of the round, and the
+    #: places of the others in the pool.
     X: Tensor | None = None
+    places: Tensor | None = None
     others: Tensor | None = None
 
 
-class DealtRows:
-    """Rows of a graph that the first process of all has: the others get theirs from it.
+class RoundRows:
+    """The rows of rounds: who has a part of the graph makes copies of its nodes, which are dealt to all chains.
 
-    All workers call its methods together, as those of :class:`SpreadRows`.
+    All workers call its methods together.
     """
 
-    def __init__(
-        self, team: Team, config: ModelConfig, copies: Copies | None, labelled: Targets | None, seed: int
-    ) -> None:
-        self.team, self.config, self.copies, self.labelled, self.seed = team, config, copies, labelled, seed
+    def __init__(self, team: Team, config: ModelConfig, copies: Copies | None, seed: int) -> None:
+        self.team, self.config, self.copies, self.seed = team, config, copies, seed
         #: The last known class of every node of the pool, -1 where none is known.
         self.known = torch.empty(0) if copies is None else torch.full_like(copies.others, -1)
 
     def draw(self, round: int) -> Drawn:
-        """Copies of nodes for a round, always the same ones. Others are places in the pool."""
-        X = sample = nodes = None
+        """Copies of nodes for a round, always the same ones."""
+        X = places = sample = nodes = None
         if self.copies is not None:
             assert self.config.unlabelled is not None
             labelled, pool = self.copies.training, self.copies.others
             order, noise = _seeds(self.seed, round)
             sample = self.copies.sample(self.config.unlabelled, torch.Generator().manual_seed(order))
-            X = self.copies.rows(torch.cat([labelled, pool[sample]]), self.config.copies, noise)
-            nodes = Examples(X[:, len(labelled) :].transpose(0, 1).flatten(1), sample)
-        nodes = dealt(self.team, nodes, self.config.device)
+            everyone = torch.cat([labelled, pool[sample]])
+            X = self.copies.rows(everyone, self.config.copies, noise)
+            places = self.copies.is_own(everyone).nonzero().view(-1)
+            first = int((places < len(labelled)).sum())
+            nodes = Examples(X[:, first:].transpose(0, 1).flatten(1), places[first:])
+        at = None if nodes is None or places is None or self.copies is None else nodes.y - len(self.copies.training)
+        nodes = dealt(self.team, nodes, self.config.device, at)
         if nodes is None:
             return Drawn()
         number, columns = nodes.X.shape
         asked = nodes.X.view(number, self.config.copies, columns // self.config.copies)
-        return Drawn(asked.transpose(0, 1).flatten(0, 1), X, sample)
+        return Drawn(asked.transpose(0, 1).flatten(0, 1), X, places, sample)
 
     def compared(self, drawn: Drawn, mean: Tensor) -> tuple[Tensor, float | None]:
         """What the network says on average of all nodes that were asked, given what it says of those of the own chain.
@@ -204,9 +206,12 @@ class DealtRows:
             mean = self.team.rows.concat(mean, counts_of(self.team.rows, len(mean)))
         if drawn.others is None:
             return mean, None
-        return mean, _share(_count_changes(self.known, drawn.others, mean))
+        now, before = mean.argmax(1), self.known[drawn.others]
+        self.known[drawn.others] = now
+        seen = before >= 0
+        return mean, float((now != before)[seen].double().mean()) if bool(seen.any()) else None
 
-    def restored(self, drawn: Drawn, saved: Checkpoint, like: Tensor) -> Tensor:
+    def restored(self, saved: Checkpoint, like: Tensor) -> Tensor:
         """That of the round of a checkpoint."""
         if self.copies is None:
             return like
@@ -219,70 +224,17 @@ class DealtRows:
 
         And what a checkpoint must hold to go on in the round, on the first worker of all.
         """
-        training = tensors = None
-        if drawn.X is not None:
-            assert self.labelled is not None
-            training = examples_of(drawn.X, self.labelled, mean, self.config)
-            tensors = {"mean": mean, "known": self.known}
-        return dealt(self.team, training, self.config.device), tensors
-
-
-class SpreadRows:
-    """Rows of nodes that the first processes of all chains have, each its own, as of a folder of shards.
-
-    In the order of nodes, the copies of each one after the other, they are dealt evenly to the chains: the order is the
-    same for any number of these, so that a checkpoint is one for any other number.
-    """
-
-    def __init__(self, team: Team, config: ModelConfig, copies: ShardedCopies | None, seed: int) -> None:
-        self.team, self.config, self.copies, self.seed = team, config, copies, seed
-        #: The last known class of every own node, -1 where none is known.
-        self.known = torch.full((0 if copies is None else copies.sharded.part.count,), -1)
-
-    def draw(self, round: int) -> Drawn:
-        """Others are counted from the first own node."""
-        if self.copies is None:
-            return Drawn()
-        assert self.config.unlabelled is not None
-        order, noise = _seeds(self.seed, round)
-        training, sample = self.copies.training, self.copies.sample(self.config.unlabelled, order)
-        X = self.copies.draw(np.concatenate([training, sample]), self.config.copies, noise)
-        asked = X[:, len(training) :].flatten(0, 1).to(self.config.device)
-        return Drawn(asked, X, torch.from_numpy(sample))
-
-    def compared(self, drawn: Drawn, mean: Tensor) -> tuple[Tensor, float | None]:
-        """What the network says on average of the own nodes, and the share of all whose class changed."""
-        if drawn.others is None:
-            return mean, None
-        return mean.cpu(), _share(self.team.rows.sum(_count_changes(self.known, drawn.others, mean.cpu())))
-
-    def restored(self, drawn: Drawn, saved: Checkpoint, like: Tensor) -> Tensor:
-        """What the network said of the own nodes in the round of a checkpoint."""
-        if drawn.others is None or self.copies is None:
-            return like
-        line, part, tensors = self.team.rows, self.copies.sharded.part, saved.pseudo_labels(like.cpu())
-        node, known = (tensors["known"] - torch.tensor([part.first, 0])).unbind(1)
-        own = (node >= 0) & (node < part.count)
-        self.known[node[own]] = known[own]
-        return tensors["mean"].split(counts_of(line, len(drawn.others)))[line.rank]
-
-    def examples(self, drawn: Drawn, mean: Tensor) -> tuple[Examples | None, dict[str, Tensor] | None]:
-        """The rows that the own chain trains on, and what a checkpoint must hold."""
-        if drawn.X is None or drawn.others is None or self.copies is None:
-            return None, None
-        line, copies = self.team.rows, self.config.copies
-        examples = examples_of(drawn.X, self.copies.labelled, mean, self.config, line)
-        number = len(examples.y) // copies
-        nodes = torch.cat([torch.from_numpy(self.copies.training), drawn.others])[:number]
-        order = (nodes.argsort()[:, None] + number * torch.arange(copies)).flatten()
-        training = spread_evenly(Examples(*(rows[order] for rows in examples if rows is not None)), line)
-        assert training is not None
-        seen = (self.known >= 0).nonzero().view(-1)
-        pairs = torch.stack([self.copies.sharded.part.first + seen, self.known[seen]], 1)
-        tensors = {
-            name: line.concat(rows, counts_of(line, len(rows))) for name, rows in (("mean", mean), ("known", pairs))
-        }
-        return training.to(self.config.device), tensors if self.team.rank == 0 else None
+        training = places = tensors = None
+        if drawn.X is not None and drawn.places is not None:
+            assert self.copies is not None
+            t, weights = targets_of(self.copies.targets, mean, self.config)
+            own = drawn.places[drawn.places < len(t)]
+            copies = len(drawn.X)
+            X = drawn.X[:, : len(own)].flatten(0, 1)
+            training = Examples(X, t[own].repeat(copies, 1), (weights[own] / copies).repeat(copies))
+            places = (len(t) * torch.arange(copies, device=own.device)[:, None] + own).flatten()
+            tensors = {"mean": mean, "known": self.known} if self.team.rank == 0 else None
+        return dealt(self.team, training, self.config.device, places), tensors
 
 
 def _seeds(seed: int, round: int) -> tuple[int, int]:
@@ -291,37 +243,20 @@ def _seeds(seed: int, round: int) -> tuple[int, int]:
     return order, noise
 
 
-def _count_changes(known: Tensor, nodes: Tensor, mean: Tensor) -> Tensor:
-    """Of how many ``nodes`` a class was known, and of how many of these it is another now; notes what it is now."""
-    now, before = mean.argmax(1), known[nodes]
-    known[nodes] = now
-    return torch.tensor([int((before >= 0).sum()), int(((before >= 0) & (now != before)).sum())])
-
-
-def _share(counts: Tensor) -> float | None:
-    seen, changed = counts.tolist()
-    return changed / seen if seen else None
-
-
 def sharpened(mean: Tensor, power: float) -> Tensor:
     """Each row to this power; one of which nothing is left in its precision, in relation to its largest entry."""
     sharp = mean**power
     return torch.where(sharp.sum(1, keepdim=True) > 0, sharp, (mean / mean.amax(1, keepdim=True)) ** power)
 
 
-def examples_of(X: Tensor, labelled: Targets, mean: Tensor, config: ModelConfig, line: Line | None = None) -> Examples:
-    """The rows of a round: each copy of the nodes with labels, then of those without if they weigh anything.
-
-    On a ``line`` of processes with nodes of their own the weights are of all of them together.
-    """
+def targets_of(labelled: Targets, mean: Tensor, config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """What the nodes of a round should become and what each weighs: those with labels, then others if these count."""
     assert config.sharpness is not None
-    line, sharp = line or Line(), sharpened(mean, config.sharpness)
+    sharp = sharpened(mean, config.sharpness)
     t = labelled.distribution(sharp.new_empty(len(labelled.t), sharp.shape[1]))
     weights = sharp.new_ones(len(t)) if labelled.weights is None else labelled.weights
-    number = int(line.sum(torch.tensor(len(sharp))))
-    if config.trust and number:
-        others = line.sum(weights.sum()) * (config.trust / number)
+    if config.trust and len(sharp):
+        others = weights.sum() * (config.trust / len(sharp))
         weights = torch.cat([weights, others.expand(len(sharp))])
         t = torch.cat([t, sharp / sharp.sum(1, keepdim=True)])
-    copies = len(X)
-    return Examples(X[:, : len(t)].flatten(0, 1), t.repeat(copies, 1), (weights / copies).repeat(copies))
+    return t, weights

@@ -14,24 +14,27 @@ import torch
 from torch import Tensor
 
 from ..admm.activations import ACTIVATIONS
-from ..admm.diagnostics import Moves, Shares, rate_term
+from ..admm.diagnostics import Moves, rate_term
 from ..admm.levels import PAPER_LEVELS
 from ..admm.risks import RISKS
-from ..admm.rows import Rows
 from ..admm.state import Boundary, Layer, Quantization, Weights, forward_state
 from ..config import ModelConfig
 from ..engine.layout import Plan
 from ..engine.link import Codec, Link
-from ..engine.nonfinite import NonFinite
 from ..engine.team import Stop, Traffic
 from ..engine.watchdog import check_replicas
 from ..engine.worker import Algorithm, Ends, Worker
+from ..graph.parts import counts_of
 from ..metrics import score
 from ..model import outputs
 from ..status import Status
 from .checkpoint import CHOSEN, Checkpoint, layer_tensors, restore
-from .member import Member, counts_of
-from .records import COLUMNS, SCORES, OnEpoch, Record, WorkerRow, converged, failure, judged
+from .member import Member
+from .records import SCORES, OnEpoch, Record, converged, failure, judged
+
+#: What of a worker's figures counts messages: bytes to the left, to the right and in sums over rows, of all shards
+#: together, and entries of p and q.
+SENT = ("bytes_p", "bytes_q", "bytes_sums", "values_sent")
 
 
 class Best(NamedTuple):
@@ -72,8 +75,7 @@ class Stage:
         self._first_epoch = 1
         #: What went wrong, when and where; empty unless the stage failed.
         self.message = ""
-        self._nonfinite: tuple[int, NonFinite] | None = None
-        self._rate = math.inf
+        self._scale, self._rate = 0.0, math.inf
         if saved is not None:
             meta = saved.meta
             layers, boundaries, best = restore(saved, self.layers, member.nodes, quantization(config), self.like)
@@ -86,10 +88,6 @@ class Stage:
         self.worker = self._fresh_worker(weights)
         #: At the best validation epoch so far; without validation or patience, the last sound one.
         self.best = Best((-math.inf, -math.inf), 0, self.worker.weights())
-        objective = self._synchronized([self._measured([])])[0]["objective"]
-        self._rate = math.inf  # nothing has moved yet, and that is not a term of the series
-        # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
-        self._scale = max(abs(objective), member.rows.number * math.log(max(member.classes, 2)))
         # The grown network starts as the network of the stage before: it is the first to beat.
         self._select(0, self._evaluated())
         highest, loss = self.best.score
@@ -139,26 +137,38 @@ class Stage:
         layers, after = forward_state(weights, p, f, quantized, last=self.is_last, rows=member.rows)
         if not self.is_last:
             self.chain.send(f(layers[-1].z), self.chain.rank + 1)
-        if self.number == 1:
-            outputs, first = [f(layer.z) for layer in layers], self.layers[0] + 1
-            _warn_coarse_levels(outputs, after, member.rows, first_layer=first, speaks=self.team.rows.rank == 0)
+        for number, (layer, boundary) in enumerate(zip(layers, after, strict=False), start=self.layers[0] + 1):
+            # The paper's integers round all activations well below 1 to zero.
+            if self.number > 1 or boundary.p_levels is None:
+                break
+            output = f(layer.z)
+            lost, whole = (float(member.rows.squared_norm(x)) for x in (boundary.p - output, output))
+            if lost > 0.25 * whole:
+                if self.team.rows.rank == 0:
+                    text = f"the levels lose more than half of the output of layer {number}: use calibrated ones"
+                    warnings.warn(f"{text}, or more bits", stacklevel=5)
+                break
         return self._worker(layers, [before, *after, None] if self.is_last else [before, *after])
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
         """Connect the layers to the neighbours."""
-        chain, member = self.chain, self.member
-        links: list[Link | None] = []
-        for boundary, step in ((boundaries[0], -1), (boundaries[-1], 1)):
-            if boundary is None:
-                links.append(None)
-                continue
-            p = Codec(boundary.p.shape, self.like, boundary.p_levels)
-            q = Codec(boundary.q.shape, self.like, boundary.q_levels)
-            out, into, groups = (p, q, (self.team.leftward, None)) if step < 0 else (q, p, (None, self.team.leftward))
-            links.append(Link(chain.global_rank(chain.rank + step), out, into, groups))
+        chain, member, leftward, before, after = (
+            self.chain,
+            self.member,
+            self.team.leftward,
+            boundaries[0],
+            boundaries[-1],
+        )
+        left = right = None
+        if before is not None:
+            p, q = Codec(before.p, before.p_levels), Codec(before.q, before.q_levels)
+            left = Link(chain.global_rank(chain.rank - 1), p, q, (leftward, None))
+        if after is not None:
+            p, q = Codec(after.p, after.p_levels), Codec(after.q, after.q_levels)
+            right = Link(chain.global_rank(chain.rank + 1), q, p, (None, leftward))
         X = None if member.training is None else member.training.X
         ends = Ends(member.rows, X, member.targets if self.is_last else None)
-        return Worker(layers, boundaries, self.algorithm, ends, left=links[0], right=links[1])
+        return Worker(layers, boundaries, self.algorithm, ends, left=left, right=right)
 
     def _receive_activations(self, rows: int) -> Tensor:
         return self.chain.receive(self.like.new_empty(rows, self.config.width), self.chain.rank - 1)
@@ -166,79 +176,55 @@ class Stage:
     # What is measured
 
     def _epoch(self, number: int) -> Tensor:
-        """One epoch, and what this worker measured of it."""
+        """One epoch. A row of numbers for the worker, then one for each of its layers, all of the same width."""
         start = time.perf_counter()
         moves = self.worker.epoch()
         if self.like.is_cuda:
             torch.cuda.synchronize(self.like.device)
-        measured = self._measured(moves, time.perf_counter() - start)
-        if self._nonfinite is None and not bool(measured.isfinite().all()):
-            found = self.worker.nonfinite(moves)
-            self._nonfinite = None if found is None else (number, found)
-        return measured
-
-    def _measured(self, moves: list[Moves], seconds: float = 0.0) -> Tensor:
-        """One row of numbers for the worker, then one for each of its layers, all of the same width."""
-        links = (self.worker.left, self.worker.right, self.team.rows)
-        traffic = [Traffic() if link is None else link.take_traffic() for link in links]
+        seconds, worker, line = time.perf_counter() - start, self.worker, self.team.rows
+        traffic = [Traffic() if link is None else link.take_traffic() for link in (worker.left, worker.right, line)]
         waited, packed = (sum(getattr(part, f"{kind}_seconds") for part in traffic) for kind in ("wait", "pack"))
-        risk = float(self.worker.risk()) if self.is_last else 0.0
-        # To the left, to the right, and for sums; and all values that went left or right.
+        risk = float(worker.risk()) if self.is_last else 0.0
         sent = torch.tensor([part.bytes_sent for part in traffic] + [sum(part.values_sent for part in traffic)])
-        to_left, to_right, for_sums, values = self.team.rows.sum(sent).tolist()
-        own = WorkerRow(seconds, waited, packed, to_left, to_right, for_sums, values, risk)
-        rows = [torch.tensor([*own, *[0.0] * (COLUMNS - len(own))], dtype=torch.float64)]
+        rows = [torch.tensor([[seconds, waited, packed, risk, *line.sum(sent).tolist()]], dtype=torch.float64)]
         if self.layers:
-            zeros = Moves(*[self.like.new_zeros(()) for _ in Moves._fields])
-            shares = self.worker.measured or self.worker.shares()
-            measured = [
-                torch.stack([torch.as_tensor(value) for value in (*move, *share)])
-                for move, share in zip(moves or [zeros] * len(shares), shares, strict=True)
-            ]
-            rows.extend(torch.stack(measured).double().cpu())
-        return torch.stack(rows)
+            assert worker.measured is not None
+            rows.append(torch.stack([*moves, *worker.measured], dim=1).double().cpu())
+        return torch.cat(rows)
 
     def _synchronized(self, measured: list[Tensor]) -> list[Record]:
         """Put the measurements of all workers together: one record per epoch, the same on every worker."""
-        counts, algorithm = [1 + count for count in self.plan.counts], self.algorithm
+        counts, nu, rho = [1 + count for count in self.plan.counts], self.algorithm.nu, self.algorithm.rho
         everything = self.chain.concat(torch.stack(measured, dim=1), counts)
         records = []
         for epoch in range(len(measured)):
             parts = everything[:, epoch].split(counts)
-            workers = [WorkerRow(*part[0, : len(WorkerRow._fields)].tolist()) for part in parts]
-            layers = torch.cat([part[1:] for part in parts]).tolist()
-            moves = [Moves(*row[: len(Moves._fields)]) for row in layers]
-            shares = [Shares(*row[len(Moves._fields) :]) for row in layers]
-            nu, rho = algorithm.nu, algorithm.rho
-            self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=algorithm.activation.lipschitz))
-            risk = sum(worker.risk for worker in workers)
-            own = [float(share.objective) for share in shares]
+            layers = torch.cat([part[1:] for part in parts]).T
+            moves, lipschitz = Moves(*layers[: len(Moves._fields)]), self.algorithm.activation.lipschitz
+            self._rate = min(self._rate, rate_term(moves, nu=nu, rho=rho, lipschitz=lipschitz))
+            p, W, b, z, q, own, gaps, outputs = layers.tolist()
+            descents = (p + W + nu / 2 * (b + z) for p, W, b, z in zip(p, W, b, z, strict=True))
+            seconds, risk, workers = 0.0, 0.0, []
+            for count, part in zip(self.plan.counts, parts, strict=True):
+                took, waited, packed, own_risk, *sent = part[0].tolist()
+                seconds, risk = max(seconds, took), risk + own_risk
+                times = {"compute_seconds": took - waited - packed, "wait_seconds": waited, "pack_seconds": packed}
+                workers.append({"layers": count, **times, **dict(zip(SENT, map(int, sent), strict=True))})
             records.append(
                 {
                     "objective": risk + sum(own),
                     "risk": risk,
-                    "primal_residual": math.sqrt(sum(float(share.gap) for share in shares)),
-                    "dual_residual": rho * math.sqrt(sum(float(move.q) for move in moves)),
-                    "output_norm": math.sqrt(sum(float(share.output) for share in shares)),
-                    "descent": sum(float(move.p + move.W) + nu / 2 * float(move.b + move.z) for move in moves),
+                    "primal_residual": math.sqrt(sum(gaps)),
+                    "dual_residual": rho * math.sqrt(sum(q)),
+                    "output_norm": math.sqrt(sum(outputs)),
+                    "descent": sum(descents),
                     "c_k": self._rate,
                     "rho": rho,
                     **dict.fromkeys(SCORES),
-                    "seconds": max(worker.seconds for worker in workers),
-                    "bytes_sent": int(sum(worker.bytes_p + worker.bytes_q + worker.bytes_sums for worker in workers)),
-                    "workers": [
-                        {
-                            "layers": count,
-                            "compute_seconds": worker.seconds - worker.wait_seconds - worker.pack_seconds,
-                            **{name: getattr(worker, name) for name in ("wait_seconds", "pack_seconds")},
-                            **{
-                                name: int(getattr(worker, name))
-                                for name in ("bytes_p", "bytes_q", "bytes_sums", "values_sent")
-                            },
-                        }
-                        for count, worker in zip(self.plan.counts, workers, strict=True)
-                    ],
-                    "shares": own,
+                    "seconds": seconds,
+                    "bytes_sent": sum(worker[name] for worker in workers for name in SENT[:3]),
+                    "workers": workers,
+                    "of_layers": layers.tolist(),
                 }
             )
         return records
@@ -248,45 +234,39 @@ class Stage:
 
         Activations pass down the chain; the last worker tells everyone the result.
         """
-        member, config, logits = self.member, self.config, []
-        targets = [y for y in (member.scored_targets, member.validation_targets) if y is not None]
+        member, config, logits = self.member, self.config, None
         self.worker.settle()  # they go the way of q, of which only the size is waited for
         sums = torch.zeros(2, 3, dtype=torch.float64)  # loss, hits and rows, of training and validation
-        if self.layers:
-            if member.scored is not None:
-                parts = [rows.X for rows in (member.scored, member.validation) if rows is not None]
-            else:
-                parts = [self._receive_activations(len(y.t)) for y in targets]
-            logits = [self.worker.forward(x) for x in parts]
+        parts = ((member.scored, member.scored_targets), (member.validation, member.validation_targets))
+        for place, (rows, y) in enumerate(parts):
+            if y is None or not self.layers:
+                continue
+            logits = self.worker.forward(self._receive_activations(len(y.t)) if rows is None else rows.X)
             if not self.is_last:
-                for x in logits:
-                    self.chain.send(x, self.chain.rank + 1)
-                logits = []
-        for place, (own, y) in enumerate(zip(logits, targets, strict=False)):
-            number = y.rows().number
+                self.chain.send(logits, self.chain.rank + 1)
+                continue
             share = {"classification": y.accuracy, "multilabel": y.subset_accuracy}.get(config.target)
-            hits = math.nan if share is None else share(own) * number  # numbers are not right or wrong
-            sums[place] = sums.new_tensor([float(self.algorithm.risk(own, y)), hits, number])
+            number = y.rows().number
+            hits = math.nan if share is None else share(logits) * number  # numbers are not right or wrong
+            sums[place] = sums.new_tensor([float(self.algorithm.risk(logits, y)), hits, number])
         sums = self.team.rows.sum(self.chain.broadcast(sums, self.plan.last))
-        record: Record = dict(zip(SCORES, (sums[:, :2] / sums[:, 2:]).flatten().tolist(), strict=True))
-        if not member.validates:
-            record |= dict.fromkeys(SCORES[2:])
-        if config.target == "regression":
-            record |= dict.fromkeys(SCORES[1::2])
+        means = (sums[:, :2] / sums[:, 2:]).flatten().tolist()
+        record: Record = {name: None if math.isnan(mean) else mean for name, mean in zip(SCORES, means, strict=True)}
         if config.scoring != "accuracy" and member.validates:
-            record["val_score"] = self._score(logits[1] if logits else None)
+            record["val_score"] = self._score(logits)
         return record
 
     def _score(self, logits: Tensor | None) -> float | None:
         """What ``scoring`` makes of the logits of all validation rows, which the last workers have; None if nothing."""
         found = torch.full((1,), math.nan, dtype=torch.float64)
-        if logits is not None:
-            assert self.member.validation_targets is not None
-            line, t, target = self.team.rows, self.member.validation_targets.t, self.config.target
-            counts = counts_of(line, len(t))
+        if self.is_last:
+            line, y, target = self.team.rows, self.member.validation_targets, self.config.target
+            assert logits is not None
+            assert y is not None
+            counts = counts_of(line, len(y.t))
             # Numbers are in standard deviations of the training rows, so that all columns count alike.
             predicted = outputs(line.concat(logits, counts).double(), target).cpu()
-            value = score(self.config.scoring, line.concat(t, counts).cpu(), predicted, target)
+            value = score(self.config.scoring, line.concat(y.t, counts).cpu(), predicted, target)
             found[0] = math.nan if value is None else value
             found = line.broadcast(found, 0)
         value = float(self.chain.broadcast(found, self.plan.last))
@@ -305,13 +285,16 @@ class Stage:
         round = member.round
         assert patience != "auto"
         for number, record in enumerate(records, start=epoch - len(records) + 1):
-            shares = record.pop("shares")
+            of_layers = record.pop("of_layers")
             history.append({"stage": self.number, "stage_epoch": number, "epoch": len(history) + 1, **record})
             if round is not None:
                 history[-1] |= {"round": round.number, "agreement": round.agreement, "changed": round.changed}
+            if not self._scale:
+                # The risk of knowing nothing, log(classes) a row, is the scale on which an objective is large.
+                self._scale = max(abs(record["objective"]), member.rows.number * math.log(max(member.classes, 2)))
             status = failure(record, self._scale)
             if status is not None:
-                self.message = f"epoch {len(history)}, {self._blame(status, shares)}"
+                self.message = f"epoch {len(history)}, {_blame(status, of_layers)}"
             elif number == epoch:
                 self._select(epoch, record)
                 if converged(record, self.config.tolerance):
@@ -339,26 +322,6 @@ class Stage:
         elif (own := judged(record)) is not None and own > self.best.score:
             self.best = Best(own, epoch, self.worker.weights())
 
-    def _blame(self, status: Status, shares: list[float]) -> str:
-        """The layer with the largest share of an objective that exploded; the layer and variable that broke.
-
-        Of what the workers found, the earliest counts, then what a step read before what was left after an epoch.
-        """
-        if status is Status.DIVERGED:
-            largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
-            return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
-        row = [math.inf] * 4
-        if self._nonfinite is not None:
-            epoch, found = self._nonfinite
-            row = [epoch, found.hindsight, found.place, found.layer + self.layers.start]
-        rows = self.chain.concat(torch.tensor([row], dtype=torch.float64), [1] * self.chain.size)
-        rows = self.team.rows.concat(rows, [len(rows)] * self.team.rows.size)
-        epoch, *numbers = min(rows.tolist())
-        if math.isinf(epoch):
-            return "in the risk"
-        found = NonFinite(*map(int, numbers))
-        return f"layer {found.layer + 1}, variable {found.variable}"
-
     def _write_checkpoint(self, epoch: int, history: list[Record]) -> None:
         """Write a checkpoint if one is due. ``epoch`` counts within the stage."""
         checkpointing, round = self.member.checkpointing, self.member.round
@@ -372,7 +335,7 @@ class Stage:
             for place, (index, best) in enumerate(zip(self.layers, self.best.weights, strict=True))
         )
         state = {
-            "stage": self.number, "epoch": epoch, "depth": self.plan.depth, "shards": self.team.rows.size,
+            "stage": self.number, "epoch": epoch, "depth": self.plan.depth,
             "round": 0 if round is None else round.number,
             "chosen": {name: getattr(self.config, name) for name in CHOSEN}, "worker_epochs": self.worker.epochs,
             "best_score": self.best.score, "best_epoch": self.best.epoch, "scale": self._scale, "rate": self._rate,
@@ -386,17 +349,18 @@ def quantization(config: ModelConfig) -> Quantization:
     return Quantization(config.quantize != "none", config.quantize == "pq", config.bits or 8, levels)
 
 
-def _warn_coarse_levels(
-    activations: list[Tensor], boundaries: list[Boundary], rows: Rows, *, first_layer: int, speaks: bool
-) -> None:
-    """Levels may be too coarse: the paper's integers round all activations well below 1 to zero."""
-    for layer, (output, boundary) in enumerate(zip(activations, boundaries, strict=False), start=first_layer):
-        if boundary.p_levels is None:
-            continue
-        lost, whole = (float(rows.squared_norm(x)) for x in (boundary.p - output, output))
-        if lost > 0.25 * whole and speaks:
-            warnings.warn(
-                f"the levels lose more than half of the output of layer {layer}: use calibrated ones, or more bits",
-                stacklevel=6,
-            )
-            return
+#: The variable that each column of what is measured of layers is of: fields of Moves, then of Shares.
+VARIABLES = ("p", "W", "b", "z", "q", "u", "u", "q")
+
+
+def _blame(status: Status, of_layers: list[list[float]]) -> str:
+    """The layer with the largest share of an objective that exploded; the first variable that is not finite."""
+    if status is Status.DIVERGED:
+        shares = of_layers[len(Moves._fields)]
+        largest = max(range(len(shares)), key=lambda layer: abs(shares[layer]))
+        return f"layer {largest + 1} has the largest share of the objective, {shares[largest]:.3g}"
+    for variable, values in zip(VARIABLES, of_layers, strict=True):
+        for layer, value in enumerate(values, start=1):
+            if not math.isfinite(value):
+                return f"layer {layer}, variable {variable}"
+    return "in the risk"

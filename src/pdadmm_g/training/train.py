@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -20,20 +19,18 @@ from ..admm.state import Weights
 from ..config import ModelConfig
 from ..engine.layout import Plan, deal, layer_costs
 from ..engine.precision import tensor_cores
-from ..engine.team import Team
+from ..engine.team import Line, Team
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples, aligned, simplified
+from ..graph.parts import counts_of
 from ..model import GAMLP
 from ..status import Status
-from .checkpoint import CHOSEN, Checkpointing, clear
+from .checkpoint import Checkpointing, clear
 from .growth import anchor, initial_layer, redeal
 from .member import Member, dealt
 from .records import OnEpoch, Record
-from .rounds import DealtRows, SpreadRows, Step, in_round, is_over, margin, schedule
+from .rounds import RoundRows, Step, in_round, is_over, margin, schedule
 from .stage import Stage
-
-if TYPE_CHECKING:  # a worker process starts faster without graphs
-    from ..graph.sharded_augmentation import ShardedCopies
 
 
 @dataclass
@@ -70,8 +67,7 @@ def train(
     on_epoch: OnEpoch | None = None,
     team: Team | None = None,
     checkpointing: Checkpointing | None = None,
-    copies: Copies | ShardedCopies | None = None,
-    spread: bool = False,
+    copies: Copies | None = None,
     start: GAMLP | None = None,
 ) -> TrainingResult | None:
     """Train a GA-MLP with pdADMM-G, or with pdADMM-G-Q when ``config`` quantizes.
@@ -80,9 +76,9 @@ def train(
     forward pass. With a validation set and patience, the best weights of a stage are the ones that go on. When
     learning from unlabelled nodes, a stage has rounds, see :mod:`.rounds`.
 
-    On a team of several workers all call this; the first one brings the data and gets the result, the others pass
-    None and get None. Where the data are ``spread``, the first worker of every chain brings and gets its own. The first
-    stage starts from the network ``start`` that the first worker has, deepened if need be, or else from random weights.
+    On a team of several workers all call this. The first one brings the data, or the first worker of every chain brings
+    those of its part; these get the result, the others None. The first stage starts from the network ``start`` that the
+    first worker has, deepened if need be, or else from random weights.
     """
     config = config.resolved("classification") if training is not None else config.resolved()
     team = team or Team()
@@ -90,28 +86,22 @@ def train(
     if team.rank == 0 and config.rho <= bound:
         text = f"rho = {config.rho:g} is not above {bound:g}, where theory guarantees that the objective never rises"
         warnings.warn(text, stacklevel=2)
-    config = _share_choices(team, config)
+    config = _shared(team, config)
     team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
-    training, validation, basis = aligned(training), aligned(validation), None
-    labelled = training
-    if not spread:
-        labelled, validation = simplified(training), simplified(validation)
-        # A network that is there may have a part outside of the row space, which validation sees.
-        if not config.unlabelled and start is None:
-            labelled, validation, basis = in_row_space(labelled, validation)
-        training, validation = (dealt(team, examples, config.device) for examples in (labelled, validation))
+    training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
+    training, validation = (dealt(team, examples, config.device) for examples in (training, validation))
+    starts = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
+    # A network that is there may have a part outside of the row space, which validation sees.
+    if not config.unlabelled and not starts:
+        training, validation, basis = in_row_space(training, validation, team.rows)
     member = Member(team, config, training, validation, num_classes, checkpointing)
-    rows: DealtRows | SpreadRows | None = None
-    if config.unlabelled and spread:
-        assert not isinstance(copies, Copies)
-        rows = SpreadRows(team, config, copies, seed)
-    elif config.unlabelled:
-        assert copies is None or isinstance(copies, Copies)
-        rows = DealtRows(team, config, copies, None if labelled is None else labelled.targets, seed)
+    rows = RoundRows(team, config, copies, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
-    weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start)
-    weights = redeal(team.chain, weights, plan, _alone(plan.depth, team), member.widths(plan.depth), like=member.like)
-    if (team.chain if spread else team).rank != 0:
+    with team.in_epochs():
+        weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start, starts)
+        alone = _alone(plan.depth, team)
+        weights = redeal(team.chain, weights, plan, alone, member.widths(plan.depth), like=member.like)
+    if team.chain.rank != 0:
         return None
     if config.growth == "gain" and config.activation in ("relu", "identity"):
         # Depths that gained nothing leave no layers behind, where an identity layer changes nothing.
@@ -122,13 +112,18 @@ def train(
     return TrainingResult(GAMLP.from_parameters(parameters, config.activation), history, status, plan, message)
 
 
-def _share_choices(team: Team, config: ModelConfig) -> ModelConfig:
-    """``config`` with what the first worker chose by the data, which the others do not see."""
-    own = msgspec.json.encode({name: getattr(config, name) for name in CHOSEN})
+def _shared(team: Team, config: ModelConfig) -> ModelConfig:
+    """The settings of the first worker, on all: the others do not see what it chose by the data."""
+    if team.size == 1:
+        return config
+    settings = {name: value for name, value in vars(config).items() if not callable(value) and name != "device"}
+    own = msgspec.json.encode(settings)
     length = int(team.broadcast(torch.tensor([len(own)]), 0))
     text = list(own) if team.rank == 0 else [0] * length
-    chosen = msgspec.json.decode(bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
-    return dataclasses.replace(config, **chosen).resolved("classification")
+    known = bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist())
+    if team.rank == 0:
+        return config
+    return dataclasses.replace(config, **msgspec.json.decode(known))
 
 
 def _alone(depth: int, team: Team) -> Plan:
@@ -138,15 +133,17 @@ def _alone(depth: int, team: Team) -> Plan:
 
 def _grow(
     member: Member,
-    rows: DealtRows | SpreadRows | None,
+    rows: RoundRows | None,
     seed: int,
     basis: Tensor | None,
     history: list[Record],
     on_epoch: OnEpoch | None,
     start: GAMLP | None,
+    depth: int,
 ) -> tuple[list[Weights], Plan, Status, str]:
     """Go through the stages and their rounds, from the first one or from that of the checkpoint.
 
+    The network to ``start`` from has so many layers, none if there is none.
     Gives the worker's layers after the last stage, and how that one ended.
     """
     config, like, team, chain = member.config, member.like, member.team, member.team.chain
@@ -157,7 +154,6 @@ def _grow(
     status, message = Status.MAX_EPOCHS, ""
     plan: Plan | None = None
     weights: list[Weights] = []
-    depth = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
     if depth and saved is None:
         plan = _alone(depth, team)
         for index in plan.layers(chain.rank):
@@ -180,8 +176,6 @@ def _grow(
             elif saved is None:
                 mine = new.layers(chain.rank)
                 weights = [initial_layer(i, shape, step.depth, seed=seed, like=like, basis=basis) for i in mine]
-                for layer in weights:
-                    team.rows.broadcast(layer.W, 0)  # the first worker alone knows the basis
             plan = new
             with tensor_cores(config.precision):
                 resumed = saved if before is None else None
@@ -203,19 +197,22 @@ def _grow(
 
 
 def in_row_space(
-    training: Examples | None, validation: Examples | None
+    training: Examples | None, validation: Examples | None, line: Line
 ) -> tuple[Examples | None, Examples | None, Tensor | None]:
-    """Features as coordinates in an orthonormal basis of the training rows, where that is shorter; and the basis.
+    """Features as coordinates in an orthonormal basis of all training rows, where that is shorter; and the basis.
 
     With fewer nodes than features, W_1 enters training through its part in the row space of X only. Training in these
     coordinates takes the same steps at the cost of as many features as nodes; what W_1 has outside stays zero.
     """
-    if training is None or len(training.X) >= training.X.shape[1]:
+    if training is None:
         return training, validation, None
-    basis, R = torch.linalg.qr(training.X.T)
+    counts = counts_of(line, len(training.X))
+    if sum(counts) >= training.X.shape[1]:
+        return training, validation, None
+    basis, R = (line.broadcast(each, 0) for each in torch.linalg.qr(line.concat(training.X, counts).T))
     if validation is not None:
         validation = validation._replace(X=validation.X @ basis)
-    return training._replace(X=R.T.contiguous()), validation, basis
+    return training._replace(X=R.T.contiguous().split(counts)[line.rank]), validation, basis
 
 
 def deal_layers(nodes: int, shape: list[int], config: ModelConfig, workers: int) -> Plan:

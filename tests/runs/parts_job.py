@@ -1,0 +1,41 @@
+"""One of several processes that train runs on folders of shards: python parts_job.py FOLDER; FOLDER/job.json has the runs.
+
+``{"name": {settings of a run}, ...}``; each is written to FOLDER/name-SIZE.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import torch
+
+from pdadmm_g.config import RunConfig
+from pdadmm_g.engine.launch import join
+from pdadmm_g.runs.run import train_run
+
+
+def main(folder: Path) -> None:
+    warnings.simplefilter("ignore")
+    faulthandler.dump_traceback_later(70, exit=True)
+    torch.set_num_threads(1)
+    size = int(os.environ["WORLD_SIZE"])
+    team = join("cpu", 60.0, watch=False, shards=size)
+    for name, settings in json.loads((folder / "job.json").read_text()).items():
+        config = RunConfig(**settings, shards=size, out=str(folder / f"{name}-{size}"))
+        train_run(config, team=team)
+    team.leave()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
