@@ -82,4 +82,3 @@ def test_refused(run) -> None:
     assert_refused(*run("train", *clean, "--labels", "blue"), "there is no column 'blue', which --labels names")
     assert_refused(*run("train", *tables, "--labels", "red,red"), "labels names a column twice")
     assert_refused(*run("train", *tables, "--labels", ",".join(NAMES)), "labels must be 0 or 1 in each column")
-    assert_refused(*run("shard", "labels.npz", "--out", "folder", "--shards", "2"), "not for a folder of shards")

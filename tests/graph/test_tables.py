@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
-from pdadmm_g.graph.shards import ShardFolder, open_source, shard_graph
 
 IDS = [f"n, {number}" for number in range(20)]  # with a comma, which must be quoted
 
@@ -215,94 +214,3 @@ def test_parquet_tables_that_cannot_be_read(tmp_path: Path) -> None:
         pq.write_table(table, path)
         with pytest.raises(InputError, match=rf"nodes\.parquet: .*{message}"):
             load_dataset(path)
-
-
-# ------------------------------------------------------------------------------- folders of Parquet tables, as shards
-
-EDGE_COLUMNS = {"source": ["a", "b", "d", "b"], "target": ["b", "c", "a", "a"]}
-NODE_COLUMNS: dict[str, Any] = {
-    "id": ["c", "a", "d", "b"],
-    "label": [1, 0, None, 2],
-    "split": ["train", "val", None, "test"],
-    "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]],
-}
-
-
-def write_folder(folder: Path, nodes: dict[str, Any], edges: dict[str, Any], *, split: bool = False) -> Path:
-    folder.mkdir(exist_ok=True)
-    tables = {"nodes": pa.table(nodes), "edges": pa.table(edges)}
-    for name, table in tables.items():
-        (folder / name).mkdir(exist_ok=True)
-        parts = [table.slice(0, 3), table.slice(3)] if split else [table]
-        for old in (folder / name).iterdir():
-            old.unlink()
-        for number, part in enumerate(parts):
-            pq.write_table(part, folder / name / f"part-{number}.parquet", row_group_size=2)
-    return folder
-
-
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("kind", ["text", "numbers", "as they stand"])
-def test_a_folder_of_tables_is_the_graph(tmp_path: Path, kind: str, split: bool) -> None:
-    nodes, edges = dict(NODE_COLUMNS), dict(EDGE_COLUMNS)
-    if kind != "text":
-        number = {"c": 0, "a": 1, "d": 2, "b": 3}
-        factor = 10**12 if kind == "numbers" else 1
-        nodes["id"] = [factor * number[name] for name in NODE_COLUMNS["id"]]
-        edges = {name: [factor * number[end] for end in ends] for name, ends in EDGE_COLUMNS.items()}
-        nodes["label"] = pa.array(nodes["label"], pa.uint8())
-    shard_graph(open_source(str(write_folder(tmp_path / "in", nodes, edges, split=split))), 2, tmp_path / "out")
-    part = ShardFolder(tmp_path / "out").part(0, 1)
-    columns = {name: part.column(name) for name in part.whole.arrays}
-    assert columns["x"].tolist() == NODE_COLUMNS["x"]
-    assert columns["y"].tolist() == [1, 0, -1, 2]
-    assert [columns[name].tolist() for name in ("train_mask", "val_mask", "test_mask")] == [
-        [True, False, False, False], [False, True, False, False], [False, False, False, True],
-    ]  # fmt: skip
-    neighbours = [
-        shard.arrays["columns"][shard.arrays["starts"][row] : shard.arrays["starts"][row + 1]].tolist()
-        for shard in part.shards
-        for row in range(shard.count)
-    ]
-    assert neighbours == [[3], [2, 3], [1], [0, 1]]
-    if kind == "as they stand":
-        assert "id" not in columns
-    else:
-        assert columns["id"].tolist() == [name.encode() if kind == "text" else name for name in nodes["id"]]
-
-
-def test_each_other_column_is_a_feature(tmp_path: Path) -> None:
-    nodes = {"height": [1.0, 2.0], "train_mask": [True, None], "tall": [False, True], "age": [3, 4]}
-    table = open_source(str(write_folder(tmp_path / "in", nodes, {"source": [0], "target": [1]})))
-    assert table.x(0, 2).tolist() == [[1.0, 0.0, 3.0], [2.0, 1.0, 4.0]]
-    assert table.columns["train_mask"].tolist() == [True, False]
-    assert [[ends.tolist() for ends in block] for block in table.edges(10, 0)] == [[[0], [1]]]
-    assert list(table.edges(10, 1)) == []
-    assert table.feature_names == ("height", "tall", "age")
-
-
-def test_mistakes_name_file_and_column(tmp_path: Path) -> None:
-    def said(nodes: dict[str, Any], edges: dict[str, Any]) -> str:
-        folder = write_folder(tmp_path / "in", NODE_COLUMNS | nodes, EDGE_COLUMNS | edges)
-        with pytest.raises(InputError) as caught:
-            shard_graph(open_source(str(folder)), 1, tmp_path / "out", overwrite=True)
-        return str(caught.value).removeprefix(f"{folder}/")
-
-    nodes, edges = "nodes/part-0.parquet", "edges/part-0.parquet"
-    for changes, other, culprits in (
-        ({}, {"source": ["a", "b", "z", "b"]}, (f"{edges}: row 2", "'z'")),
-        ({}, {"source": ["a", "b", None, "b"]}, (f"{edges}: row 2", "source")),
-        ({"id": ["a", "b", "a", "c"]}, {}, (nodes, "'id'", "'a' twice")),
-        ({"label": ["x", "y", "x", "y"]}, {}, ("labels that are no whole numbers",)),
-        ({"split": ["train", "dev", None, "test"]}, {}, (nodes, "got 'dev'")),
-        ({"x": [[1.0], [2.0, 3.0], [4.0], [5.0]]}, {}, (nodes, "column 'x'")),
-        ({"x": [[1.0], [np.nan], [4.0], [5.0]]}, {}, (nodes, "NaN or infinity, first in row 1")),
-        ({"x": ["a", "b", "c", "d"]}, {}, (nodes, "column 'x' must be numbers", "'a'")),
-        ({}, {"weight": [1.0, 2.0, 1.0, 1.0]}, (edges, "column 'weight'")),
-        ({"age": [1, 2, 3, 4]}, {}, (nodes, "'x' of lists is all features, but 'age'")),
-    ):
-        message = said(changes, other)
-        assert all(culprit in message for culprit in culprits), message
-    (tmp_path / "in" / edges).write_bytes(b"no")
-    with pytest.raises(InputError, match="cannot read as Parquet"):
-        open_source(str(tmp_path / "in"))

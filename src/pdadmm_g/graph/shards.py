@@ -429,6 +429,13 @@ class Journal(msgspec.Struct):
     sorted: Size = 0
     largest: float = 0.0
     gap: float = 0.0
+    #: How many of the first have no weights yet: nobody knew that the graph is directed.
+    without: Size = 0
+
+    @property
+    def directed(self) -> bool:
+        """As ``facts.are_directed`` has it, by the edges sorted so far."""
+        return self.up and self.down and self.gap > 1e-6 * self.largest
 
 
 def shard_graph(
@@ -510,11 +517,14 @@ class _Writer:
         journal = self.journal
         while journal.sorted < self.shards:
             degrees, columns, ways = self._neighbours(journal.sorted)
-            arrays = {"degrees": degrees, "columns": columns}
-            self._save(journal.sorted, arrays | ({"out": ways[0], "into": ways[1]} if self.source.weighted else {}))
-            ways = ways if self.source.weighted else np.sign(ways)
             journal.largest = max(journal.largest, float(ways.max(initial=0)))
             journal.gap = max(journal.gap, float(abs(ways[0] - ways[1]).max(initial=0)))
+            self._save(journal.sorted, degrees=degrees, columns=columns)
+            if self.source.weighted or journal.directed:
+                ways = ways.astype(np.float64)
+                self._save(journal.sorted, out=ways[0], into=ways[1])
+            else:
+                journal.without = journal.sorted + 1
             journal.sorted += 1
             self._note()
             self.on_progress("neighbours", journal.sorted, self.shards)
@@ -532,13 +542,12 @@ class _Writer:
         for first in range(0, count, ROWS):
             rows = min(ROWS, count - first)
             start, stop = np.searchsorted(dealt[:, 0], 2 * source.nodes * np.array([first, first + rows]))
-            ends, place = np.unique(dealt[start:stop, 0], return_inverse=True)
-            # Weights are added one by one, the smallest first, as summed() does.
-            weights = dealt[start:stop, 1].copy().view(np.float64) if source.weighted else None
-            sums = np.bincount(place, weights)
-            pairs, place = np.unique(ends >> 1, return_inverse=True)
-            ways = np.zeros((2, len(pairs)), np.float64 if source.weighted else np.int32)
-            ways[ends & 1, place] = sums
+            ends, place = _unique(dealt[start:stop, 0])
+            pairs, towards = _unique(ends >> 1)
+            ways = np.zeros((2, len(pairs)), np.float64 if source.weighted else np.int8)
+            ways[ends & 1, towards] = 1
+            if source.weighted:  # added one by one, the smallest first, as summed() does
+                ways[ends & 1, towards] = np.bincount(place, dealt[start:stop, 1].copy().view(np.float64))
             degrees = np.bincount(pairs // source.nodes - first, minlength=rows)
             found.append((degrees.astype(kind), (pairs % source.nodes).astype(kind), ways))
         return [np.concatenate(each, axis=-1) for each in zip(*found, strict=True)]
@@ -561,7 +570,7 @@ class _Writer:
             digests=[""] * self.shards,
             edges=int(degrees.sum()) // 2,
             listed=source.number_of_edges,
-            directed=journal.up and journal.down and journal.gap > 1e-6 * journal.largest,  # as facts.are_directed
+            directed=journal.directed,
             feature_names=None if names is None else tuple(names[place] for place in order),
             label_names=None if labels is None else labels.tolist(),
             **{name: data.get(name) for name in PLAIN},
@@ -574,11 +583,11 @@ class _Writer:
             )
         for shard, folder in enumerate(self.folders):
             if not (folder / DESCRIPTION).exists():
-                if whole.directed and not source.weighted:
-                    ways = np.sign(self._neighbours(shard)[2]).astype(np.float64)
-                    self._save(shard, {"out": ways[0], "into": ways[1]})
+                if whole.directed and shard < journal.without:
+                    ways = self._neighbours(shard)[2].astype(np.float64)
+                    self._save(shard, out=ways[0], into=ways[1])
                 own = slice(*self.starts[shard : shard + 2].tolist())
-                self._save(shard, {name: array[own] for name, array in by_node.items()})
+                self._save(shard, **{name: array[own] for name, array in by_node.items()})
                 shape, step = (own.stop - own.start, whole.features), max(1, BYTES // (4 * whole.features))
                 x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype=np.float32, shape=shape)
                 for start in range(own.start, own.stop, step):
@@ -602,11 +611,17 @@ class _Writer:
         (self.out / JOURNAL).unlink(missing_ok=True)
         return whole
 
-    def _save(self, shard: int, arrays: Mapping[str, Array]) -> None:
+    def _save(self, shard: int, **arrays: Array) -> None:
         for name, array in arrays.items():
             with (self.folders[shard] / f"{name}.npy").open("wb") as file:
                 np.save(file, array)
                 _on_disk(file)
+
+
+def _unique(numbers: Array) -> tuple[Array, Array]:
+    """The different ones of numbers in order, and the place of each number among these."""
+    new = np.diff(numbers, prepend=-1) > 0
+    return numbers[new], new.cumsum() - 1
 
 
 def _on_disk(file: IO[bytes]) -> None:
