@@ -17,7 +17,7 @@ from helpers.faults import MEMBER, free_port
 from helpers.interrupts import interrupt
 from pdadmm_g.cli import cli
 from pdadmm_g.cli.common import DATASETS, torchrun_processes
-from pdadmm_g.cli.export import FORMATS
+from pdadmm_g.cli.finished import FORMATS
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.errors import InputError
 from pdadmm_g.graph.datasets import BENCHMARKS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.commands import SMALL, assert_refused
-from pdadmm_g.cli.explain import _of_all
+from pdadmm_g.cli.finished import _of_all
 from pdadmm_g.report.collect import read_run
 
 

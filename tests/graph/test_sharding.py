@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from helpers.communities import communities
 from helpers.threads import on_threads
 from pdadmm_g import Graph, InputError, as_graph
-from pdadmm_g.cli.shard import shard
+from pdadmm_g.cli.data import shard
 from pdadmm_g.graph import shards as sharding
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.datasets import load_dataset

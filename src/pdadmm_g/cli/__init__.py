@@ -16,15 +16,10 @@ from ..errors import InputError, is_lack_of_memory
 from ..status import Status
 from .common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_PEER_LOST, error
 from .compare import compare
-from .datasets import datasets
+from .data import datasets, shard
 from .demo import demo
 from .doctor import doctor
-from .evaluate import evaluate
-from .explain import explain
-from .export import export
-from .predict import predict
-from .report import report
-from .shard import shard
+from .finished import evaluate, explain, export, predict, report
 from .train import train
 
 
