@@ -126,4 +126,4 @@ def test_hanging_under_torchrun(tmp_path: Path) -> None:
     processes[1].communicate()
     assert processes[0].returncode == 4, error
     assert re.search(r"worker 1 .*last seen in epoch \d+, has not answered for 3 s", error)
-    assert checkpoint.latest(out / "checkpoints").meta.total_epochs == 5
+    assert len(checkpoint.latest(out / "checkpoints").history) == 5
