@@ -62,8 +62,8 @@ class Member:
         #: Training rows of all shards, and the numbers of those of this one among them.
         self.all_nodes, all_validating = counts.sum(0).tolist()
         if line.size > self.all_nodes:
-            known = f"shards = {line.size}, but there are {self.all_nodes} training rows"
-            raise InputError(f"{known}: set shards to {self.all_nodes} at most")
+            text = f"shards = {line.size}, but there are {self.all_nodes} training rows"
+            raise InputError(f"{text}: set shards to {self.all_nodes} at most")
         first = int(counts[: line.rank, 0].sum())
         self.nodes = range(first, first + nodes)
         self.validates = all_validating > 0
