@@ -163,7 +163,10 @@ class ShardFolder:
             num_nodes=whole.nodes,
             neighbours=Neighbours(starts, columns, own.get("out"), own.get("into")),
             label_names=None if whole.label_names is None else np.array(whole.label_names),
-            **{name: getattr(whole, name) for name in ("edges", "listed", "directed", "feature_names", *PLAIN)},
+            **{
+                name: getattr(whole, name)
+                for name in ("digest", "edges", "listed", "directed", "feature_names", *PLAIN)
+            },
         )
         for name in ("y", *MASKS, "ids"):
             if name in own:
@@ -195,8 +198,9 @@ class ShardFolder:
         return arrays
 
 
-#: Entries of a graph that are kept as they are.
+#: Entries of a graph that are kept as they are, and those of a part that its folder knows.
 PLAIN = ("target_kind", "structural", "columns", "notes")
+SAID = (*PLAIN, "feature_names", "digest", "edges", "listed", "directed")
 
 
 def _mapped(path: Path, mode: Literal["r", "c"] = "r", remedy: str = "") -> Array:
@@ -274,9 +278,10 @@ def graph_source(data: Graph) -> Source:
 
 def _array_source(folder: Path, target: TargetKind) -> Source:
     """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, weights, labels, masks and ids, mapped."""
-    names = ["x", "edge_index", "edge_weight", "y", *MASKS, "ids"]
-    names = [name for name in names if name in names[:2] or (folder / f"{name}.npy").exists()]
-    given = {name: _mapped(folder / f"{name}.npy") for name in names}
+    names = ("x", "edge_index", "edge_weight", "y", *MASKS, "ids")
+    files = {name: folder / f"{name}.npy" for name in names}
+    files = {name: path for name, path in files.items() if name == "edge_index" or path.exists()}
+    given = {name: _mapped(path) for name, path in files.items()}
     x, ends, weights = given.pop("x"), given.pop("edge_index"), given.pop("edge_weight", None)
     if x.ndim != 2 or 0 in x.shape:
         raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
@@ -289,7 +294,7 @@ def _array_source(folder: Path, target: TargetKind) -> Source:
     if data.y is not None:
         set_targets(data, data.y, f"{folder}: labels 'y'", target)
     data = check_nodes(asked(data, target), len(x), str(folder))
-    mark = _mark([folder / f"{name}.npy" for name in names], target)
+    mark = _mark([*files.values()], target)
     return _in_blocks(x, ends, weights, data, mark, f"{folder}/")
 
 
@@ -431,8 +436,6 @@ class Journal(msgspec.Struct):
     sorted: Size = 0
     largest: float = 0.0
     gap: float = 0.0
-    #: How many of the first have no weights yet: nobody knew that the graph is directed.
-    without: Size = 0
 
     @property
     def directed(self) -> bool:
@@ -519,15 +522,14 @@ class _Writer:
         journal = self.journal
         while journal.sorted < self.shards:
             degrees, columns, ways = self._neighbours(journal.sorted)
+            self._save(journal.sorted, degrees=degrees, columns=columns)
+            known = self.source.weighted or journal.directed
+            if known:
+                out, into = ways.astype(np.float64)
+                self._save(journal.sorted, out=out, into=into)
             journal.largest = max(journal.largest, float(ways.max(initial=0)))
             journal.gap = max(journal.gap, float(abs(ways[0] - ways[1]).max(initial=0)))
-            self._save(journal.sorted, degrees=degrees, columns=columns)
-            if self.source.weighted or journal.directed:
-                ways = ways.astype(np.float64)
-                self._save(journal.sorted, out=ways[0], into=ways[1])
-            else:
-                journal.without = journal.sorted + 1
-            journal.sorted += 1
+            journal.sorted = journal.sorted + 1 if known or not journal.directed else 0  # once more, with directions
             self._note()
             self.on_progress("neighbours", journal.sorted, self.shards)
 
@@ -585,9 +587,6 @@ class _Writer:
             )
         for shard, folder in enumerate(self.folders):
             if not (folder / DESCRIPTION).exists():
-                if whole.directed and shard < journal.without:
-                    ways = self._neighbours(shard)[2].astype(np.float64)
-                    self._save(shard, out=ways[0], into=ways[1])
                 own = slice(*self.starts[shard : shard + 2].tolist())
                 self._save(shard, **{name: array[own] for name, array in by_node.items()})
                 shape, step = (own.stop - own.start, whole.features), max(1, BYTES // (4 * whole.features))
