@@ -60,19 +60,34 @@ REMEDY = "bring it here, or make the folder anew with 'pdadmm-g shard'"
 Array = NDArray[Any]
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a whole folder. The last entries are those of the graph of the same names."""
+class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a description.json."""
 
     format: Literal[2]
     #: Shared by all shards that were written together.
     id: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal where this description is the same."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal content in equal shards."""
+        return msgspec.structs.replace(self, id="").fingerprint
+
+
+class Description(_Written, frozen=True, kw_only=True):
+    """What is known of a whole folder. The last entries are those of the graph of the same names."""
+
     nodes: Count
     features: Count
     #: One more than the largest label, or how many columns of them there are; 0 without labels.
     classes: Size
     #: How many nodes each shard has, in order.
     counts: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    #: Of the content of each shard.
+    #: Of each shard.
     digests: list[str]
     #: Pairs of different nodes that are joined, each counted once.
     edges: Size
@@ -97,25 +112,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """How many there are."""
         return len(self.counts)
 
-    @property
-    def digest(self) -> str:
-        """Equal for equal content in equal shards."""
-        return msgspec.structs.replace(self, id="").fingerprint
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal where this description is the same."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
-
-
-class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
+class ShardDescription(_Written, frozen=True, kw_only=True):
     """What a shard says of itself."""
 
-    format: Literal[2]
-    id: str
     shard: Size
-    digest: str
-    #: The type and shape of each of its arrays.
+    #: A hash of its arrays, and the type and shape of each.
+    content: str
     arrays: dict[str, str]
 
 
@@ -183,7 +186,7 @@ class ShardFolder:
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing: {REMEDY}")
         own = read_record(ShardDescription, folder / DESCRIPTION, "the shard", f"; {REMEDY}")
-        if (own.id, own.shard, own.digest) != (whole.id, number, whole.digests[number]):
+        if (own.id, own.digest) != (whole.id, whole.digests[number]):
             raise InputError(f"{folder / DESCRIPTION}: is of another data set than {self.path / DESCRIPTION}: {REMEDY}")
         # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
         arrays = {name: _mapped(folder / f"{name}.npy", "c", f": {REMEDY}") for name in own.arrays}
@@ -603,7 +606,7 @@ class _Writer:
                     array = _mapped(path)
                     arrays[path.stem] = _kind(array)
                     sha.update(array.data)
-                about = ShardDescription(format=FORMAT, id=self.id, shard=shard, digest=sha.hexdigest(), arrays=arrays)
+                about = ShardDescription(format=FORMAT, id=self.id, shard=shard, content=sha.hexdigest(), arrays=arrays)
                 write_atomically(folder / DESCRIPTION, msgspec.json.encode(about))
                 self.on_progress("shards", shard + 1, self.shards)
             (folder / DEALT).unlink(missing_ok=True)
