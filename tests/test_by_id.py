@@ -113,12 +113,12 @@ def test_labels_and_weights_beside_tables_with_other_names() -> None:
 def test_ids_that_cannot_be_are_blamed_on_the_ids() -> None:
     nodes, edges = guessed()
     twice = pd.concat([nodes, nodes.head(2)])
-    rule = r"nodes: column 'user_id', which the edges go by, names node 'n0' twice, in rows 0 and 120 "
+    rule = r"nodes: column 'user_id' names node 'n0' twice, in rows 0 and 120 "
     for given in (twice, twice.reset_index(drop=True)):
         with pytest.raises(InputError, match=rule) as caught:
             as_graph(given, edges)
         assert "unknown nodes" not in str(caught.value)
-    with pytest.raises(InputError, match=r"'user_id', which the edges go by, has none in row 7 "):
+    with pytest.raises(InputError, match=r"'user_id' has none in row 7 "):
         as_graph(nodes.assign(user_id=nodes["user_id"].where(nodes.index != 7)), edges)
     with pytest.raises(InputError, match=r"nodes: column 'user_id' names node 'n0' twice"):
         as_graph(twice, edges, id_column="user_id")
@@ -178,7 +178,7 @@ def test_predictions_for_tables_with_edges_of_other_nodes_say_so() -> None:
     clf = GAMLPClassifier(**FIXED).fit(named, edges)
     assert clf.predictions(named.head(10), edges.head(0))["node"].tolist() == nodes["user_id"].head(10).tolist()
     by_row = nodes.drop(columns="user_id"), edges.assign(**{"from": np.arange(len(edges)) % 120, "to": 0})
-    with pytest.raises(InputError, match="feature 'name' is unknown to the model"):
+    with pytest.raises(InputError, match="features 'name' are unknown to the model"):
         GAMLPClassifier(**FIXED).fit(*by_row).predict(by_row[0].assign(name=nodes["user_id"]), by_row[1])
 
 

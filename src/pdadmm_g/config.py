@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import copy
 import dataclasses
 import difflib
 import math
@@ -384,6 +385,12 @@ class ModelConfig(Settings):
         assert self.workers != "auto"
         return (self.workers or 1) * (self.shards or 1)
 
+    def but(self: Config, **changes: Any) -> Config:
+        """The same with other values, which are known to be sound and are not checked again."""
+        other = copy.copy(self)
+        vars(other).update(changes)
+        return other
+
     def resolved(self: Config, target: TargetKind = "auto", classes: int = 0) -> Config:
         """The same with every default that follows from other settings filled in; what the data decides stays open.
 
@@ -414,7 +421,8 @@ class ModelConfig(Settings):
         planned = len(self.plan) if self.plan else 1
         settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
         settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
-        return dataclasses.replace(self, **settings)
+        changes = {name: value for name, value in settings.items() if value != getattr(self, name)}
+        return dataclasses.replace(self, **changes) if changes else self
 
 
 @dataclass(kw_only=True)

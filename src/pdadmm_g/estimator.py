@@ -186,7 +186,7 @@ class Estimator(Parameters, BaseEstimator):
     ) -> AnyEstimator:
         """``fit``, also with checkpoints and as the first member of a team of processes."""
         config = self._config()
-        config = dataclasses.replace(config, device=str(checked_device(config.device)))
+        config = config.but(device=str(checked_device(config.device)))
         given, seed = config, self._seed()
         given_names: tuple[str, ...] | None = None
         if checkpointing is not None:

@@ -63,36 +63,48 @@ class Part:
 
 
 class Asked:
-    """Some nodes, and what the model says of them as if columns or known labels were others."""
+    """Some nodes, and what the model says of them as if columns, edges or known labels were others."""
 
     def __init__(self, estimator: Estimator, data: Graph, nodes: Tensor) -> None:
-        self.estimator = estimator
-        augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
+        self.estimator, self.data, self.asked = estimator, data, nodes
+        self.augment = estimator.augmentation_ or GraphAugment("none", row_normalize=False, normalize="none")
         #: Do neighbours have a say, and known labels of theirs?
-        self.joined = augment.asks_neighbours
-        self.knows_labels = augment.known is not None
-        edges = data.edge_index if self.joined else torch.zeros(2, 0, dtype=torch.int64)
-        weights = data.get("edge_weight") if self.joined else None
-        near = as_mask(nodes, data.num_nodes, "nodes") if weights is None else torch.ones(data.num_nodes).bool()
-        if weights is None:  # else weights count by their mean over all edges
-            for _ in range(max(part.operator.reach for part in augment.parts) + 1):
-                near[edges[:, near[edges].any(0)]] = True
-            edges = edges[:, near[edges].all(0)]
+        self.joined = self.augment.asks_neighbours
+        self.knows_labels = self.augment.known is not None
+        near = torch.ones(data.num_nodes).bool()
+        if not self.joined or data.get("edge_weight") is None:  # else weights count by their mean over all edges
+            near = as_mask(nodes, data.num_nodes, "nodes")
+            for _ in range(max(part.operator.reach for part in self.augment.parts) + 1 if self.joined else 0):
+                near[data.edge_index[:, near[data.edge_index].any(0)]] = True
         #: All nodes within reach, and among them those that are asked about.
         self.near = near.nonzero().view(-1)
         self.nodes = torch.searchsorted(self.near, nodes)
         self.x = data.x.index_select(0, self.near).to_dense()
-        units = torch.zeros(len(self.near), len(nodes))
-        units[self.nodes, torch.arange(len(nodes))] = 1
-        backwards = Graph(x=units, edge_index=torch.searchsorted(self.near, edges.flip(0).contiguous()))
-        backwards.edge_weight = weights
-        self.parts = []
-        for part in augment.parts:
-            R = torch.stack([*part.operator(part.adjacency(backwards), units)]).mT
-            H, labels = columns_of(part, self.x), torch.zeros(len(nodes), 0)
-            if part.known is not None:
-                labels = part.known.rows(data, nodes, part.label_hops)
-            self.parts.append(Part(part, R, H, R @ H, labels))
+        columns = [columns_of(part, self.x) for part in self.augment.parts]
+        made = zip(self.augment.parts, self.shares(data), columns, self.labels(data), strict=True)
+        self.parts = [Part(part, R, H, R @ H, labels) for part, R, H, labels in made]
+
+    def shares(self, data: Graph) -> list[Tensor]:
+        """The matrices R of each part: unit vectors of the nodes, taken backwards along the edges of this graph."""
+        units = torch.zeros(len(self.near), len(self.asked))
+        units[self.nodes, range(len(self.asked))] = 1
+        backwards = Graph(x=units, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+        if self.joined:
+            near, backwards.edge_weight = torch.full((data.num_nodes,), -1), data.get("edge_weight")
+            near[self.near] = torch.arange(len(self.near))
+            edges = near[data.edge_index.flip(0)]
+            backwards.edge_index = edges[:, (edges >= 0).all(0)]
+        parts = self.augment.parts
+        return [torch.stack([*part.operator(part.adjacency(backwards), units)]).mT for part in parts]
+
+    def labels(self, data: Graph) -> list[Tensor]:
+        """What each part makes of known labels of neighbours in this graph."""
+        return [
+            torch.zeros(len(self.asked), 0)
+            if part.known is None
+            else part.known.rows(data, self.asked, part.label_hops)
+            for part in self.augment.parts
+        ]
 
     def features(self, X: Sequence[Tensor], labels: Sequence[Tensor]) -> list[Tensor]:
         """Rows of features, a matrix a part, of such sums and known labels; of their own where none are given."""
@@ -125,20 +137,33 @@ class Asked:
     def exchanged(self, columns: list[int], values: Tensor) -> dict[str, Tensor]:
         """The logits as if the nodes themselves, and as if all others, had these values in some columns."""
         values = values.expand(len(self.x), -1)
+
+        def change(part: Part, rows: Any) -> Tensor:
+            x = self.x[rows].clone()
+            x[:, columns] = values[rows]
+            return columns_of(part.augment, x) - part.H[rows]
+
         few = (self.x[:, columns] != values).any(1).nonzero().view(-1)
         rows = few if 2 * len(few) < len(self.x) else slice(None)
-        x = self.x[rows].clone()
-        x[:, columns] = values[rows]
         found: dict[str, list[Tensor]] = {"own": [], "neighbours": []}
         for part in self.parts:
-            change = torch.zeros_like(part.H)
-            change[rows] = columns_of(part.augment, x) - part.H[rows]
-            own = part.R[:, range(len(self.nodes)), self.nodes, None] * change[self.nodes]
+            own = part.R[:, range(len(self.nodes)), self.nodes, None] * change(part, self.nodes)
             found["own"].append(part.X + own)
-            X, moved = part.X - own, change.any(0)
-            X[..., moved] += part.R[..., rows] @ change[rows][:, moved]
-            found["neighbours"].append(X)
-        return {whose: self.logits(X) for whose, X in found.items() if whose == "own" or self.joined}
+            if self.joined:
+                changed, X = change(part, rows), part.X - own
+                moved = changed.any(0)
+                X[..., moved] += part.R[..., rows] @ changed[:, moved]
+                found["neighbours"].append(X)
+        return {whose: self.logits(X) for whose, X in found.items() if X}
+
+    def without(self, end: int) -> Tensor:
+        """The logits without the edges between the one node that is asked about and this one."""
+        data, pair = copy.copy(self.data), torch.tensor([[int(self.asked[0])], [end]])
+        there = (data.edge_index != pair).any(0) & (data.edge_index != pair.flip(0)).any(0)
+        data.edge_index = data.edge_index[:, there]
+        data.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
+        sums = [R @ part.H for R, part in zip(self.shares(data), self.parts, strict=True)]
+        return self.logits(sums, self.labels(data))
 
 
 def columns_of(augment: GraphAugment, x: Tensor) -> Tensor:
@@ -289,12 +314,7 @@ def explain(estimator: Estimator, data: Graph, node: Any, most: int = 12) -> pd.
     classes, ends = data.y is not None and not has_columns(data), ends if rows.joined else ends[:0]
     for end in ends[:: -(-len(ends) // MOST_NEIGHBOURS) or 1].tolist():
         label = labels_of(data)[end] if classes and labelled(data)[end] else None
-        pair = torch.tensor([[place], [end]])
-        there = (edges != pair).any(0) & (edges != pair.flip(0)).any(0)
-        less = copy.copy(data)
-        less.edge_index = edges[:, there]
-        less.edge_weight = None if data.get("edge_weight") is None else data.edge_weight[there]
-        found.append((str(ids[end]), "neighbour", label, said(Asked(estimator, less, torch.tensor([place])).logits())))
+        found.append((str(ids[end]), "neighbour", label, said(rows.without(end))))
     changes = pd.DataFrame(found, columns=["name", "kind", "value", "without"])
     changes["moved"] = base - changes["without"]
     changes = changes.sort_values("moved", key=abs, ascending=False, kind="stable", ignore_index=True).head(most)

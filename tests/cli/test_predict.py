@@ -98,7 +98,9 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
         Path("nodes.csv").write_text(content)
         assert_refused(*run("evaluate", "run", *tables), "nodes.csv: there are no labels (in a table 'label')")
     Path("nodes.csv").write_text("b\n1\n2\n")
-    assert_refused(*run("predict", "run", *tables, "--out", "-"), "nodes.csv: feature 'a' is missing, which the model")
+    assert_refused(
+        *run("predict", "run", *tables, "--out", "-"), "nodes.csv: features 'a' are missing, which the model"
+    )
 
 
 def test_what_is_left_out_of_tables_is_said_beside_the_results(run, tiny_graph: Data) -> None:

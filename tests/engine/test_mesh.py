@@ -57,13 +57,9 @@ def test_a_group_of_four(tmp_path: Path) -> None:
     for case in CASES:
         check_meshes(case, {mesh: note for (name, mesh), note in on_meshes.items() if name == case})
     poison.check([note["poisoned"] for _, note in notes if "poisoned" in note])
-    columns = sum(1 + turn % 7 for turn in range(20))
-    gathered = [note["gathered"] for _, note in notes if "gathered" in note]
-    assert len(gathered) == 8
-    for found in gathered:
-        sent, shared = (0, 14 - found["own"]) if found["in_memory"] else (3 * found["own"], 0)
-        assert (found["sent"], found["shared"]) == (sent * columns * 4, shared * columns * 4)
-    assert not all(found["in_memory"] for found in gathered)
+    kinds = [note["in_memory"] for _, note in notes if "in_memory" in note]
+    assert len(kinds) == 8
+    assert not all(kinds)
 
 
 def check_meshes(case: str, on_meshes: dict[str, dict]) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.bench import METHODS, Size, bench, main
 from experiments.results import read
-from pdadmm_g.engine.precision import mm_bf16, tensor_cores
+from pdadmm_g.engine.precision import mm_bf16
 
 TINY = Size(nodes=30, features=12, hidden=8, layers=4, classes=3, threads=1)
 
@@ -40,11 +40,3 @@ def test_bfloat16_products_round_the_factors_and_not_the_sum() -> None:
     assert product.dtype == torch.float32
     torch.testing.assert_close(product.double(), exact, rtol=1e-5, atol=1e-4)
     assert float((product.double() - a.double() @ b.double()).abs().max()) > 1e-3
-
-
-def test_tensor_cores_are_not_for_single_precision_and_only_inside() -> None:
-    before = torch.backends.cuda.matmul.allow_tf32
-    for precision in ("tf32", "fp32", "bf16"):
-        with tensor_cores(precision):
-            assert torch.backends.cuda.matmul.allow_tf32 == (precision != "fp32")
-    assert torch.backends.cuda.matmul.allow_tf32 == before

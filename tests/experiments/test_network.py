@@ -42,16 +42,6 @@ def test_what_is_not_reached_has_no_time() -> None:
     assert f"| {QUANTIZED} | 8 x 1 | not reached | - | - |" in table
 
 
-def test_the_task_can_be_learnt_and_is_another_for_another_seed() -> None:
-    size = {"nodes": 400, "features": 100, "hidden": 8}
-    (X, y, _), validation = learning.task(size, 0)
-    assert (X.shape, len(validation.X)) == ((400, 100), 80)
-    centres = X.new_zeros(10, 100).index_add_(0, y, X) / y.bincount(minlength=10)[:, None]
-    hits = (validation.X @ centres.T).argmax(dim=1) == validation.y
-    assert hits.float().mean() > 0.6
-    assert not X.equal(learning.task(size, 1)[0].X)
-
-
 @pytest.mark.timeout(300)
 def test_network(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyroute2")

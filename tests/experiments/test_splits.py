@@ -112,13 +112,9 @@ def test_the_command_runs_every_method_on_every_split(reproduce, monkeypatch: py
     tried = [method for _, method, seed in made if seed == 0]
     assert tried == ["pdadmm-g", *["sgc"] * 8, *["sign"] * 3, *["gcn"] * 4, *["grand"] * 3]
     lines = Path("results/random-splits-quick/table.md").read_text().splitlines()
-    assert lines[0] == "| | cora | average |"
     assert lines[2:4] == [f"| {DEFAULT} | 0.800 ± 0.000 | 0.800 |", "| SGC | 0.705 ± 0.007 | 0.705 |"]
-    assert [line.split(" | ")[0] for line in lines[2:]] == [
-        f"| {DEFAULT}", *(f"| {peer}" for peer in PEERS), *(f"| {DEFAULT} minus {peer}, points" for peer in PEERS),
-    ]  # fmt: skip
-    assert lines[-1].endswith("| +9.50 ± 0.50 | +9.50 ± 0.50 |")
-    assert Path("results/random-splits-quick/figure.png").stat().st_size > 1000
+    assert lines[-1] == f"| {DEFAULT} minus {[*PEERS][-1]}, points | +9.50 ± 0.50 | +9.50 ± 0.50 |"
+    assert Path("results/random-splits-quick/figure.png").exists()
     before = len(made)
     assert reproduce("random-splits", "--quick", "--seeds", "1,2")[0] == 0
     assert {seed for _, _, seed in made[before:]} == {2}

@@ -8,8 +8,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
 from helpers.communities import communities
+from pdadmm_g.engine.team import Line
 from pdadmm_g.graph import augmentation, propagation
-from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions_in_memory
+from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions
+from pdadmm_g.graph.parts import Part
 from pdadmm_g.graph.propagation import renormalized_adjacency
 
 
@@ -204,7 +206,7 @@ def in_few_directions(rank: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_directions_are_those_of_the_largest_singular_values() -> None:
     H, A = in_few_directions()
-    basis = directions_in_memory(H, A, 4)
+    basis = directions(H, A, 4, Part(0, 90, Line()))
     image = A.to_dense() @ A.to_dense() @ H
     _, _, right = torch.linalg.svd(image, full_matrices=False)
     assert torch.allclose(basis.mT @ basis, torch.eye(4, dtype=torch.float64), atol=1e-10)
@@ -216,7 +218,7 @@ def test_the_directions_are_those_of_the_largest_singular_values() -> None:
 
 def test_a_sample_of_nodes_is_enough(monkeypatch) -> None:
     H, A = in_few_directions()
-    every = directions_in_memory(H, A, 4)
+    every = directions(H, A, 4, Part(0, 90, Line()))
     monkeypatch.setattr(augmentation, "SAMPLE", 30)
-    some = directions_in_memory(H, A, 4)
+    some = directions(H, A, 4, Part(0, 90, Line()))
     assert float((every - some @ (some.mT @ every)).norm()) < 0.5  # of 2; unrelated directions would leave 1.9

@@ -71,10 +71,10 @@ def test_columns_in_another_order_give_the_same(tiny_graph: Graph, tmp_path: Pat
     y = nodes["label"]
     assert clf.score(other, y, edge_index=edges) == clf.score(nodes, y, edge_index=edges)
     for wrong, culprit in (
-        (nodes.rename(columns={"a": "z"}), "feature 'a' is missing.*; feature 'z' is unknown"),
-        (nodes.rename(columns=dict(zip("abcd", "tuvw", strict=True))), "features 'a', 'b', 'c', ... are missing"),
-        (nodes.drop(columns="b"), "feature 'b' is missing"),
-        (nodes.assign(age=1.0), "feature 'age' is unknown"),
+        (nodes.rename(columns={"a": "z"}), "features 'a' are missing.*; features 'z' are unknown"),
+        (nodes.rename(columns=dict(zip("abcd", "tuvw", strict=True))), "features 'a', 'b', 'c', 'd' are missing"),
+        (nodes.drop(columns="b"), "features 'b' are missing"),
+        (nodes.assign(age=1.0), "features 'age' are unknown"),
     ):
         with pytest.raises(InputError, match=culprit):
             clf.predict(wrong, edge_index=edges)
@@ -102,7 +102,7 @@ def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph)
     assert other.feature_names_in_.tolist() == KNOWN
     expected = again.predict_proba(nodes, edge_index=edges)
     assert np.array_equal(other.predict_proba(nodes, edge_index=edges), expected)
-    with pytest.raises(InputError, match="feature 'a' is missing"):
+    with pytest.raises(InputError, match="features 'a' are missing"):
         GAMLPClassifier(**settings).fit(nodes.rename(columns={"a": "z"}), edge_index=edges, init=clf)
 
 

@@ -9,7 +9,6 @@ from pdadmm_g.graph.propagation import (
     inverse_row_sums,
     neighbourhood,
     renormalized_adjacency,
-    weighted_adjacency,
 )
 
 OPERATORS = (Operator("average", 2, 0.25), Operator("hops", 3), Operator("power", 2), Operator("none", 1))
@@ -42,7 +41,7 @@ def test_a_neighbourhood_of_most_nodes_is_the_graph_itself() -> None:
 def dense(edges: list[list[int]], nodes: int, **options: object) -> torch.Tensor:
     weights = options.pop("weights", None)
     weights = None if weights is None else torch.tensor(weights)
-    return weighted_adjacency(torch.tensor(edges), nodes, torch.float64, weights=weights, **options).to_dense()
+    return renormalized_adjacency(torch.tensor(edges), nodes, torch.float64, weights=weights, **options).to_dense()
 
 
 def test_weights_by_hand() -> None:
@@ -63,7 +62,7 @@ def test_directions_by_hand() -> None:
     A = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=torch.float64)
     torch.testing.assert_close(out, A / (A.sum(1, keepdim=True) * A.sum(0, keepdim=True)).sqrt())
     torch.testing.assert_close(dense([[0, 1], [1, 2]], 3, directed="in"), out.T)
-    both = weighted_adjacency(torch.tensor([[0, 1], [1, 2]]), 3, torch.float64, directed="both")
+    both = renormalized_adjacency(torch.tensor([[0, 1], [1, 2]]), 3, torch.float64, directed="both")
     torch.testing.assert_close(both[0].to_dense(), out)
     torch.testing.assert_close(both[1].to_dense(), out.T)
 
@@ -78,7 +77,7 @@ def test_without_self_loops_a_node_alone_gets_nothing() -> None:
 @pytest.mark.parametrize(("mode", "blocks"), [("hops", 5), ("apart", 5), ("average", 2), ("power", 2), ("none", 1)])
 def test_both_directions_have_blocks_of_their_own(mode: str, blocks: int) -> None:
     edges, H = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.eye(3)
-    out, into = weighted_adjacency(edges, 3, directed="both", self_loops=mode != "apart")
+    out, into = renormalized_adjacency(edges, 3, directed="both", self_loops=mode != "apart")
     single, both = Operator(mode, 3 if blocks == 5 else 2), Operator(mode, 3 if blocks == 5 else 2, both=True)
     found = list(both((out, into), H))
     assert len(found) == both.blocks == blocks

@@ -144,6 +144,7 @@ def test_weights_of_every_kind_are_the_same(tiny_graph: Data) -> None:
         as_graph(X, edge_index=pairs, edge_weight=weights),
         as_graph(X, edge_index=scipy.sparse.csr_array(matrix)),
         as_graph(pd.DataFrame(X, columns=list("abcde")), edge_index=table),
+        as_graph(pd.DataFrame(X, columns=list("abcde")), table[["source", "target"]], edge_weight=weights),
         Data(x=tiny_graph.x, edge_index=torch.from_numpy(pairs), edge_attr=torch.from_numpy(weights)[:, None]),
     ]
     clf = classifier().fit(tiny_graph)
@@ -173,6 +174,16 @@ REFUSED = {
         "nodes: column 'feature 3' is there twice",
     ),
     "labels of two kinds": (lambda g: as_graph(g.x, [1, "a"] * 10, [[0], [1]]), "all text or all whole numbers, got"),
+    "ids that are one as text": (
+        lambda _: as_graph(
+            pd.DataFrame({"f": [1.0, 2.0], "id": np.array([1, "1"], dtype=object)}),
+            pd.DataFrame({"source": ["1"], "target": ["1"]}),
+        ), "nodes 1 and '1' have the same name",
+    ),
+    "weights twice": (
+        lambda g: as_graph(node_table(g), edge_table(g).assign(weight=1.0), edge_weight=np.ones(g.edge_index.shape[1])),
+        "edge_weight is given beside a column 'weight' of the edges",
+    ),
     "weights without edges": (
         lambda g: classifier().fit(g.x.numpy(), g.y.numpy(), edge_weight=[1]), "edge_weight is given without edges",
     ),
@@ -223,14 +234,6 @@ def test_zeros_that_an_adjacency_keeps_are_no_edges(tiny_graph: Data, kind: type
     assert [row, col] not in found.edge_index.T.tolist()
 
 
-def test_weights_beside_a_table_of_edges_count(tiny_graph: Data) -> None:
-    nodes, edges = node_table(tiny_graph), edge_table(tiny_graph)
-    weights = np.arange(len(edges)) + 1.0
-    assert as_graph(nodes, edges, edge_weight=weights).edge_weight.tolist() == weights.tolist()
-    with pytest.raises(InputError, match="edge_weight is given beside a column 'weight' of the edges"):
-        as_graph(nodes, edges.assign(weight=1.0), edge_weight=weights)
-
-
 def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -> None:
     """Without features there may be nodes that have no edge, as far as labels tell of them."""
     labels = [*tiny_graph.y.tolist(), 1]
@@ -248,9 +251,3 @@ def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -
         as_graph(None, labels, edge_table(tiny_graph))
     with pytest.raises(InputError, match="edge_index names node 10000000000: say how many there are with num_nodes"):
         check_graph(as_graph(None, None, [[0], [10**10]]))
-
-
-def test_ids_that_are_one_as_text_are_refused() -> None:
-    nodes = pd.DataFrame({"f": [1.0, 2.0], "id": np.array([1, "1"], dtype=object)})
-    with pytest.raises(InputError, match="nodes 1 and '1' have the same name"):
-        as_graph(nodes, pd.DataFrame({"source": ["1"], "target": ["1"]}))

@@ -96,7 +96,7 @@ checkpoint.write_safely = halfway
 is_command = sys.argv[1] == "train"
 is_rank = os.environ.get("RANK", "0" if "--alone" in sys.argv else "") == rank
 launch.WORKER = [sys.executable, __file__]
-watchdog.START_SECONDS = 20.0
+watchdog.START_SECONDS = watchdog.JOIN_SECONDS = 40.0  # on a busy machine
 if is_rank and moment == "start":
     strike()
 if not is_rank:

@@ -67,13 +67,6 @@ def test_the_kept_epoch(changes: dict[str, Any], kept: int | None, tmp_path: Pat
     assert read_run(path, "run")["facts"]["kept"] == kept
 
 
-def test_what_was_left_to_the_data(tmp_path: Path) -> None:
-    config = "augment: auto\nhops: null\nweight_decay: 0.1\nlayers: 2\n"
-    summary = {"status": "MAX_EPOCHS", "augment": "average", "hops": 8, "weight_decay": 0.1, "choices": ["and more"]}
-    run = read_run(write_run(tmp_path / "run", config=config, summary=summary), "run")
-    assert run["choices"] == ["left to the data: augment average, hops 8", "and more"]
-
-
 def test_timeline_averages_per_epoch_over_stretches(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", epochs=1)
     lines = [json.dumps(record(epoch, 1, 1 if epoch <= 100 else 3)) for epoch in range(1, 201)]

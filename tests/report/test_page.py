@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pdadmm_g.report.page
-from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, record, write_rounds, write_run
+from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, write_rounds, write_run
 from pdadmm_g.report.collect import names_of, read_run
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 
@@ -194,22 +194,6 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
 
 
-def test_what_says_nothing_is_folded_away(page: Any, tmp_path: Path) -> None:
-    """One worker has no neighbours, and a constant no curve; each is shown when asked for."""
-    chrome = page(write_run(tmp_path / "run", workers=1))
-    folded = [figure.get_attribute("id") for figure in chrome.find_elements("css selector", ".folded")]
-    assert folded == ["rho", "workers", "plan"]
-    for name in folded:
-        assert count(chrome, f"#{name} svg") == 0
-        find(chrome, f"#{name} .fold").click()
-        assert count(chrome, f"#{name} svg text") >= 2
-    assert count(chrome, ".folded") == 0
-    find(chrome, "#plan .fold").click()
-    assert not find(chrome, "#plan svg").is_displayed()
-    page(tmp_path / "run", write_run(tmp_path / "team", workers=2))
-    assert count(chrome, "#workers.folded, #workers option") == 0  # of the one that had a team
-
-
 def test_the_kept_epoch_is_marked_and_flat_curves_are_zoomed(page: Any, tmp_path: Path) -> None:
     chrome = page(write_run(tmp_path / "run"))
     assert "40\nkept epoch" in find(chrome, "#trained").text
@@ -269,35 +253,6 @@ def test_odd_values_do_not_stop_the_script(page: Any, tmp_path: Path) -> None:
     for paths in (runs, *([path] for path in runs)):
         chrome = page(*paths)
         assert "Written" in find(chrome, "#footer").text
-
-
-def test_zeros_are_gaps_on_a_log_scale(page: Any, tmp_path: Path) -> None:
-    path = write_run(tmp_path / "run")
-    lines = [json.dumps(record(epoch, 1, 1, primal_residual=abs(epoch - 5))) for epoch in range(1, 11)]
-    (path / "metrics.jsonl").write_text("\n".join(lines))
-    chrome = page(path)
-    curve = find(chrome, "#residuals .curve:not(.second)")
-    assert (curve.get_attribute("d").count("M"), curve.get_attribute("d").count("L")) == (2, 7)
-    assert "Gaps: zero or less" in find(chrome, "#residuals .note").text
-    find(chrome, "#residuals button[value=linear]").click()
-    assert find(chrome, "#residuals .curve:not(.second)").get_attribute("d").count("L") == 9
-    assert "Gaps" not in find(chrome, "#residuals .note").text
-
-
-def test_themes(page: Any, tmp_path: Path) -> None:
-    def background() -> str:
-        return str(chrome.execute_script("return getComputedStyle(document.body).backgroundColor"))
-
-    run = write_run(tmp_path / "run")
-    chrome = page(run)
-    light = background()
-    find(chrome, "#theme").click()
-    dark = background()
-    assert dark != light
-    page(run, scheme="dark")
-    assert background() == dark
-    find(chrome, "#theme").click()
-    assert background() == light
 
 
 def test_png_buttons(page: Any, tmp_path: Path) -> None:

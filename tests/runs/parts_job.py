@@ -1,4 +1,4 @@
-"""One of several processes that train runs on folders of shards: python parts_job.py FOLDER; FOLDER/job.json has the runs.
+"""One of several processes that train runs on folders of shards, those of FOLDER/job.json: python parts_job.py FOLDER.
 
 ``{"name": {settings of a run}, ...}``; each is written to FOLDER/name-SIZE.
 """

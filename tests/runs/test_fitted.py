@@ -40,8 +40,6 @@ def test_a_run_folder_is_loaded_as_it_was_saved(clf: GAMLPClassifier, tiny_graph
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (summary["test_accuracy"], summary["epochs"], summary["seed"]) == (1.0, 10, 3)
-    with pytest.raises(InputError, match="nothing"):
-        GAMLPClassifier.load(tmp_path / "nothing")
     alone = GAMLPClassifier.load(tmp_path / "model.safetensors")
     assert (alone.history_, alone.seed_, alone.plan_) == ([], None, (len(clf.model_.linears),))
     again.save(tmp_path / "again", tiny_graph)
@@ -74,12 +72,8 @@ def test_a_function_that_scored_has_no_place_in_a_run_folder(tiny_graph: Data, t
     def mine(estimator: Any, X: Any, y: Any) -> float:
         return float((estimator.predict(X) == y).mean())
 
-    clf = GAMLPClassifier(random_state=3, scoring=mine, **GRAPH).fit(tiny_graph)
-    clf.save(tmp_path / "run", tiny_graph)
-    clf.report(tmp_path / "page.html", tiny_graph)
-    again = GAMLPClassifier.load(tmp_path / "run")
-    np.testing.assert_array_equal(again.predict_proba(tiny_graph), clf.predict_proba(tiny_graph))
-    assert again.config_.scoring == "roc_auc_ovr"  # the usual one of two classes
+    GAMLPClassifier(random_state=3, scoring=mine, **GRAPH).fit(tiny_graph).save(tmp_path / "run", tiny_graph)
+    assert GAMLPClassifier.load(tmp_path / "run").config_.scoring == "roc_auc_ovr"  # the usual one of two classes
 
 
 def test_saving_replaces_what_was_saved_and_nothing_else(
@@ -104,13 +98,10 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
     clf.report(tmp_path / "page.html")
     embedded = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
     assert not {"out", "dataset"} & {*json.loads(embedded)["runs"][0]["config"]}
-    plain = (tmp_path / "page.html").read_text()
+    assert json.loads(embedded)["runs"][0]["confusion"] is None
     clf.report(tmp_path / "page.html", tiny_graph)
     scored = (tmp_path / "page.html").read_text()
-    for page in (plain, scored):
-        assert "<title>pdadmm-g: page</title>" in page
-        assert '"val_accuracy"' in page
-    assert '"confusion":null' in plain
+    assert "<title>pdadmm-g: page</title>" in scored
     assert '"confusion":{"nodes":"test"' in scored
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 

@@ -69,7 +69,8 @@ def table(folder: Path) -> tuple[str, str]:
     label = np.where(draw.random(130) < 0.4, np.array(["no", "yes"])[kind], None)
     ids = draw.permutation(130)
     nodes = pd.DataFrame({
-        "id": ids, "label": label, "income": np.exp(3 * draw.normal(size=130) + kind), "town": draw.choice(["x", "y"], 130),
+        "id": ids, "label": label, "income": np.exp(3 * draw.normal(size=130) + kind),
+        "town": draw.choice(["x", "y"], 130),
     })  # fmt: skip
     nodes.to_csv(folder / "nodes.csv", index=False)
     edges = pd.DataFrame({"source": ids[ends[0][same]], "target": ids[ends[1][same]]})

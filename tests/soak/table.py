@@ -37,7 +37,7 @@ MOMENTS = {"start": 0, "choosing": 0, "epoch": 17, "writing": 17, "evaluation": 
 #: Workers and shards; under torchrun three workers, on two machines two.
 MESHES = {"1x1": (1, 1), "3x1": (3, 1), "2x2": (2, 2), "torchrun": (3, 1), "machines": (2, 1)}
 #: The --timeout of a run, and the seconds in which all must be over after a fault, however busy the machine is.
-TIMEOUT, GONE_SECONDS = 3, 60.0
+TIMEOUT, GONE_SECONDS = 3, 100.0
 LOST = r"error: PEER_LOST: worker {}(,| \().*{}"
 
 
@@ -130,7 +130,7 @@ def judge(row: Row, codes: list[int], said: str) -> str:
     """What of the ending is not as documented."""
     under_agent, alone = row.mesh in ("torchrun", "machines"), row.mesh == "1x1"
     code, line = {
-        "kill": (-signal.SIGKILL if alone else 4, "" if alone else LOST.format(row.rank, "was (killed by SIGKILL|lost)")),
+        "kill": (-9 if alone else 4, "" if alone else LOST.format(row.rank, "was (killed by SIGKILL|lost)")),
         "stop": (4, LOST.format(row.rank, "(has not answered for|was lost)")),
         "hang": (4, LOST.format(row.rank, "(has not answered for|was lost)")),
         "interrupt": (130, "" if under_agent else "interrupted|INTERRUPTED|--resume scores it"),

@@ -17,11 +17,11 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.errors import InputError
 from pdadmm_g.graph.candidates import AVERAGES
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.examples import Examples, folds_of
+from pdadmm_g.graph.examples import folds_of
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.metrics import score, standard_error
 from pdadmm_g.training import choose
-from pdadmm_g.training.choose import DECAYS_PER_LABEL, SHARPNESSES, choose_mesh, choose_weight_decay
+from pdadmm_g.training.choose import DECAYS_PER_LABEL, SHARPNESSES, choose_mesh
 from pdadmm_g.training.prepare import Problem, prepare_graph
 from pdadmm_g.training.train import train
 
@@ -33,7 +33,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few trials and epochs as show what is done with them."""
     monkeypatch.setattr(choose, "ROUNDS", 1)
     monkeypatch.setattr(choose, "WIDE", 12)
-    monkeypatch.setattr(choose, "WEIGHT_DECAYS", (0.1, 1.0))
 
 
 def prepared(data: Graph, **settings: Any) -> Problem:
@@ -363,37 +362,7 @@ def test_nodes_that_come_later_are_predicted_too() -> None:
     assert classifier.score(data) > 0.6
 
 
-# ------------------------------------------------------------------------------------- weight decay, workers, shards
-
-
-def test_weight_decay_comes_from_the_grid_and_scales_with_the_nodes() -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def examples(nodes: int) -> Examples:
-        y = torch.arange(nodes) % 2
-        return Examples(torch.eye(2, 4)[y] + torch.randn(nodes, 4, generator=generator), y)
-
-    config = ModelConfig(layers=3, hidden=4).resolved()
-    few = choose_weight_decay(examples(50), examples(50), 2, config, seed=0)[0].weight_decay
-    assert few in choose.WEIGHT_DECAYS
-    many = choose_weight_decay(examples(4000), examples(50), 2, config, seed=0)[0].weight_decay
-    assert many is not None
-    assert many / 4 in choose.WEIGHT_DECAYS
-
-
-@pytest.mark.parametrize(("stages", "pilot"), [(None, 2), ((5,), 5)])
-def test_weight_decay_is_tried_on_the_first_stage(monkeypatch: pytest.MonkeyPatch, stages, pilot: int) -> None:
-    depths = set()
-
-    def recorded(*arguments, **keywords):
-        depths.add(arguments[3].stages)
-        return train(*arguments, **keywords)
-
-    monkeypatch.setattr(choose, "train", recorded)
-    X, y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
-    config = ModelConfig(layers=5, stages=stages, hidden=4).resolved()
-    choose_weight_decay(Examples(X, y), Examples(X, y), 2, config, seed=0)
-    assert depths == {(pilot,)}
+# ---------------------------------------------------------------------------------------------------- workers, shards
 
 
 def chosen(rows: int, processes: int | None = None, **settings) -> tuple[int, int]:

@@ -20,11 +20,11 @@ from pdadmm_g.training.rounds import (
     GAIN,
     ROUND_EPOCHS,
     Step,
-    examples_of,
     is_over,
     margin,
     schedule,
     sharpened,
+    targets_of,
 )
 
 #: Nothing is left to the data.
@@ -158,19 +158,17 @@ def test_rounds_over_shards_of_which_one_asks_nobody() -> None:
         assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)
 
 
-def test_the_rows_of_a_round_are_copies_with_sharpened_means() -> None:
-    X = torch.randn(3, 5, 4)  # three copies of two labelled nodes and three others
+def test_what_the_nodes_of_a_round_should_become_and_weigh() -> None:
     labelled = Targets(torch.tensor([1, 0]), torch.tensor([2.0, 1.0]))
     mean = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
     config = ModelConfig(sharpness=2.0, trust=4.0)
-    rows = examples_of(X, labelled, mean, config)
-    assert torch.equal(rows.X, torch.cat([X[0], X[1], X[2]]))
+    t, weights = targets_of(labelled, mean, config)
     expected = [[0, 1], [1, 0], [0.5, 0.5], [0.81 / 0.82, 0.01 / 0.82], [0.04 / 0.68, 0.64 / 0.68]]
-    assert torch.allclose(rows.y, torch.tensor(expected * 3))
-    assert torch.allclose(rows.weights, torch.tensor([2 / 3, 1 / 3, 4 / 3, 4 / 3, 4 / 3] * 3))
-    alone = examples_of(X, labelled, mean, dataclasses.replace(config, trust=0.0))
-    assert torch.equal(alone.X, torch.cat([X[0, :2], X[1, :2], X[2, :2]]))
-    assert torch.allclose(alone.weights, torch.tensor([2 / 3, 1 / 3] * 3))
+    assert torch.allclose(t, torch.tensor(expected))
+    assert torch.allclose(weights, torch.tensor([2.0, 1.0, 4.0, 4.0, 4.0]))
+    t, weights = targets_of(labelled, mean, dataclasses.replace(config, trust=0.0))
+    assert torch.equal(weights, torch.tensor([2.0, 1.0]))
+    assert len(t) == 2
 
 
 @pytest.mark.parametrize("power", [200.0, 1e15])

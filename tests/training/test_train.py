@@ -35,7 +35,7 @@ def test_more_features_than_nodes_cost_no_more_than_nodes(solver: str, monkeypat
         layer = initial_layer(index, *args, **options)
         return layer if index else Weights(layer.W @ projector, layer.b, layer.W0)
 
-    monkeypatch.setattr("pdadmm_g.training.train.in_row_space", lambda *examples: (*examples, None))
+    monkeypatch.setattr("pdadmm_g.training.train.in_row_space", lambda own, others, _: (own, others, None))
     monkeypatch.setattr("pdadmm_g.training.train.initial_layer", projected)
     full = train(training, validation, 3, config, seed=0)
     assert short.model.widths == full.model.widths == (40, 8, 8, 8, 3)

@@ -227,8 +227,4 @@ class SquaredError(Risk):
         return (y.distribution(m) + nu * m) / (1 + nu)
 
 
-RISKS: dict[str, Risk] = {
-    "cross-entropy": CrossEntropy(),
-    "logistic": Logistic(),
-    "squared-error": SquaredError(),
-}
+RISKS: dict[str, Risk] = {"cross-entropy": CrossEntropy(), "logistic": Logistic(), "squared-error": SquaredError()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -109,7 +108,7 @@ def _dealt(config: RunConfig, processes: int) -> RunConfig:
     """The settings with workers and shards for the processes that torchrun has started."""
     workers, shards = config.workers, config.shards
     if workers == "auto" or (workers is None and shards is None and config.plan is None):
-        return dataclasses.replace(config, workers="auto")
+        return config.but(workers="auto")
     workers = workers or (len(config.plan) if config.plan else None)
     count, name = (workers, "workers") if shards is None else (shards, "shards")
     assert count is not None
@@ -118,7 +117,7 @@ def _dealt(config: RunConfig, processes: int) -> RunConfig:
     if workers and shards and workers * shards != processes:
         needed = f"{workers} workers x {shards} shards are {workers * shards} processes"
         raise InputError(f"{needed}, but {processes} were started: start as many, or leave one of the two out")
-    return dataclasses.replace(config, workers=workers or processes // count, shards=shards or processes // count)
+    return config.but(workers=workers or processes // count, shards=shards or processes // count)
 
 
 def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, resume: bool) -> int:
@@ -133,7 +132,7 @@ def _train(config: RunConfig, tasks: Tasks, output: Output, *, overwrite: bool, 
         from ..utils import checked_device
 
     if config.device == "auto":
-        config = dataclasses.replace(config, device=str(checked_device("auto")))
+        config = config.but(device=str(checked_device("auto")))
     if config.init is not None:
         config, _ = started(config)
     is_member, remedy = torchrun_processes() is not None, f". {Status.PEER_LOST.advice}"

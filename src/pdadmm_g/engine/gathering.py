@@ -20,10 +20,6 @@ class Gatherer:
     the own rows. Else by messages: everyone sends its rows to everyone, each straight to its place.
     """
 
-    #: Bytes that this process has sent to others, and has read of theirs in shared memory.
-    sent = 0
-    shared = 0
-
     def __init__(self, line: Line, counts: Sequence[int], columns: int, *, shared: bool = True) -> None:
         self._line, self._counts = line, list(counts)
         size = sum(counts) * columns
@@ -49,15 +45,9 @@ class Gatherer:
         whole.split(self._counts)[self._line.rank].copy_(own)
         if self.in_memory:
             self._line.sum(torch.zeros(1))  # a barrier
-            self.shared += (len(whole) - len(own)) * own.shape[1] * own.element_size()
         else:
             self._line.fill(whole, self._counts)
-            self.sent += (self._line.size - 1) * own.numel() * own.element_size()
         return whole
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._buffers = []
 
 
 def _shared_memory(line: Line, size: int) -> mmap.mmap | None:

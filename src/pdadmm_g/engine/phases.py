@@ -63,21 +63,11 @@ def gradient(
     rho: float,
 ) -> Tensor:
     """The gradient g over the product r W. Where u is not kept, it follows from q and z. Returns |g|^2."""
-    return squared_norm(p_gradient(rW, p, q, _dual(u, q, z, f=f, nu=nu), nu=nu, rho=rho, out=rW), weights)
-
-
-def pull(p: Tensor, q: Tensor, u: Tensor | None, z: Tensor | None, *, f: Activation, nu: float, rho: float) -> Tensor:
-    """What the boundary adds to the gradient of p."""
-    return p_pull(p, q, _dual(u, q, z, f=f, nu=nu), rho=rho)
+    return squared_norm(p_gradient(rW, p, q, dual_of(u, q, z, f=f, nu=nu), nu=nu, rho=rho, out=rW), weights)
 
 
 def move(
-    x: Tensor,
-    direction: Tensor,
-    copy: Tensor | None,
-    *,
-    length: Tensor | float,
-    levels: Delta | None = None,
+    x: Tensor, direction: Tensor, copy: Tensor | None, *, length: Tensor | float, levels: Delta | None = None
 ) -> None:
     """x - length * direction over x, projected where x is quantized, and a copy of it for the products."""
     stepped(x, direction, length, out=x)
@@ -127,7 +117,7 @@ def z_q_u(
 
     Where it is kept, also the ``pull`` on the p of the next layer, for its next step.
     """
-    u_old = _dual(u, q, z, f=f, nu=nu)
+    u_old = dual_of(u, q, z, f=f, nu=nu)
     m = pre_activation(z, r, product, length=length, decrement=decrement, out=r if r.dtype is z.dtype else None)
     z_new = f.argmin_z(m, q, z)
     z_move = squared_norm(z.sub_(z_new), weights)
@@ -146,13 +136,7 @@ def z_q_u(
 
 
 def pre_activation(
-    z: Tensor,
-    r: Tensor,
-    product: Tensor,
-    *,
-    length: Tensor | float,
-    decrement: Tensor,
-    out: Tensor | None = None,
+    z: Tensor, r: Tensor, product: Tensor, *, length: Tensor | float, decrement: Tensor, out: Tensor | None = None
 ) -> Tensor:
     """m = z + r after the W-step (r - length * product) and the b-step (r - decrement), as exact as z."""
     return stepped(r.to(z.dtype), product, length, out=out).sub_(decrement).add_(z)
@@ -163,7 +147,8 @@ def dual(u: Tensor, p: Tensor, q: Tensor, *, rho: float) -> None:
     u_step(u, p - q, rho=rho, out=u)
 
 
-def _dual(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: float) -> Tensor:
+def dual_of(u: Tensor | None, q: Tensor, z: Tensor | None, *, f: Activation, nu: float) -> Tensor:
+    """u of a boundary, which follows from q and z where it is not kept."""
     if u is not None:
         return u
     assert z is not None

@@ -292,11 +292,14 @@ def agreed(line: Line, action: Callable[[], A]) -> A:
 
 def same(line: Line, digest: str, path: str) -> None:
     """Raise on every process unless all have the same ``digest`` (hexadecimal) of ``path``."""
-    own = torch.tensor([list(bytes.fromhex(digest))], dtype=torch.uint8)
-    digests = line.concat(own, [1] * line.size)
-    for place, other in enumerate(digests):
-        if not torch.equal(digests[0], other):
-            raise InputError(f"{path}: process {place} sees another file than process 0: give all the same folder")
+    own = torch.tensor(list(bytes.fromhex(digest)), dtype=torch.uint8)
+    first = line.broadcast(own.clone(), 0)
+
+    def check() -> None:
+        if not torch.equal(own, first):
+            raise InputError(f"{path}: process {line.rank} sees another file than process 0: give all the same folder")
+
+    agreed(line, check)
 
 
 # ------------------------------------------------------------------------------------------ sums over rows in an epoch

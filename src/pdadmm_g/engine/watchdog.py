@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _thread
 import hashlib
-import json
 import os
 import signal
 import sys
@@ -20,15 +19,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import msgspec
 import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from ..admm.state import Weights
-from ..utils import decoded
 from .layout import Plan, describe
 from .team import DistributedTeam, Line, PeerLostError, Stop, Team
 
@@ -78,23 +75,12 @@ class FolderStore:
 
 #: What processes tell each other by name.
 KeyValueStore = Store | FolderStore
-#: Anybody may have written it; what is larger is nothing that a range could be made of.
-Size = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a worker is, the content of a heartbeat."""
-
-    epoch: Size
-    #: Its first layer, and the one after its last.
-    layers: tuple[Size, Size]
-    #: Its place along the chain and along the rows, each with the number of places.
-    chain: tuple[Size, Size]
-    shard: tuple[Size, Size]
+#: Anybody may have written what stands there; where a worker is takes fewer bytes.
+MOST_BYTES = 200
 
 
 class Heartbeats:
-    """The heartbeats of all workers, as they are seen in the store."""
+    """The heartbeats of all workers, as they are seen in the store: a count, and where the worker is."""
 
     def __init__(self, store: KeyValueStore, size: int, start: float | None = None) -> None:
         self.store = store
@@ -130,13 +116,10 @@ class Heartbeats:
 
         On a mesh ``worker 3 (layers 5-7, place 2 of 2 in the chain, shard 2 of 2)``.
         """
-        try:
-            place = decoded(Place, self._last.get(rank, (b"", 0.0))[0])
-        except ValueError:  # nothing yet, not all of it yet, or nothing that a worker wrote
-            return f"worker {rank}, not yet in an epoch,"
-        (shard, shards), (at, places) = place.shard, place.chain
-        part = f", place {at + 1} of {places} in the chain, shard {shard + 1} of {shards}" if shards > 1 else ""
-        return f"worker {rank} ({describe(range(*place.layers))}{part}), last seen in epoch {place.epoch},"
+        _, _, place = self._last.get(rank, (b"", 0.0))[0].decode(errors="replace").partition(" ")
+        if place and place.isprintable() and len(place) <= MOST_BYTES:
+            return f"worker {rank} {place}"
+        return f"worker {rank}, not yet in an epoch,"
 
 
 class Heartbeat:
@@ -151,13 +134,13 @@ class Heartbeat:
     ) -> None:
         self.store = store
         self.rank = rank
-        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs, which hear it at their end.
+        #: May an interrupt of all be one here? Not before the group has formed, nor in epochs: it is heard at the end.
         self.interruptible = self.interrupted = False
         self._remedy = remedy
         self._timeout = timeout
         self._interval = min(0.5, timeout / 10)
         self._others = Heartbeats(store, size, JOIN_SECONDS) if watch else None
-        self._place: dict[str, Any] = {}
+        self._place = ""
         self._done, self._told_to_end = False, float("inf")
         self._moved, self._ends = threading.Event(), threading.Lock()
         # SIGTERM is how torchrun ends the others of one that died: they have something to say first. The main thread
@@ -174,9 +157,9 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def move(self, **place: Any) -> None:
-        """Tell of a new place, given as in :class:`Place`."""
-        self._place = self._place | place
+    def move(self, place: str) -> None:
+        """Tell of a new place: the layers, and the epoch."""
+        self._place = place
         self._moved.set()
 
     def stop_requested(self) -> Stop:
@@ -235,14 +218,15 @@ class Heartbeat:
         while not self._done:
             count += 1
             try:
-                self.store.set(f"beat/{self.rank}", json.dumps(self._place | {"count": count}))
+                self.store.set(f"beat/{self.rank}", f"{count} {self._place}")
                 if self._others is not None:
                     self._watch(self._others)
                 elif self.interruptible and not self.interrupted and self.stop_requested() is Stop.INTERRUPT:
                     _thread.interrupt_main()
             except (OSError, RuntimeError):
                 if not self._done:  # the store is gone, and with it whoever started us
-                    os._exit(EXIT_PEER_LOST)
+                    host = "" if self._others is None else f"{self._others.describe(0)} was lost"
+                    self.end(EXIT_PEER_LOST, host)
             time.sleep(min(self._interval, 0.02))  # writing is cheap, but not for an epoch of a millisecond
             self._moved.wait(self._interval)
             self._moved.clear()
@@ -281,12 +265,12 @@ class WatchedTeam(DistributedTeam):
         """End this process, see :meth:`Heartbeat.end`."""
         self._heartbeat.end(code, line, self._store)
 
-    def arrange(self, shards: int) -> None:
-        super().arrange(shards)
-        self._heartbeat.move(chain=[self.chain.rank, self.chain.size], shard=[self.rows.rank, self.rows.size])
-
     def progress(self, *, epoch: int, layers: range) -> None:
-        self._heartbeat.move(epoch=epoch, layers=[layers.start, layers.stop])
+        chain, rows, part = self.chain, self.rows, ""
+        if rows.size > 1:
+            where = f"place {chain.rank + 1} of {chain.size} in the chain"
+            part = f", {where}, shard {rows.rank + 1} of {rows.size}"
+        self._heartbeat.move(f"({describe(layers)}{part}), last seen in epoch {epoch},")
 
     def stop_requested(self) -> Stop:
         asked = self._heartbeat.stop_requested()

@@ -35,6 +35,7 @@ from ..admm.updates import (
     p_exact,
     p_inverse,
     p_linearized,
+    p_pull,
     p_quantized,
     u_implied,
 )
@@ -129,11 +130,12 @@ class Worker:
         self._groups = grouped(layers, boundaries, self.f, stack=self.rows.whole)
         #: By group, between large layers on a GPU: what the boundary before it adds to the gradient of p. The pass that
         #: has p, q and u at hand writes it, so that the product r W is added to it and nothing is read again.
-        self._pulls = {
-            group.start: phases.pull(*group.read_by_p(), **self._given).bfloat16()
-            for group in self._groups[1:]
-            if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p)
-        }
+        self._pulls: dict[int, Tensor] = {}
+        for group in self._groups[1:]:
+            if algorithm.precision == "bf16" and group.before is not None and not keeps_u(group.before.p):
+                p, q, u, z = group.read_by_p()
+                u = phases.dual_of(u, q, z, f=self.f, nu=self.nu)
+                self._pulls[group.start] = p_pull(p, q, u, rho=self.rho).bfloat16()
         self._first_gram: Gram | None = None
         #: Whether epochs are recorded: those of the whole chain and all rows on a GPU, without a step that looks at a
         #: value, as the smooth activations do, and without sums that other processes take part in.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -77,11 +76,8 @@ def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
     """``config`` with the features that are usual, where nothing can be tried."""
     edges = has_edges(data)
     if config.augment == "auto":
-        config = dataclasses.replace(
-            config, augment="average" if edges else "none", hops=config.hops or DEFAULT_HOPS if edges else 1
-        )
-    return dataclasses.replace(
-        config,
+        config = config.but(augment="average" if edges else "none", hops=config.hops or DEFAULT_HOPS if edges else 1)
+    return config.but(
         hops=config.hops or DEFAULT_HOPS,
         teleport=DEFAULT_TELEPORT if config.teleport is None else config.teleport,
         directed="symmetric" if config.directed == "auto" else config.directed,
@@ -93,7 +89,7 @@ def with_defaults(data: Graph, config: ModelConfig) -> ModelConfig:
 def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
     """All features that ``config`` leaves open, but for their normalization, which is the first of those open."""
     if not has_edges(data):
-        config = dataclasses.replace(config, augment="none" if config.augment == "auto" else config.augment)
+        config = config.but(augment="none" if config.augment == "auto" else config.augment)
     ways: list[Directed] = ["symmetric"] if config.directed == "auto" else [config.directed]
     if config.directed == "auto" and config.augment != "none" and not config.unlabelled and are_directed(data):
         ways.append("both")
@@ -109,8 +105,7 @@ def candidates(data: Graph, config: ModelConfig) -> list[ModelConfig]:
     scales = (True, False) if is_scale_open(data, config) else (config.row_normalize,)
     normalize = open_normalizations(data, config)[0]
     return [
-        dataclasses.replace(
-            config, augment=mode, hops=hops, teleport=DEFAULT_TELEPORT if own is None else own, directed=way,
+        config.but(augment=mode, hops=hops, teleport=DEFAULT_TELEPORT if own is None else own, directed=way,
             row_normalize=scale, normalize=normalize,
             components=components,
         )
@@ -179,7 +174,7 @@ def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> It
     for config in sorted(configs, key=lambda each: -(each.components or 0)):
         groups.setdefault((config.row_normalize, config.components), []).append(config)
     for (scale, components), group in groups.items():
-        first = dataclasses.replace(group[0], augment="hops", hops=1, normalize="none", directed="symmetric")
+        first = group[0].but(augment="hops", hops=1, normalize="none", directed="symmetric")
         like = augmentation(first)
         if components is not None and scale in directions:
             like.basis = directions[scale][:, : first.components].contiguous()
@@ -202,7 +197,7 @@ def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> It
                     group.remove(config)
                     yield Propagated(config, rows, source, like.basis)
         for config in group:
-            augment = augmentation(dataclasses.replace(config, normalize="none"), like.basis)
+            augment = augmentation(config.but(normalize="none"), like.basis)
             # What is propagated goes with the adjacency of one direction and mode.
             same = config.directed == "symmetric" and config.augment != "apart"
             own = source if same else None

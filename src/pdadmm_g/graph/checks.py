@@ -186,7 +186,7 @@ def check_features(x: Tensor, culprit: str, names: tuple[str, ...] | None = None
         return
     bad = ~values.isfinite() | (values.abs() > LARGEST)
     row, column = (bad.nonzero() if values is x else x.indices().T[bad])[0].tolist()
-    what = f"exceed {LARGEST:g}: rescale them" if values[bad][0].isfinite() else "contain NaN or infinity"
+    what = f"exceed {LARGEST:g}" if values[bad][0].isfinite() else "contain NaN or infinity"
     where = f"row {start + row}" if names is None else f"row {start + row}, column {names[column]!r}"
     raise InputError(f"{culprit}: features {what}, first in {where}")
 

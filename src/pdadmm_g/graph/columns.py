@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -40,7 +40,7 @@ from scipy.special import ndtri
 
 from ..config import ROLES, Role
 from ..errors import InputError
-from .graph import order
+from .graph import listed, order
 
 Array = NDArray[Any]
 #: Words for yes and for no.
@@ -132,6 +132,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             found = [(each, np.where(missing, 0, values)) for each, values in found]
         return found + [(f"{name} missing", missing)] * self.gaps
 
+    def names(self) -> list[str]:
+        """What the features are called."""
+        return [name for name, _ in self.features(pd.Series([], dtype=object))]
+
     def numbers(self, column: pd.Series) -> Array:
         """The numbers of a column of this kind, the seconds of one of dates; NaN for all else."""
         if self.role == "date":
@@ -154,19 +158,16 @@ def understood(
     table: pd.DataFrame, roles: Mapping[str, str] | None = None, culprit: str = "nodes"
 ) -> tuple[Column, ...]:
     """What each column of a table of features means: as the user says, or as its values look."""
-    roles = {str(name): role for name, role in (roles or {}).items()}
-    for name, role in roles.items():
+    said = {str(name): (role, "") for name, role in (roles or {}).items()}
+    for name, (role, _) in said.items():
         if name not in map(str, table):
             raise InputError(f"{culprit}: columns names {name!r}, which is no feature; there are {listed(table)}")
         if role not in ROLES:
             raise InputError(f"columns: {name!r} cannot be {role!r}: it must be one of {', '.join(ROLES)}")
-    counts = [name for name in table if str(name) not in roles and _is_count(table[name])]
+    counts = [name for name in table if str(name) not in said and _is_count(table[name])]
     if len(counts) >= COUNTS:
-        roles |= {str(name): "count" for name in counts}
-    return tuple(
-        _learned(table[name], *((roles[str(name)], "") if str(name) in roles else _guessed(table[name])), culprit)
-        for name in table
-    )
+        said |= {str(name): ("count", "") for name in counts}
+    return tuple(_learned(table[name], *(said.get(str(name)) or _guessed(table[name])), culprit) for name in table)
 
 
 def _guessed(column: pd.Series) -> tuple[str, str]:
@@ -264,7 +265,7 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     """What the features of these columns are called, each otherwise."""
     found: dict[str, None] = {}
     for column in columns:
-        for name, _ in column.features(pd.Series([], dtype=object)):
+        for name in column.names():
             while name in found:  # a column 'age missing' beside the gaps of 'age'
                 name += "'"
             found[name] = None
@@ -409,9 +410,3 @@ def described(columns: Sequence[Column]) -> str:
         elif names:
             parts.append(f"{len(names)} {many if names[1:] or role == 'boolean' else role} ({listed(names)})")
     return f"columns: {'; '.join(parts)}"
-
-
-def listed(names: Iterable[Any], most: int = 8) -> str:
-    """The first few names."""
-    names = [str(name) for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -187,9 +187,7 @@ def _planetoid(name: str, nodes: int, features: int, classes: int) -> Benchmark:
     files = {f"raw/{prefix}.{part}": f"{PLANETOID}/{prefix}.{part}" for part in parts}
 
     def load(raw: Raw) -> Graph:
-        tx, allx, y, ty, ally, graph = (
-            _arrays(raw(f"raw/{prefix}.{part}")) for part in ("tx", "allx", "y", "ty", "ally", "graph")
-        )
+        _, tx, allx, y, ty, ally, graph = (_arrays(raw(f"raw/{prefix}.{part}")) for part in parts[:-1])
         test = np.loadtxt(raw(f"raw/{prefix}.test.index"), dtype=np.int64)
         ordered = np.sort(test)
         # Citeseer has nodes without features and label among its test nodes, which the files leave out.

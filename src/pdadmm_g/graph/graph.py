@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -114,9 +115,6 @@ def pyg_records() -> tuple[Any, ...]:
 
 # ---------------------------------------------------------------------------------------------------- names of features
 
-#: Names that an error gives at the most.
-MOST_NAMED = 3
-
 
 def are_names(names: Any, columns: int) -> bool:
     """Are these so many different names?"""
@@ -135,13 +133,14 @@ def order(own: Sequence[str] | None, names: Iterable[str] | None, owner: str = "
     if own is None or names is None or list(own) == (names := list(names)):
         return None
     places, known = {name: place for place, name in enumerate(own)}, {*names}
-    unknown = _listed([name for name in own if name not in known])
-    if missing := _listed([name for name in names if name not in places]):
-        rest = f"; {unknown} unknown to it" if unknown else ""
-        raise InputError(f"data: {missing} missing, which {owner} was trained with{rest}")
+    missing = listed([repr(name) for name in names if name not in places])
+    unknown = listed([repr(name) for name in own if name not in known])
+    if missing:
+        rest = f"; features {unknown} are unknown to it" if unknown else ""
+        raise InputError(f"data: features {missing} are missing, which {owner} was trained with{rest}")
     if unknown:
         names = "name ids and labels as in training, as_graph(..., id_column=..., labels=...)"
-        raise InputError(f"data: {unknown} unknown to {owner}: leave out what it was not trained with, or {names}")
+        raise InputError(f"data: features {unknown} are unknown to {owner}: leave out what is new, or {names}")
     return [places[name] for name in names]
 
 
@@ -152,16 +151,20 @@ def arranged(data: Graph, names: Iterable[str] | None, owner: str = "the model")
     if places is None:
         return data
     data = copy.copy(data)
-    x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
-    data.x = x.index_select(1, torch.tensor(places, device=data.x.device))
+    data.x = _selected(data.x, 1, torch.tensor(places))
     data.feature_names = tuple(own[place] for place in places)
     return data
 
 
-def _listed(names: list[str]) -> str:
-    """Features by their names, the first few, and the verb that goes with so many."""
-    first = ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")
-    return f"features {first} are" if len(names) > 1 else f"feature {first} is" if names else ""
+def _selected(x: Tensor, dim: int, places: Tensor) -> Tensor:
+    """Rows or columns of features, dense or sparse."""
+    return (x if x.layout == torch.strided else x.to_sparse_coo()).index_select(dim, places.to(x.device))
+
+
+def listed(names: Iterable[Any], most: int = 8) -> str:
+    """The first few names."""
+    names = [str(name) for name in names]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # ------------------------------------------------------------------------------------------- values as people have them
@@ -227,8 +230,6 @@ def node_keys(data: Graph) -> NDArray[np.int64]:
 
     Its number, or its id where that is a whole number, as a number or as text; of any other id a hash, below zero.
     """
-    import pandas as pd
-
     ids = data.get("ids")
     if ids is None:
         return np.arange(data.num_nodes)
@@ -256,8 +257,7 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
     if order is None:
         return data
     data, places = copy.copy(data), order.argsort()
-    x = data.x if data.x.layout == torch.strided else data.x.to_sparse_coo()
-    data.x = x.index_select(0, order.to(x.device))
+    data.x = _selected(data.x, 0, order)
     for name in ("y", "sample_weight", *MASKS):
         if data.get(name) is not None:
             data[name] = data[name][order]
@@ -271,10 +271,8 @@ def reordered(data: Graph, order: Tensor | None) -> Graph:
 
 def name_array(names: Any) -> NDArray[Any]:
     """Names as an array; an empty one where they are no list."""
-    if isinstance(names, Tensor):
-        names = names.detach().cpu().numpy()
     try:
-        array = np.asarray(names)
+        array = np.asarray(names.detach().cpu() if isinstance(names, Tensor) else names)
     except ValueError:  # lists of several lengths
         return np.empty(0)
     return array if array.ndim == 1 else np.empty(0)
@@ -295,9 +293,7 @@ def object_array(values: Sequence[Any]) -> NDArray[Any]:
 
 def is_missing(value: Any) -> bool:
     """None, NaN, pandas' NA and NaT, and the empty text."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return True
-    return bool(isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+    return not value.strip() if isinstance(value, str) else bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def check_file(path: Path) -> None:

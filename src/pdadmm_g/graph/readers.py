@@ -9,7 +9,6 @@ where the columns of ``x`` have names. Its ``notes`` are sentences on what was f
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -172,19 +171,15 @@ def _set_edges(data: Graph, edge_index: Any, edge_weight: Any) -> Any:
         if data.x is None:
             data["num_nodes"] = edge_index.shape[0]
         return None if coo.dtype == bool or bool((coo.data[kept] == 1).all()) else coo.data[kept]
-    pairs = _pairs(edge_index, "edge_index must be whole numbers")
+    # A sparse tensor is refused where edges are checked.
+    is_pairs = isinstance(edge_index, Tensor) and edge_index.layout != torch.strided
+    pairs = edge_index if is_pairs else as_tensor(edge_index, "edge_index must be whole numbers")
     pairs = pairs if pairs.numel() else torch.empty((2, 0), dtype=torch.int64)
     if pairs.ndim != 2 or pairs.shape[0] != 2:
         remedy = "; weights of rows are sample_weight=..." if pairs.ndim == 1 else ""
         raise InputError(f"edge_index must have shape (2, edges), got {tuple(pairs.shape)}{remedy}")
     data.edge_index = pairs
     return edge_weight
-
-
-def _pairs(edge_index: Any, rule: str) -> Tensor:
-    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
-        return edge_index  # which is refused where edges are checked
-    return as_tensor(edge_index, rule)
 
 
 def is_sparse(X: Any) -> bool:
@@ -231,21 +226,14 @@ def _is_pyg(X: Any) -> bool:
 
 
 def _of_library(X: Any, target: TargetKind) -> Graph:
-    """The graph in an object that is one by itself."""
-    if isinstance(X, Graph):
-        return _with_tensors(X, target)
-    if _is_pyg(X):
-        if not isinstance(X, pyg_records()[0]):
-            kind = f"a {type(X).__name__} has several kinds of nodes"
-            raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
-        return _with_tensors(Graph(**X.to_dict()), target)
-    return from_networkx(X, target=target) if _is_networkx(X) else _from_dgl(X, target)
-
-
-def _with_tensors(data: Graph, target: TargetKind) -> Graph:
-    """The same graph with tensors inside, edges as pairs and weights of edges under their own name."""
-    data = copy.copy(data)
-    if data.x is not None and not isinstance(data.x, Tensor):
+    """The graph in an object that is one by itself, with tensors, pairs of nodes and weights under their own names."""
+    if _is_networkx(X):
+        return from_networkx(X, target=target)
+    if _is_pyg(X) and not isinstance(X, pyg_records()[0]):
+        kind = f"a {type(X).__name__} has several kinds of nodes"
+        raise InputError(f"data: {kind}: take one with data.to_homogeneous()")
+    data = Graph(**X.to_dict()) if isinstance(X, Graph) or _is_pyg(X) else _from_dgl(X)
+    if data.x is not None:
         data.x = as_features(data.x, "data: features 'x'")
     if data.edge_index is None and data.get("adj_t") is not None:
         adjacency = data.adj_t
@@ -259,14 +247,14 @@ def _with_tensors(data: Graph, target: TargetKind) -> Graph:
             data.edge_weight = weights
         del data["adj_t"]
     elif data.edge_index is not None and not isinstance(data.edge_index, Tensor):
-        data.edge_index = _pairs(data.edge_index, "data: edge_index must be whole numbers")
+        data.edge_index = as_tensor(data.edge_index, "data: edge_index must be whole numbers")
     if data.y is not None and data.get("label_names") is None and not isinstance(data.y, Tensor):
         set_targets(data, data.y, "data: labels 'y'", target)
     return asked(data, target)
 
 
 def _is_networkx(X: Any) -> bool:
-    return hasattr(X, "is_directed") and hasattr(X, "adjacency") and hasattr(X, "nodes") and hasattr(X, "edges")
+    return hasattr(X, "is_directed") and hasattr(X, "adjacency")
 
 
 def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto") -> Graph:
@@ -285,10 +273,11 @@ def from_networkx(graph: Any, culprit: str = "graph", target: TargetKind = "auto
     features = ["x"] if "x" in nodes else features
     nodes = nodes[[name for name in nodes if name in (*KNOWN, *features)]]
     nodes = nodes.assign(id=pd.Series(object_array(ids)).infer_objects())
-    for name in features:
-        lacking = np.flatnonzero(nodes[name].isna())
-        if len(lacking):
-            raise InputError(f"{culprit}: node {ids[lacking[0]]!r} has no {name!r}, which is a feature of others")
+    lacking = nodes[features].isna()
+    if lacking.to_numpy().any():
+        row, column = np.argwhere(lacking.to_numpy())[0]
+        what = f"node {ids[row]!r} has no {features[column]!r}, which is a feature of others"
+        raise InputError(f"{culprit}: {what}")
     edges = pd.DataFrame(list(graph.edges(data="weight")), columns=["source", "target", "weight"])
     if edges["weight"].isna().all():
         edges = edges.drop(columns="weight")
@@ -304,22 +293,18 @@ def _is_dgl(X: Any) -> bool:
     return hasattr(X, "ndata") and hasattr(X, "edata") and hasattr(X, "num_nodes")
 
 
-def _from_dgl(graph: Any, target: TargetKind) -> Graph:
+#: What the entries of a graph are called in DGL.
+DGL = {"x": ("feat", "x"), "y": ("label", "y"), "edge_weight": ("weight", "w")} | {mask: (mask,) for mask in MASKS}
+
+
+def _from_dgl(graph: Any) -> Graph:
     """``feat`` (or ``x``), ``label`` (or ``y``) and masks of ``ndata``, ``weight`` (or ``w``) of ``edata``."""
-
-    def first(owner: Any, *names: str) -> Any:
-        return next((owner[name] for name in names if name in owner), None)
-
-    x = first(graph.ndata, "feat", "x")
-    data = Graph(
-        x=x,
-        edge_index=torch.stack([torch.as_tensor(ends) for ends in graph.edges()]).long(),
-        edge_weight=first(graph.edata, "weight", "w"),
-        y=first(graph.ndata, "label", "y"),
-        num_nodes=int(graph.num_nodes()) if x is None else None,
-        **{mask: graph.ndata[mask] for mask in MASKS if mask in graph.ndata},
-    )
-    return _with_tensors(data, target)
+    own = {**graph.ndata, **graph.edata}
+    entries = {name: own[given] for name, names in DGL.items() for given in reversed(names) if given in own}
+    data = Graph(edge_index=torch.stack([torch.as_tensor(ends) for ends in graph.edges()]).long(), **entries)
+    if data.x is None:
+        data["num_nodes"] = int(graph.num_nodes())
+    return data
 
 
 # -------------------------------------------------------------------------------------------------------------- files

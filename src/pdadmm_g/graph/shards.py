@@ -46,9 +46,8 @@ from .tables import (
     EndsById,
     ParquetRows,
     feature_matrix,
-    graph_of_nodes,
+    graph_of_tables,
     named_edges,
-    named_nodes,
     with_values,
 )
 from .targets import asked, set_targets, target_of
@@ -347,8 +346,7 @@ def _table_source(
     if not names:
         raise InputError(f"{culprit}: there are no features: a column 'x' of lists, or one for each")
     frame = nodes.frame([name for name in nodes.names if name in known], labels)
-    frame, _ = named_nodes(frame, None, culprit, labels=labels, id_column=id_column)
-    data = graph_of_nodes(frame, target, labels, culprit)
+    data = graph_of_tables(frame, None, target, labels=labels, id_column=id_column, culprits=(culprit, ""))
     data, lookup = check_nodes(data, nodes.number, culprit), EndsById(data)
     # The names of the columns, as their values, tell which are meant.
     ends = (source_column, target_column)

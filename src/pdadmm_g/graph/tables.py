@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
-from .columns import BOOLEANS, NOTHING, Column, listed, matrix_of, numbers_of, standardized, understood, words_of
+from .columns import BOOLEANS, NOTHING, Column, matrix_of, numbers_of, standardized, understood, words_of
 from .facts import distinct
-from .graph import LARGEST, MASKS, Graph, check_file, is_missing, reading
+from .graph import LARGEST, MASKS, Graph, check_file, is_missing, listed, reading
 from .readers import as_features, as_matrix
 from .targets import asked, factorized, set_targets, target_of
 
@@ -233,29 +233,27 @@ def named_nodes(
     id_column: str | None = None,
     features: Collection[str] = (),
     skip_unknown: bool = False,
-) -> tuple[pd.DataFrame, list[str]]:
-    """The table with its columns called as we know them, and a sentence on each that was guessed.
+) -> tuple[pd.DataFrame, Any, list[str]]:
+    """The table with its columns called as we know them but for the ids, the column of these, if any, and sentences.
 
-    ``features`` are columns that a model knows, which are no ids.
+    A sentence tells of each that was guessed. ``features`` are columns that a model knows, which are no ids.
     """
     if id_column is not None:
         if id_column not in nodes:
             raise InputError(f"{culprit}: column {id_column!r} of the ids is missing; there are {listed(nodes)}")
-        checked_ids(nodes[id_column], f"{culprit}: column {id_column!r}")
-        others = nodes.drop(columns="id", errors="ignore") if id_column != "id" else nodes
-        return others.rename(columns={id_column: "id"}), []
+        return nodes.drop(columns="id", errors="ignore") if id_column != "id" else nodes, id_column, []
     lower = {name: str(name).lower() for name in nodes if name not in labels}
     alike = Counter(lower.values())
     renamed = {name: known for name, known in lower.items() if name != known in KNOWN and alike[known] == 1}
     notes = [f"column {name!r} of the nodes is taken for {known!r}" for name, known in renamed.items()]
     nodes = nodes.rename(columns=renamed)
-    if "id" not in nodes and nodes.index.name is None and nodes.index.dtype.kind in "iu":
+    found = "id" if "id" in nodes else None
+    if found is None and nodes.index.name is None and nodes.index.dtype.kind in "iu":
         others = nodes[[name for name in nodes if str(name) not in {*KNOWN, *labels, *features}]]
         found = _column_of_ids(others, edges, culprit, of_a_model=bool(features), skip_unknown=skip_unknown)
         if found is not None:
             notes.append(f"column {found!r} has the ids of the nodes: id_column names another")
-            nodes = nodes.rename(columns={found: "id"})
-    return nodes, notes
+    return nodes, found, notes
 
 
 def _column_of_ids(
@@ -289,7 +287,7 @@ def _column_of_ids(
             elif not own.equals(rows):
                 candidates[name] = own
     if repeated is not None and not by_rows:
-        checked_ids(nodes[repeated], f"{culprit}: column {repeated!r}, which the edges go by,")
+        return repeated  # which is refused
     if unknown and len(candidates) == 1:
         return next(iter(candidates))
     # 2 where the names are all ends of edges, 1 where nearly all, or with skip_unknown the other way round.
@@ -382,22 +380,16 @@ def graph_of_tables(
     with told(errors):
         if edges is not None:
             edges, notes = named_edges(edges, ends, culprits[1])
-    edges = None if errors else edges
-    try:
+    data, learned, ids = Graph(num_nodes=len(nodes)), list[str](), None
+    with told(errors):
+        edges = None if errors else edges
         features = {column.name for column in columns or () if isinstance(column, Column)}
-        nodes, said = named_nodes(
+        nodes, ids, said = named_nodes(
             nodes, edges, culprit, labels=labels, id_column=id_column, features=features, skip_unknown=skip_unknown
         )
-        notes = [*said, *notes]
-    except InputError as error:
-        errors.append(str(error))
-        nodes, edges = nodes.reset_index(drop=True), None
-    data, learned = Graph(num_nodes=len(nodes), notes=tuple(notes) or None), list[str]()
-    try:
-        data.ids = _ids_of(nodes, culprit)
-    except InputError as error:
-        errors.append(str(error))
-        edges = None
+        data.notes = (*said, *notes) or None
+        data.ids = _ids_of(nodes, ids, culprit)
+    edges = None if errors else edges  # which go by ids
     with told(errors):
         learned = _label_columns(nodes, labels, culprit)
         if len(learned) > 1 and target == "auto":
@@ -417,7 +409,7 @@ def graph_of_tables(
         if edges is not None:
             set_edges(data, edges, culprits[1], skip_unknown=skip_unknown)
     with told(errors):
-        own = [name for name in nodes.columns if name not in KNOWN and name not in learned]
+        own = [name for name in nodes.columns if name not in (*KNOWN, *learned, ids)]
         if own:
             give_features(data, nodes[own], columns, culprit)
         data = asked(data, target)
@@ -437,15 +429,12 @@ def graph_of_nodes(
     return graph_of_tables(nodes, None, target, columns, labels=labels, culprits=(culprit, ""))
 
 
-def _ids_of(nodes: pd.DataFrame, culprit: str) -> Array | None:
-    """The ids of nodes, None where they are 0, 1, 2, ..."""
-    ids = checked_ids(nodes.get("id", nodes.index), f"{culprit}: " + ("column 'id'" if "id" in nodes else "the index"))
-    return None if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(nodes))) else ids
-
-
-def checked_ids(column: Any, culprit: str) -> Array:
-    """The ids of nodes in a column, unless one is missing or there twice."""
-    ids = whole(column).to_numpy()
+def _ids_of(nodes: pd.DataFrame, name: Any, culprit: str) -> Array | None:
+    """The ids of nodes in the column of that name, or the index, None where they are 0, 1, 2, ..."""
+    culprit += ": the index" if name is None else f": column {name!r}"
+    ids = whole(nodes.index if name is None else nodes[name]).to_numpy()
+    if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(nodes))):
+        return None
     places, values = factorized(ids, f"{culprit} must be text or numbers")
     lacking = np.array([*map(is_missing, values), True])[places] if values.dtype == object else places < 0
     if lacking.any():
@@ -572,12 +561,14 @@ class EndsById:
             value = edges[name].iloc[[row]].tolist()[0]
             if is_missing(value):
                 raise InputError(f"{culprit}: {row_name(first + row)} has no {name}")
-            called = f"which no node is called, while nodes are called {listed(map(repr, self._own[:3].tolist()))}"
-            raise InputError(
-                f"{culprit}: {row_name(first + row)} names node {value!r}, {called}: {len(unknown)} of {len(edges)} "
-                "edges name unknown nodes: as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out, "
+            ours = listed(map(repr, self._own[:3].tolist()))
+            unnamed = f"names node {value!r}, which no node is called, while nodes are called {ours}"
+            remedy = (
+                "as_graph(..., skip_unknown=True) (--skip-unknown) leaves such edges out, "
                 "as_graph(..., id_column=NAME) (--id-column NAME) names another column of ids"
             )
+            many = f"{len(unknown)} of {len(edges)} edges name unknown nodes"
+            raise InputError(f"{culprit}: {row_name(first + row)} {unnamed}: {many}: {remedy}")
         return ends
 
 
@@ -649,14 +640,12 @@ def _with_degree(data: Graph, table: pd.DataFrame) -> pd.DataFrame:
 
 def with_columns(data: Graph, columns: Columns) -> Graph:
     """The graph with the features that these columns make of its table; as it is where it has none, or has these."""
-    table, own = data.get("table"), data.get("columns") or ()
+    table, own, same = data.get("table"), data.get("columns") or (), columns is None
     if isinstance(columns, Mapping):
         if table is None and data.x is not None:
             raise InputError("columns is for the columns of a table, and the features are no table: leave it out")
         same = columns.items() <= {column.name: column.role for column in own}.items()
-    else:
-        same = columns is None or columns == own
-    if table is None or same:
+    if table is None or same or columns == own:
         return data
     data = copy.copy(data)
     give_features(data, table, columns)
@@ -686,9 +675,9 @@ def feature_matrix(nodes: pd.DataFrame, names: Sequence[Any], culprit: str) -> t
         column = nodes[name]
         if column.dtype.kind not in "biuf":
             row = int((np.isnan(numbers_of(column)) & column.notna().to_numpy()).argmax())
-            has = f"but {row_name(row)} has {column.iloc[row]!r:.60}"
-            every = f"every column is a feature but {', '.join(KNOWN)}"
-            raise InputError(f"{culprit}: column {name!r} must be numbers, {has}; {every}")
+            raise InputError(
+                f"{culprit}: column {name!r} must be numbers, but {row_name(row)} has {column.iloc[row]!r:.60}"
+            )
         matrix[:, place] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     # Numbers of columns say no more than their places.
     return matrix, tuple(names) if all(isinstance(name, str) for name in names) else None

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..config import TARGETS, TargetKind, label_name
 from ..errors import InputError
-from .columns import listed, numbers_of, thousands_of, words_of
-from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, node_name, object_array
+from .columns import numbers_of, thousands_of, words_of
+from .graph import LARGEST, Graph, as_tensor, first_bad, is_missing, listed, node_name, object_array
 
 Array = NDArray[Any]
 FOR_NUMBERS = "for numbers take GAMLPRegressor (--target regression)"
@@ -190,6 +190,7 @@ def check_labels(y: Tensor, num_nodes: int, culprit: str, column: str | None = N
         raise InputError(f"{culprit}: labels 'y' have shape {tuple(y.shape)}, expected ({num_nodes},)")
     if y.is_complex() or y.dtype == torch.bool:
         raise InputError(f"{culprit}: labels must be integers, not {y.dtype}")
+    y = y if y.is_floating_point() else y.long()
     what = "labels 'y' have" if column is None else f"column {column!r} has"
     if (row := first_bad(y != y.round())) is not None and y[row].isfinite():
         remedy = f"to predict numbers take --target regression (GAMLPRegressor), {FOR_CLASSES}"
@@ -221,7 +222,7 @@ def check_probabilities(y: Tensor, culprit: str, *, missing: bool = False) -> Te
     right = (y >= 0).all(1) & ((total - 1).abs() <= SUM_TOLERANCE)
     if (row := first_bad(~right & ~absent)) is not None:
         values = listed([f"{value:g}" for value in y[row].tolist()], 6)
-        raise InputError(f"{culprit}: the probabilities of row {row} must be 0 or more and sum to one, got {values}")
+        raise InputError(f"{culprit}: the probabilities of row {row} must sum to one and not be negative, got {values}")
     return y / total[:, None]
 
 
@@ -416,26 +417,22 @@ def weighed(
     if weights is None and class_weight is None:
         return Weighed(None, _plain(y), None, classes)
     weights = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
+    soft = y.is_floating_point()
     if class_weight is not None:
         factors = class_factors(y, classes, class_weight, weights)
-        if y.is_floating_point():
-            shares = y * factors
-            factor = shares.sum(1)
-            y = (shares / factor[:, None]).where(factor[:, None] > 0, y)
-        else:
-            factor = factors[y]
+        factor = (y * factors).sum(1) if soft else factors[y]
+        y = (y * factors / factor[:, None]).where(factor[:, None] > 0, y) if soft else y
         weights = weights * factor
     weights = weights.float()
     kept = weights > 0
     if not bool(kept.any()):
         raise InputError("class_weight leaves every training row a weight of zero: give some class a larger one")
     y, weights = y[kept], weights[kept]
-    if not y.is_floating_point():
+    if not soft:
         present, y = y.unique(return_inverse=True)
         classes = classes[present.numpy()]
-    return Weighed(
-        None if bool(kept.all()) else kept, _plain(y), None if bool((weights == 1).all()) else weights, classes
-    )
+    same = bool((weights == 1).all())
+    return Weighed(None if bool(kept.all()) else kept, _plain(y), None if same else weights, classes)
 
 
 def _plain(y: Tensor) -> Tensor:
@@ -452,8 +449,6 @@ def class_factors(
         present = own > 0
         return (own.sum() / (present.sum() * own)).where(present, 1.0)
     names = [label_name(label) for label in classes.tolist()]
-    unknown = sorted(class_weight.keys() - set(names))
-    if unknown:
-        known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        raise InputError(f"class_weight names class {unknown[0]}, which no training row has; there are {known}")
+    for unknown in sorted(class_weight.keys() - {*names}):
+        raise InputError(f"class_weight names class {unknown}, which no training row has; there are {listed(names)}")
     return torch.tensor([class_weight.get(name, 1.0) for name in names], dtype=torch.float64)

@@ -23,8 +23,8 @@ from ..training.records import WORKER_FIGURES, is_task_line
 from ..training.rounds import GAIN
 from ..utils import Count, Size, decoded, read_lines, read_record
 
-#: Most points of a curve, most bars of a worker's timeline, and most ticks of the clock, between which time is linear.
-MAX_POINTS, MAX_BARS, MAX_TICKS = 1500, 96, 400
+#: Most points of a curve, and most bars of a worker's timeline.
+MAX_POINTS, MAX_BARS = 1500, 96
 #: What is drawn over the epochs.
 SERIES = (
     "train_accuracy", "val_accuracy", "val_score", "train_loss", "val_loss", "objective", "risk",
@@ -38,8 +38,6 @@ JUDGED = dict.fromkeys(("data", "estimate", "reliability", "confusion", "outputs
     "times": {},
 }
 FACTS = ("finished", "parameters", "test_accuracy", "val_accuracy", "train_accuracy")
-#: Settings that may be left to the data and are not said in sentences.
-SETTLED = ("augment", "hops", "weight_decay")
 #: On which the defaults of other settings depend.
 DECISIVE = ("layers", "quantize")
 #: Axes need some room beyond the largest number.
@@ -116,12 +114,12 @@ def read_run(path: Path, name: str) -> Run:
         "facts": _facts(settings, epochs, summary) | {"kept": _kept(settings, epochs)},
         "config": {key: _text(value) for key, value in config.items()},
         "changed": changed,
-        "choices": [*_settled(config, summary), *summary.get("choices", ())],
+        "choices": summary.get("choices", []),
         "importance": importance,
         "series": {
             key: _points("value", thin(epochs[key].dropna())) if epochs[key].notna().any() else None for key in SERIES
         },
-        "clock": _clock(epochs),
+        "clock": _points("seconds", thin(epochs.seconds.cumsum())),  # between its points time is nearly linear
         "stages": _stages(records),
         "rounds": _rounds(epochs),
         "timeline": _timeline(records),
@@ -183,16 +181,6 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _settled(config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
-    """What settings that were left to the data became, in a sentence if there are any."""
-    texts = []
-    for name in SETTLED:
-        value = summary.get(name)
-        if value is not None and config.get(name) in (None, "auto"):
-            texts.append(f"{name.replace('_', ' ')} {f'{value:.3g}' if name == 'weight_decay' else value}")
-    return [f"left to the data: {', '.join(texts)}"] if texts else []
-
-
 def _rounded(value: float) -> float:
     """Six digits: more cannot be seen, and would be most of the page."""
     return float(f"{min(max(value, -LARGEST_DRAWN), LARGEST_DRAWN):.6g}")
@@ -200,12 +188,6 @@ def _rounded(value: float) -> float:
 
 def _points(name: str, curve: pd.Series) -> dict[str, list[Any]]:
     return {"epoch": curve.index.tolist(), name: [*map(_rounded, curve)]}
-
-
-def _clock(epochs: pd.DataFrame) -> dict[str, list[Any]]:
-    """Seconds of training at the end of some epochs, evenly spread."""
-    places = np.linspace(0, len(epochs) - 1, min(len(epochs), MAX_TICKS)).astype(int)
-    return _points("seconds", epochs.seconds.cumsum().iloc[places])
 
 
 def _stages(epochs: list[Any]) -> list[dict[str, Any]]:

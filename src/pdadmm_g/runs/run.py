@@ -49,7 +49,7 @@ def arranged(config: RunConfig, processes: int) -> RunConfig:
         return config
     number = ShardFolder(config.dataset).whole.shards
     shards = config.shards or max(each for each in range(1, processes + 1) if number % each == processes % each == 0)
-    return dataclasses.replace(config, workers=max(1, processes // shards), shards=shards)
+    return config.but(workers=max(1, processes // shards), shards=shards)
 
 
 def opened(dataset: str, team: Team) -> Graph | None:

@@ -1,4 +1,4 @@
-"""Checkpoints: ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``, a file a layer and a description.
+"""Checkpoints: ``checkpoints/epoch-00000120/layer-001.safetensors ... meta.json``, a file per layer, and a description.
 
 Each worker writes its own layers, so on several machines the folder must be shared. Whatever is killed whenever: a
 folder without ``meta.json``, which is written last, does not count, and the checkpoint before it is removed only once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -96,9 +95,7 @@ def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
     """The settings of a short run: the first stage, in one process."""
     assert config.stages is not None
     depth = config.stages[0]
-    return dataclasses.replace(
-        config, layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY, **changes
-    )
+    return config.but(layers=depth, stages=(depth,), plan=None, workers=1, shards=1, eval_every=EVAL_EVERY, **changes)
 
 
 #: From one evaluation of a short run to the next.
@@ -193,7 +190,7 @@ class Candidate(NamedTuple):
         """The settings for training rows that weigh so much together: the risk is a sum over them."""
         if self.decay is None:
             return self.config
-        return dataclasses.replace(self.config, weight_decay=self.decay * weight)
+        return self.config.but(weight_decay=self.decay * weight)
 
 
 class Tried(NamedTuple):
@@ -259,7 +256,7 @@ def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int, team: Tea
     All processes of the ``team`` call this, each with its part of the graph, and find the same.
     """
     if len(rows.training) == data.num_nodes:  # nobody else is there
-        config = dataclasses.replace(config, unlabelled=0)
+        config = config.but(unlabelled=0)
     if config.unlabelled and config.directed not in ("auto", "symmetric"):
         raise InputError(f"unlabelled must be 0 with directed = {config.directed}: edges must count both ways alike")
     if not rows.folds or (config.target == "classification" and len(rows.classes) == 1):
@@ -272,15 +269,14 @@ def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int, team: Tea
 def _defaults(data: Graph, rows: Rows, config: ModelConfig) -> Choice:
     """What is usual, where nothing tells what is better."""
     if not config.unlabelled:
-        chosen = with_defaults(data, dataclasses.replace(config, unlabelled=0))
+        chosen = with_defaults(data, config.but(unlabelled=0))
         is_open = "auto" in (config.augment, config.normalize)
         return Choice(
             chosen, reasons=(f"features: {described(chosen)}, the default without validation nodes",) if is_open else ()
         )
     first = candidates(data, config)[0]
     drop = DROP_ENTRIES[0] if is_mostly_zero(data) else 0.0
-    usual = dataclasses.replace(
-        first,
+    usual = first.but(
         drop_entries=drop if config.drop_entries is None else config.drop_entries,
         sharpness=config.sharpness or SHARPNESSES[0],
     )
@@ -291,9 +287,9 @@ def _defaults(data: Graph, rows: Rows, config: ModelConfig) -> Choice:
 
 def _of_all(config: ModelConfig) -> ModelConfig:
     """The settings with which all labelled nodes train, as long as the networks of the folds did; nobody validates."""
-    config = dataclasses.replace(config, patience=None, epochs=min(config.epochs, SHORT))
+    config = config.but(patience=None, epochs=min(config.epochs, SHORT))
     if config.growth == "gain" and config.stages and config.plan is None:
-        config = dataclasses.replace(config, layers=config.stages[0], stages=config.stages[:1])
+        config = config.but(layers=config.stages[0], stages=config.stages[:1])
     return config
 
 
@@ -368,12 +364,12 @@ class Race:
 
     def _labelled_alone(self, rival: Tried | None = None) -> Tried:
         """The best network on labelled nodes alone; not looked for far where a ``rival`` is ahead on its features."""
-        given, is_open = dataclasses.replace(self.given, unlabelled=0), self.given.weight_decay is None
+        given, is_open = self.given.but(unlabelled=0), self.given.weight_decay is None
         if rival is None:
             features = self._features(given)
         else:
             hops = (0, LABEL_HOPS) if self._may_know_labels(given) else (given.label_hops or 0,)
-            features = [dataclasses.replace(rival.candidate.config, unlabelled=0, label_hops=each) for each in hops]
+            features = [rival.candidate.config.but(unlabelled=0, label_hops=each) for each in hops]
             self.linear += [self._linear(each) for each in features if each.label_hops and is_open]
         best = self._best([
             Candidate(each, decay)
@@ -388,13 +384,13 @@ class Race:
             best = self._best([Candidate(config, by * decay) for by in FURTHER])
             config, decay = best.candidate
         if given.hidden is None:
-            wide = dataclasses.replace(config, hidden=WIDE)
+            wide = config.but(hidden=WIDE)
             best = self._best([Candidate(wide, decay)])
         return best
 
     def _with_unlabelled(self) -> Tried:
         """The best network on unlabelled nodes too, after a few rounds on some of them."""
-        given = dataclasses.replace(self.given, unlabelled=self.given.unlabelled or UNLABELLED)
+        given = self.given.but(unlabelled=self.given.unlabelled or UNLABELLED)
         features = self._features(given)
         decays = DECAYS_PER_LABEL if given.weight_decay is None else (None,)
         drops, sharp = [given.drop_entries or 0.0], [given.sharpness or SHARPNESSES[0]]
@@ -403,14 +399,14 @@ class Race:
         if given.sharpness is None:
             sharp = [*SHARPNESSES]
         best = self._best([
-            Candidate(dataclasses.replace(each, drop_entries=drops[0], sharpness=sharp[0]), decays[0])
+            Candidate(each.but(drop_entries=drops[0], sharpness=sharp[0]), decays[0])
             for each in features
         ])  # fmt: skip
         if decays[1:]:
             best = self._best([Candidate(best.candidate.config, decay) for decay in decays[1:]])
         for name, values in (("drop_entries", drops[1:]), ("sharpness", sharp[1:])):
             config, decay = best.candidate
-            others = [dataclasses.replace(config, **{name: value}) for value in values]  # type: ignore[arg-type]
+            others = [config.but(**{name: value}) for value in values]
             best = self._best([Candidate(other, decay) for other in others]) if others else best
         return best
 
@@ -428,7 +424,7 @@ class Race:
         ranked = sorted(known + found, key=_score, reverse=True)
         if given.weight_decay is not None and given.hidden is not None and not given.unlabelled:
             ranked = ranked[:1]
-        configs = [dataclasses.replace(own.candidate.config, unlabelled=given.unlabelled) for own in ranked]
+        configs = [own.candidate.config.but(unlabelled=given.unlabelled) for own in ranked]
         # Networks may like another normalization than linear models do.
         of_kinds = [[each for each in configs if each.normalize == kind] for kind in kinds]
         if given.unlabelled:
@@ -460,14 +456,12 @@ class Race:
             screen(self._propagated(narrow))
             screen(self._propagated(self._suited([each for each in fresh if each not in narrow], found)))
             screen([
-                each._replace(config=dataclasses.replace(each.config, normalize=kind))
+                each._replace(config=each.config.but(normalize=kind))
                 for _, each in ahead
                 for kind in kinds[1:]
             ])  # fmt: skip
             if with_labels:
-                screen(
-                    [each._replace(config=dataclasses.replace(each.config, label_hops=LABEL_HOPS)) for _, each in ahead]
-                )
+                screen([each._replace(config=each.config.but(label_hops=LABEL_HOPS)) for _, each in ahead])
         return found
 
     def _may_know_labels(self, given: ModelConfig) -> bool:
@@ -704,7 +698,7 @@ class Race:
         best = self._finals(best)
         rows, known = self.all, self._known.get(_key(best.candidate.config))
         config, asked = best.candidate.on(rows.weight(rows.training)), None
-        config = dataclasses.replace(config, label_hops=config.label_hops or 0)
+        config = config.but(label_hops=config.label_hops or 0)
         ready, learns = self._mean(best) or self._single(best), bool(config.unlabelled)
         if rows.crossed:
             asked, config = self._asked(best.outputs), _of_all(config)
@@ -765,7 +759,7 @@ class Race:
         model = GAMLP.mean([model for _, model in fitted])
         config = self._settings(members[0])
         if len(model.widths) > 2:
-            config = dataclasses.replace(config, hidden=model.widths[1])
+            config = config.but(hidden=model.widths[1])
         alone = f"the best one alone {shown(tried[0].score[0])}"
         about = [f"the mean of {len(members)} models: {self._judge} {shown(score)}, {alone}"]
         for place, each in enumerate(members, start=1):
@@ -811,7 +805,7 @@ class Race:
         rows = self.all if self.rows.crossed else self.rows
         config = tried.candidate.on(rows.weight(rows.training))
         unlabelled = 0 if _is_linear(tried) else config.unlabelled or 0
-        return dataclasses.replace(config, unlabelled=unlabelled, label_hops=config.label_hops or 0)
+        return config.but(unlabelled=unlabelled, label_hops=config.label_hops or 0)
 
     def _fitted(self, tried: Tried) -> tuple[GraphAugment, GAMLP]:
         """A candidate for the features themselves; where all nodes train in the end, trained on all of them."""
@@ -922,4 +916,4 @@ def choose_mesh(
             )
         workers, shards = max(chains), team.size // max(chains)
     mesh = "one process" if workers * shards == 1 else f"workers x shards: {workers} x {shards}"
-    return dataclasses.replace(config, workers=workers, shards=shards), (f"{mesh}, which should take the least time",)
+    return config.but(workers=workers, shards=shards), (f"{mesh}, which should take the least time",)

@@ -192,7 +192,7 @@ def refit(
     weights that were kept, dealt evenly to the stages up to their depth. The history stays that by which they were
     chosen.
     """
-    before, _ = with_masks(data, dataclasses.replace(given, validation=0.0), seed=seed)
+    before, _ = with_masks(data, given.but(validation=0.0), seed=seed)
     assert problem.nodes is not None
     data = copy.copy(before)
     data.train_mask = counted = (before.train_mask | problem.nodes.masks(data)[1]) & labelled(data)
@@ -203,8 +203,8 @@ def refit(
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-        config = dataclasses.replace(
-            config, weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
+        config = config.but(
+            weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
         )
     problem_of_all = prepare_graph(data, config, seed=seed, team=team)
     again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
@@ -235,7 +235,7 @@ def _settings(config: ModelConfig, result: TrainingResult) -> ModelConfig:
         fixed["rounds"] = max(1, *(record["round"] for record, _ in kept))
     else:
         fixed["epochs"] = math.ceil(sum(epochs for _, epochs in kept) / len(kept))
-    return dataclasses.replace(config, **fixed)
+    return config.but(**fixed)
 
 
 def _best(records: list[Record]) -> tuple[Record, int]:

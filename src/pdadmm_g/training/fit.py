@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
@@ -124,30 +125,28 @@ def fit_as_worker(
 ) -> None:
     """Train as one of several processes: the first one brings the data and leaves the result in the folder."""
     config = ModelConfig(**settings)
-    training = validation = copies = start = on_epoch = None
-    if team.rank == 0:
-        rows = load_file(str(folder / ROWS), device=config.device)
-        (folder / ROWS).unlink()  # nobody else reads them, and they would stay if the one that wrote them were killed
-        training, validation = (
-            Examples(*(rows.get(f"{name}_{part}") for name in Examples._fields)) if f"X_{part}" in rows else None
-            for part in ("train", "val")
-        )
-        known = {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
-        if known:
-            operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
-            assert training is not None
-            drops = (config.drop, config.drop_entries or 0.0)
-            copies = Copies.of_tensors(known, operator, config.normalize, *drops, training.targets)
-        start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
-        on_epoch = tell_epoch
-    with compute_threads(config.threads):
-        result = train(
-            training, validation, classes if team.rank == 0 else 0, config, seed=seed, on_epoch=on_epoch, team=team,
-            checkpointing=Checkpointing.joined(**checkpointing) if checkpointing else None, copies=copies, start=start,
-        )  # fmt: skip
-    if result is not None:
-        extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
-        result.model.cpu().save(folder / RESULT, extra)
+    joined = Checkpointing.joined(**checkpointing) if checkpointing else None
+    if team.rank > 0:
+        assist(team, config, seed, joined)
+        return
+    rows = load_file(str(folder / ROWS), device=config.device)
+    (folder / ROWS).unlink()  # nobody else reads them, and they would stay if the one that wrote them were killed
+    training, validation = (
+        Examples(*(rows.get(f"{name}_{part}") for name in Examples._fields)) if f"X_{part}" in rows else None
+        for part in ("train", "val")
+    )
+    assert training is not None
+    copies, known = None, {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
+    if known:
+        operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
+        drops = (config.drop, config.drop_entries or 0.0)
+        copies = Copies.of_tensors(known, operator, config.normalize, *drops, training.targets)
+    start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
+    problem = Problem(training, validation, np.arange(classes), config, copies=copies)
+    result = fit(problem, seed=seed, on_epoch=tell_epoch, checkpointing=joined, team=team, start=start)
+    called(team)
+    extra = {"status": result.status.name, "plan": result.plan.counts, "message": result.message}
+    result.model.cpu().save(folder / RESULT, extra)
 
 
 def heard(_: int, note: dict[str, Any], history: list[Record], on_epoch: OnEpoch | None) -> object:

@@ -55,19 +55,17 @@ def redeal(
     mine = dict(zip(old.layers(chain.rank), weights, strict=True))
     result = []
     for index in range(new.depth):
-        source = index if index < old.depth - 1 else old.depth - 1
-        inserted = old.depth - 1 <= index < new.depth - 1
-        giver, taker = old.owner(source), new.owner(index)
-        if chain.rank == taker:
-            if inserted:
+        source, taker = min(index, old.depth - 1), new.owner(index)
+        if old.depth - 1 <= index < new.depth - 1:
+            if chain.rank == taker:
                 result.append(initial_layer(index, shape, new.depth, seed=0, like=like))
-            elif chain.rank == giver:
-                result.append(mine[source])
-            else:
-                W = chain.receive(like.new_empty(shape[index + 1], shape[index]), giver)
-                b = chain.receive(like.new_empty(shape[index + 1]), giver)
-                result.append(Weights(W, b, anchor(W, index, new.depth)))
-        elif chain.rank == giver and not inserted:
+        elif source in mine and chain.rank == taker:
+            result.append(mine[source])
+        elif source in mine:
             chain.send(mine[source].W, taker)
             chain.send(mine[source].b, taker)
+        elif chain.rank == taker:
+            W = chain.receive(like.new_empty(shape[index + 1], shape[index]), old.owner(source))
+            b = chain.receive(W.new_empty(len(W)), old.owner(source))
+            result.append(Weights(W, b, anchor(W, index, new.depth)))
     return result

@@ -142,7 +142,7 @@ class Problem:
         """The same with the weight decay, workers and shards filled in where they were left open."""
         config, reasons = self.config, self.reasons
         if config.weight_decay is None:
-            config = dataclasses.replace(config, weight_decay=DEFAULT_WEIGHT_DECAY)
+            config = config.but(weight_decay=DEFAULT_WEIGHT_DECAY)
             reasons += (f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes",)
         shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
         config, mesh = choose_mesh(config, shape, len(self.classes), team)
@@ -177,7 +177,7 @@ def prepare_graph(
 
         told = (described(columns),)
         if standardized(columns):
-            config = dataclasses.replace(config, row_normalize=False)
+            config = config.but(row_normalize=False)
     data, rows_of, reasons = split_rows(data, config, seed=seed, culprit=culprit, known=known, crosses=True)
     _, y, weights, classes = rows_of
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
@@ -294,7 +294,7 @@ def _features_on(data: Graph, device: str) -> Graph:
 
 def with_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: int) -> Graph:
     """The graph with the checked weights of rows as ``sample_weight``, of all nodes or of those that train."""
-    whole, _ = with_masks(data, dataclasses.replace(config, validation=0.0), seed=seed)
+    whole, _ = with_masks(data, config.but(validation=0.0), seed=seed)
     require_training_nodes(whole)
     nodes = whole.train_mask.nonzero().view(-1)
     weights = row_weights(sample_weight, nodes, data.num_nodes)
@@ -396,7 +396,7 @@ def prepare_rows(
     examples = _examples(features.to(config.device), y, weights, config)
     unlabelled = None if config.unlabelled is None else 0
     config = config.resolved(classes=0 if config.target != "classification" else len(classes))
-    config = dataclasses.replace(config, augment="none", hops=1, normalize="none", unlabelled=unlabelled)
+    config = config.but(augment="none", hops=1, normalize="none", unlabelled=unlabelled)
     return Problem(examples, None, classes, config, units=units)
 
 
@@ -438,7 +438,7 @@ class WarmStart:
             return config
         if not min(2, depths[-1]) <= own <= depths[-1]:
             raise InputError(f"init has {own} layers, the network is to have {depths[-1]}: set layers to more")
-        return dataclasses.replace(config, stages=tuple(depth for depth in depths if depth >= own))
+        return config.but(stages=tuple(depth for depth in depths if depth >= own))
 
     def decided(self, config: ModelConfig) -> ModelConfig:
         """The resolved ``config`` with what it leaves open as it was when the network was trained."""
@@ -449,7 +449,7 @@ class WarmStart:
             self.check_target(config.asked_target)
         # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
         way = self.config.directed if self.augmentation is None else self.augmentation.directed
-        before = dataclasses.replace(self.config, directed=way)
+        before = self.config.but(directed=way)
         open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
         taken = {name: getattr(before, name) for name in open_to_init}
         if self.columns:
@@ -457,7 +457,7 @@ class WarmStart:
 
             if standardized(self.columns):
                 taken["row_normalize"] = before.row_normalize
-        config = dataclasses.replace(config, **taken)
+        config = config.but(**taken)
         for name in FEATURES if self.augmentation is not None else ():
             given, known = getattr(config, name), getattr(before, name)
             if given != known:

@@ -77,10 +77,8 @@ class Progress:
         if round is not None:
             number = f"{round}/{self.config.rounds}" if round <= self.config.rounds else round
             stage += f", round {number}" if round else ", labelled nodes alone"
-        score, times = (
-            record.get("val_score", record["val_accuracy"]),
-            [w["compute_seconds"] for w in record["workers"]],
-        )
+        score = record.get("val_score", record["val_accuracy"])
+        times = [worker["compute_seconds"] for worker in record["workers"]]
         figures = f"objective {record['objective']:.4g}" + ("" if score is None else f", validation {score:.3f}")
         if len(times) > 1:
             figures += f", slowest worker {times.index(max(times))} {1e3 * max(times):.3g} ms"

@@ -12,7 +12,6 @@ is a new problem.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from typing import NamedTuple
 
@@ -106,7 +105,7 @@ def in_round(
     saved: Checkpoint | None,
 ) -> Member:
     """The member in a round that starts from these weights of its layers, or goes on from a checkpoint."""
-    config = dataclasses.replace(base.config, epochs=min(base.config.epochs, epochs_of(step.round)))
+    config = base.config.but(epochs=min(base.config.epochs, epochs_of(step.round)))
     if step.round == 0:  # labelled nodes train alone
         alone = copy.copy(base)
         alone.config, alone.round = config, Round(0)

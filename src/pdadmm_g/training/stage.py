@@ -152,13 +152,8 @@ class Stage:
 
     def _worker(self, layers: list[Layer], boundaries: list[Boundary | None]) -> Worker:
         """Connect the layers to the neighbours."""
-        chain, member, leftward, before, after = (
-            self.chain,
-            self.member,
-            self.team.leftward,
-            boundaries[0],
-            boundaries[-1],
-        )
+        chain, member, leftward = self.chain, self.member, self.team.leftward
+        before, after = boundaries[0], boundaries[-1]
         left = right = None
         if before is not None:
             p, q = Codec(before.p, before.p_levels), Codec(before.q, before.q_levels)
