@@ -105,6 +105,7 @@ def assert_is(folder: Path, data: Graph, parts: int) -> None:
     np.fill_diagonal(W, 0)
     directed = are_directed(data)
     for part in found:
+        assert part.digest == ShardFolder(folder).whole.digest
         for name in ("y", *MASKS):
             assert (name in part) == (name in data)
             if name in data:

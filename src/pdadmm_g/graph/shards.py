@@ -59,19 +59,34 @@ REMEDY = "bring it here, or make the folder anew with 'pdadmm-g shard'"
 Array = NDArray[Any]
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a whole folder. The last entries are those of the graph of the same names."""
+class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a description.json."""
 
     format: Literal[2]
     #: Shared by all shards that were written together.
     id: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal where this description is the same."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal content in equal shards."""
+        return msgspec.structs.replace(self, id="").fingerprint
+
+
+class Description(_Written, frozen=True, kw_only=True):
+    """What is known of a whole folder. The last entries are those of the graph of the same names."""
+
     nodes: Count
     features: Count
     #: One more than the largest label, or how many columns of them there are; 0 without labels.
     classes: Size
     #: How many nodes each shard has, in order.
     counts: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    #: Of the content of each shard.
+    #: Of each shard.
     digests: list[str]
     #: Pairs of different nodes that are joined, each counted once.
     edges: Size
@@ -96,25 +111,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """How many there are."""
         return len(self.counts)
 
-    @property
-    def digest(self) -> str:
-        """Equal for equal content in equal shards."""
-        return msgspec.structs.replace(self, id="").fingerprint
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal where this description is the same."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
-
-
-class ShardDescription(msgspec.Struct, frozen=True, kw_only=True):
+class ShardDescription(_Written, frozen=True, kw_only=True):
     """What a shard says of itself."""
 
-    format: Literal[2]
-    id: str
     shard: Size
-    digest: str
-    #: The type and shape of each of its arrays.
+    #: A hash of its arrays, and the type and shape of each.
+    content: str
     arrays: dict[str, str]
 
 
@@ -162,7 +165,10 @@ class ShardFolder:
             num_nodes=whole.nodes,
             neighbours=Neighbours(starts, columns, own.get("out"), own.get("into")),
             label_names=None if whole.label_names is None else np.array(whole.label_names),
-            **{name: getattr(whole, name) for name in ("edges", "listed", "directed", "feature_names", *PLAIN)},
+            **{
+                name: getattr(whole, name)
+                for name in ("digest", "edges", "listed", "directed", "feature_names", *PLAIN)
+            },
         )
         for name in ("y", *MASKS, "ids"):
             if name in own:
@@ -179,7 +185,7 @@ class ShardFolder:
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing: {REMEDY}")
         own = read_record(ShardDescription, folder / DESCRIPTION, "the shard", f"; {REMEDY}")
-        if (own.id, own.shard, own.digest) != (whole.id, number, whole.digests[number]):
+        if (own.id, own.digest) != (whole.id, whole.digests[number]):
             raise InputError(f"{folder / DESCRIPTION}: is of another data set than {self.path / DESCRIPTION}: {REMEDY}")
         # Copied where it is written to, which nobody does: torch has no read-only tensors, and would say so.
         arrays = {name: _mapped(folder / f"{name}.npy", "c", f": {REMEDY}") for name in own.arrays}
@@ -194,8 +200,9 @@ class ShardFolder:
         return arrays
 
 
-#: Entries of a graph that are kept as they are.
+#: Entries of a graph that are kept as they are, and those of a part that its folder knows.
 PLAIN = ("target_kind", "structural", "columns", "notes")
+SAID = (*PLAIN, "feature_names", "digest", "edges", "listed", "directed")
 
 
 def _mapped(path: Path, mode: Literal["r", "c"] = "r", remedy: str = "") -> Array:
@@ -273,9 +280,10 @@ def graph_source(data: Graph) -> Source:
 
 def _array_source(folder: Path, target: TargetKind) -> Source:
     """A folder of ``x.npy``, ``edge_index.npy`` and, if there are any, weights, labels, masks and ids, mapped."""
-    names = ["x", "edge_index", "edge_weight", "y", *MASKS, "ids"]
-    names = [name for name in names if name in names[:2] or (folder / f"{name}.npy").exists()]
-    given = {name: _mapped(folder / f"{name}.npy") for name in names}
+    names = ("x", "edge_index", "edge_weight", "y", *MASKS, "ids")
+    files = {name: folder / f"{name}.npy" for name in names}
+    files = {name: path for name, path in files.items() if name == "edge_index" or path.exists()}
+    given = {name: _mapped(path) for name, path in files.items()}
     x, ends, weights = given.pop("x"), given.pop("edge_index"), given.pop("edge_weight", None)
     if x.ndim != 2 or 0 in x.shape:
         raise InputError(f"{folder / 'x.npy'}: must be a matrix with at least one row and one column")
@@ -288,7 +296,7 @@ def _array_source(folder: Path, target: TargetKind) -> Source:
     if data.y is not None:
         set_targets(data, data.y, f"{folder}: labels 'y'", target)
     data = check_nodes(asked(data, target), len(x), str(folder))
-    mark = _mark([folder / f"{name}.npy" for name in names], target)
+    mark = _mark([*files.values()], target)
     return _in_blocks(x, ends, weights, data, mark, f"{folder}/")
 
 
@@ -429,8 +437,6 @@ class Journal(msgspec.Struct):
     sorted: Size = 0
     largest: float = 0.0
     gap: float = 0.0
-    #: How many of the first have no weights yet: nobody knew that the graph is directed.
-    without: Size = 0
 
     @property
     def directed(self) -> bool:
@@ -517,15 +523,14 @@ class _Writer:
         journal = self.journal
         while journal.sorted < self.shards:
             degrees, columns, ways = self._neighbours(journal.sorted)
+            self._save(journal.sorted, degrees=degrees, columns=columns)
+            known = self.source.weighted or journal.directed
+            if known:
+                out, into = ways.astype(np.float64)
+                self._save(journal.sorted, out=out, into=into)
             journal.largest = max(journal.largest, float(ways.max(initial=0)))
             journal.gap = max(journal.gap, float(abs(ways[0] - ways[1]).max(initial=0)))
-            self._save(journal.sorted, degrees=degrees, columns=columns)
-            if self.source.weighted or journal.directed:
-                ways = ways.astype(np.float64)
-                self._save(journal.sorted, out=ways[0], into=ways[1])
-            else:
-                journal.without = journal.sorted + 1
-            journal.sorted += 1
+            journal.sorted = journal.sorted + 1 if known or not journal.directed else 0  # once more, with directions
             self._note()
             self.on_progress("neighbours", journal.sorted, self.shards)
 
@@ -583,9 +588,6 @@ class _Writer:
             )
         for shard, folder in enumerate(self.folders):
             if not (folder / DESCRIPTION).exists():
-                if whole.directed and shard < journal.without:
-                    ways = self._neighbours(shard)[2].astype(np.float64)
-                    self._save(shard, out=ways[0], into=ways[1])
                 own = slice(*self.starts[shard : shard + 2].tolist())
                 self._save(shard, **{name: array[own] for name, array in by_node.items()})
                 shape, step = (own.stop - own.start, whole.features), max(1, BYTES // (4 * whole.features))
@@ -602,7 +604,7 @@ class _Writer:
                     array = _mapped(path)
                     arrays[path.stem] = _kind(array)
                     sha.update(array.data)
-                about = ShardDescription(format=FORMAT, id=self.id, shard=shard, digest=sha.hexdigest(), arrays=arrays)
+                about = ShardDescription(format=FORMAT, id=self.id, shard=shard, content=sha.hexdigest(), arrays=arrays)
                 write_atomically(folder / DESCRIPTION, msgspec.json.encode(about))
                 self.on_progress("shards", shard + 1, self.shards)
             (folder / DEALT).unlink(missing_ok=True)
