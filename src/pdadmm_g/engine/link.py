@@ -93,6 +93,12 @@ def pack(index: Tensor, bits: int) -> Tensor:
     if bits >= 8:
         low = index.to(torch.uint8)
         return low if bits == 8 else torch.cat([low, pack(index >> 8, bits - 8)])
+    if 8 % bits == 0:
+        parts = pad(index.to(torch.uint8), (0, -len(index) % (8 // bits))).view(-1, 8 // bits)
+        packed = parts[:, 0].clone()
+        for place in range(1, 8 // bits):
+            packed |= parts[:, place] << (place * bits)
+        return packed
     # Eight entries make one word, of which the first ``bits`` bytes are theirs.
     entries = pad(index, (0, -len(index) % 8)).view(-1, 8).long()
     words = (entries << (bits * torch.arange(8, device=index.device))).sum(1)
@@ -106,6 +112,11 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     if bits > 8:
         low, high = packed.tensor_split([count])
         return low.long() | unpack(high, bits - 8, count).long() << 8
+    if 8 % bits == 0:
+        parts = packed.new_empty(len(packed), 8 // bits)
+        for place in range(8 // bits):
+            torch.bitwise_and(packed >> (place * bits), 2**bits - 1, out=parts[:, place])
+        return parts.view(-1)[:count]
     groups = pad(packed, (0, -len(packed) % bits)).view(-1, bits)
     words = pad(groups, (0, 8 - bits)).view(torch.int64)
     entries = words >> (bits * torch.arange(8, device=packed.device)) & (2**bits - 1)
