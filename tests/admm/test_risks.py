@@ -98,13 +98,16 @@ def test_a_gpu_looks_after_some_steps_and_never_while_it_records(
 
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     monkeypatch.setattr(risk, "argmin_z_blind", counted)
-    z = risk._steps_on_gpu(m, y, 0.1, z_old)
+    z, done = risk._steps_on_gpu(m, y, 0.1, z_old)
+    assert done
     if capturing:
         assert calls == 1
         assert torch.equal(z, blind(m, y, 0.1, z_old))
-    else:
-        assert 1 < calls < risk.blind_rounds
-        torch.testing.assert_close(z, risk.argmin_z(m, y, 0.1, z_old), rtol=1e-9, atol=1e-9)
+        return
+    assert 1 < calls < risk.blind_rounds
+    torch.testing.assert_close(z, risk.argmin_z(m, y, 0.1, z_old), rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(risk, "blind_rounds", 1)
+    assert not risk._steps_on_gpu(m, y, 0.1, z_old)[1]
 
 
 @pytest.mark.parametrize("nu", [1e-3, 0.3, 4.0])
