@@ -200,9 +200,8 @@ class ShardFolder:
         return arrays
 
 
-#: Entries of a graph that are kept as they are, and those of a part that its folder knows.
+#: Entries of a graph that are kept as they are.
 PLAIN = ("target_kind", "structural", "columns", "notes")
-SAID = (*PLAIN, "feature_names", "digest", "edges", "listed", "directed")
 
 
 def _mapped(path: Path, mode: Literal["r", "c"] = "r", remedy: str = "") -> Array:
