@@ -31,6 +31,7 @@ from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
 from pdadmm_g.engine.precision import tensor_cores
+from pdadmm_g.engine.team import Line
 from pdadmm_g.engine.worker import Algorithm, Ends, Worker
 from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
@@ -118,7 +119,7 @@ def problem(size: Size) -> Examples:
 
 def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quantization) -> Worker:
     """One worker with the whole network, as training would set it up."""
-    training, _, basis = in_row_space(problem(size), None)
+    training, _, basis = in_row_space(problem(size), None, Line())
     assert training is not None
     X = training.X
     shape = widths(X.shape[1], size.hidden, size.classes, size.layers)

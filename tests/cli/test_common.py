@@ -149,12 +149,11 @@ def test_nobody_listens(run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 LOST_MEMBER = """
 import os, signal, torch
-from pdadmm_g.cli.common import as_team
-def work(team, _):
+from pdadmm_g.engine.launch import member
+with member("cpu", 60.0, 1, watch=True, remedy="; start again with the same command") as team:
     if team.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     team.sum(torch.ones(1))
-as_team(1, work)
 """
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import sys
@@ -22,7 +21,6 @@ from pdadmm_g.runs.run import train_run
 
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
-    faulthandler.dump_traceback_later(70, exit=True)
     torch.set_num_threads(1)
     size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=False, shards=size)

@@ -228,7 +228,7 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
     )
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import launch\n"
+        "import sys\nfrom pathlib import Path\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
         "import sitecustomize\nsitecustomize.forbid()\nlaunch.main(Path(sys.argv[1]))\n"
     )
     (tmp_path / "job.py").write_text(
