@@ -78,10 +78,10 @@ def timed(name: str, arguments: list[str], rows: dict[str, Any]) -> dict[str, An
 def one_process(folder: str, hops: int, columns: int) -> dict[str, float]:
     """The product with the whole graph in this process, one thread, some columns: seconds for each entry and column."""
     import torch
+    from pdadmm_g.graph.sharded_augmentation import OwnRows
 
     from pdadmm_g.engine.gathering import Gatherer
     from pdadmm_g.engine.team import Line
-    from pdadmm_g.graph.sharded_augmentation import OwnRows
     from pdadmm_g.graph.shards import ShardFolder
 
     torch.set_num_threads(1)

@@ -17,13 +17,13 @@ from torch import Tensor
 from ..admm.risks import Targets
 from ..errors import InputError
 from .graph import Graph
-from .known_labels import KnownLabels
-from .parts import Part, counts_of, has_edges, part_of
+from .parts import Part, has_edges, part_of
 from .propagation import (
     DENSE,
     LEARNED,
     Adjacency,
     Directed,
+    KnownLabels,
     Matrix,
     Mode,
     Normalization,
@@ -77,7 +77,7 @@ class Source:
         """The rows of H of some nodes, or all, as if each entry of their features were left out with a probability."""
         assert self.raw is not None
         raw, values = self.raw, self.raw.values()
-        counts = [len(values)] if self.part is None else counts_of(self.part.line, len(values))
+        counts = [len(values)] if self.part is None else self.part.line.counts(len(values))
         place = 0 if self.part is None else self.part.line.rank
         lots = [torch.rand(count, generator=generator) for count in counts][place]
         kept = (lots >= drop).to(values) / (1 - drop)
@@ -217,7 +217,7 @@ class GraphAugment:
         directed: Which way features go along edges, see :func:`~pdadmm_g.graph.propagation.weighted_adjacency`. With
             ``"both"`` each direction has blocks of its own, after the features themselves where these are one.
         label_hops: So many blocks follow with what is ``known`` of the labels of nodes one, two, ... hops away, see
-            :mod:`~pdadmm_g.graph.known_labels`.
+            :class:`~pdadmm_g.graph.propagation.KnownLabels`.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -466,7 +466,7 @@ def directions(H: Tensor, A: Matrix | None, number: int, part: Part) -> Tensor:
     By subspace iteration from random directions, on evenly spaced rows. H is dense or sparse by rows, the own rows of a
     part, and A the undirected graph.
     """
-    features, total = H.shape[1], sum(counts_of(part.line, len(H)))
+    features, total = H.shape[1], sum(part.line.counts(len(H)))
     nodes = torch.arange(0, total, -(-total // SAMPLE))
     sampled, own = len(nodes), part.own(nodes)
     near, A = neighbourhood(A, nodes, reach=2)

@@ -80,9 +80,9 @@ def at_most(number: int, rows: Tensor) -> Tensor:
     return rows[:: -(-len(rows) // number)]
 
 
-def part_of(number: int, place: int, parts: int) -> range:
-    """The rows of one of so many parts, all of nearly the same size."""
-    return range(number * place // parts, number * (place + 1) // parts)
+def shares(number: int, parts: int) -> list[range]:
+    """The rows of each of so many parts, all of nearly the same size."""
+    return [range(number * place // parts, number * (place + 1) // parts) for place in range(parts)]
 
 
 # --------------------------------------------------------------------------------------------------------- splits

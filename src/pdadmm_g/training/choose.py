@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..engine.layout import layer_costs
+from ..engine.layout import layer_costs, widths
 from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment, Source, is_mostly_zero
@@ -31,18 +31,15 @@ from ..graph.candidates import (
     with_defaults,
 )
 from ..graph.examples import Examples, at_most
-from ..graph.facts import join_unlike
 from ..graph.graph import Graph
-from ..graph.known_labels import KnownLabels
-from ..graph.parts import has_edges, part_of
-from ..graph.propagation import Normalization, quiet
+from ..graph.parts import has_edges, join_unlike, part_of
+from ..graph.propagation import KnownLabels, Normalization, quiet
 from ..metrics import optimism_of, scoring_name, shown, standard_error
 from ..metrics import score as metric
 from ..model import GAMLP
 from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
 from . import linear
-from .growth import widths
 from .records import judged
 from .rounds import FIRST_EPOCHS
 from .train import TrainingResult, train

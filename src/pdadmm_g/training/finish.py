@@ -32,7 +32,6 @@ from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
-from ..graph.parts import counts_of
 from ..graph.propagation import Directed, Mode, Normalization
 from ..graph.targets import hard_labels, has_columns, labelled
 from ..metrics import OUT_OF_FOLD, score, shown
@@ -203,9 +202,7 @@ def refit(
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-        config = config.but(
-            weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
-        )
+        config = config.but(weight_decay=config.weight_decay * rows / sum(problem.line.counts(len(problem.training.y))))
     problem_of_all = prepare_graph(data, config, seed=seed, team=team)
     again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
     if again.status.is_failure:

@@ -29,10 +29,9 @@ from ..graph.augmentation import Copies, GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
 from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
-from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask, node_keys
-from ..graph.known_labels import KnownLabels
-from ..graph.parts import counts_of, part_of
+from ..graph.parts import are_directed, part_of
+from ..graph.propagation import KnownLabels
 from ..graph.targets import (
     Weighed,
     class_name,
@@ -135,7 +134,7 @@ class Problem:
         """What a network says of all rows that validate, on all processes, and what it should say."""
         assert self.validation is not None
         X, y = self.validation.X, self.validation.targets.labels
-        counts = counts_of(self.line, len(y))
+        counts = self.line.counts(len(y))
         return self.line.concat(model.to(X.device)(X), counts), self.line.concat(y, counts)
 
     def decided(self, team: Team | None = None) -> Problem:
@@ -144,7 +143,7 @@ class Problem:
         if config.weight_decay is None:
             config = config.but(weight_decay=DEFAULT_WEIGHT_DECAY)
             reasons += (f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes",)
-        shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
+        shape = (sum(self.line.counts(len(self.training.y))), self.training.X.shape[1])
         config, mesh = choose_mesh(config, shape, len(self.classes), team)
         return dataclasses.replace(self, config=config, reasons=reasons + mesh)
 
