@@ -221,7 +221,7 @@ class Estimator(Parameters, BaseEstimator):
                     problem = recalled(checkpointing.folder, problem)
                 elif team is None or team.rank == 0:
                     remember(checkpointing.folder, problem, X.x.shape[1])
-            can_calibrate = problem.validation is not None or problem.asked is not None
+            can_calibrate = problem.validation is not None or problem.evidence.asked is not None
             calibrates = config.calibrate
             if calibrates is None:
                 calibrates = can_calibrate and problem.config.target == "classification"
@@ -878,22 +878,24 @@ def _bare(graph: Graph) -> Graph:
 def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Estimate | None:
     """How good classes are expected to be, by nodes that did not train."""
     on = "validation"
-    if problem.config.target != "classification" or (problem.validation is None and problem.asked is None):
+    asked = problem.evidence.asked
+    if problem.config.target != "classification" or (problem.validation is None and asked is None):
         return None
-    if problem.asked is not None:
-        P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
+    if asked is not None:
+        P, y = calibration.outputs(asked[0]), asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
         logits, y = problem.logits(model)
         P, y = outputs(logits.double(), "classification").cpu(), y.cpu()
-    return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
+    return estimate(y.numpy(), P.numpy(), on, problem.evidence.optimism) if bool(P.isfinite().all()) else None
 
 
 def _crossed(problem: Problem, calibration: Calibration) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """The keys of all nodes whose classes were asked out of fold, and their probabilities."""
-    if problem.config.target != "classification" or problem.asked is None or problem.crossed is None:
+    asked = problem.evidence.asked
+    if problem.config.target != "classification" or asked is None or problem.crossed is None:
         return None
-    P = calibration.outputs(problem.asked[0].double()).numpy()
+    P = calibration.outputs(asked[0].double()).numpy()
     return (problem.crossed, P) if len(P) == len(problem.crossed) and np.isfinite(P).all() else None
 
 
