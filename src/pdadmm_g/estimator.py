@@ -189,17 +189,18 @@ class Estimator(Parameters, BaseEstimator):
         config = config.but(device=str(checked_device(config.device)))
         given, seed = config, self._seed()
         given_names: tuple[str, ...] | None = None
+        known = None if start is None else start.known
         if checkpointing is not None:
             config = checkpointing.decided(config)
         if start is not None:
             config = start.decided(config)
+        goes_on = checkpointing is not None and checkpointing.resume is not None
         with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
-                if start is None or start.augmentation is None:
-                    X = with_values(with_columns(X, config.columns))
-                else:
-                    X = with_columns(X, start.columns or ())
-                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+                fitted = None if known is None else known.augmentation
+                columns = config.columns if known is None or fitted is None else known.columns or ()
+                X = with_columns(X, columns) if fitted is not None else with_values(with_columns(X, columns))
+                X = arranged(check_graph(X), None if known is None else known.feature_names, "init")
                 target = target_of(X)
                 if target not in self._targets:
                     other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
@@ -214,8 +215,7 @@ class Estimator(Parameters, BaseEstimator):
                 if sample_weight is not None:
                     X = with_weights(X, config, sample_weight, seed=seed)
                 X = reordered(X, id_order(X))
-            goes_on = checkpointing is not None and checkpointing.resume is not None
-            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
+            problem = self._problem(X, y, sample_weight, config, seed, known, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
                 if goes_on:
                     problem = recalled(checkpointing.folder, problem)
@@ -494,23 +494,25 @@ class Estimator(Parameters, BaseEstimator):
         sample_weight: ArrayLike | Tensor | None,
         config: ModelConfig,
         seed: int,
-        start: WarmStart | None,
+        known: TrainedModel | None = None,
         *,
         decided: bool = False,
         team: Team | None = None,
     ) -> Problem:
-        """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
+        """What is to be trained, from what is ``known`` already. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
-            fitted = None if start is None else start.fitted_to(X.x.shape[1])
-            known = None if start is None else start.nodes
-            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=known, decided=decided, team=team)
-            self._set_features(X.x.shape[1], X.get("feature_names"))
+            fitted, nodes = (None, None) if known is None else (known.augmentation, known.nodes)
+            number = X.x.shape[1]
+            if known is not None and fitted is not None and known.features != number:
+                raise InputError(f"data has {number} features, init was trained with {known.features}")
+            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=nodes, decided=decided, team=team)
+            self._set_features(number, X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
         self.columns_ = None
         features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
-        config = config.resolved(target)
-        problem = prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+        rows = as_tensor(features, "X must be numbers")
+        problem = prepare_rows(rows, labels, config.resolved(target), sample_weight)
         return problem if names is None else dataclasses.replace(problem, classes=names)
 
     def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
@@ -935,8 +937,7 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
         found = init._trained()
     else:
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    known = (found.augmentation, found.classes, found.features, found.feature_names, found.nodes, found.columns)
-    return WarmStart(found.model, found.config.resolved(), *known)
+    return WarmStart(found.model, found._replace(config=found.config.resolved()))
 
 
 def column_names(names: NDArray[Any], kind: str) -> list[str]:

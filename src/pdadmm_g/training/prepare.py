@@ -50,8 +50,8 @@ from ..utils import task
 from .checkpoint import CHOSEN
 from .choose import Evidence, Ready, Rows, choose, choose_mesh
 
-if TYPE_CHECKING:  # a worker process starts faster without pandas
-    from ..graph.columns import Column
+if TYPE_CHECKING:
+    from .finish import TrainedModel
 
 #: Taken where nothing tells what is better.
 DEFAULT_WEIGHT_DECAY = 0.1
@@ -291,8 +291,7 @@ def split_rows(
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
     given, weights = data.get("sample_weight"), None
-    counted = None if given is None else given > 0
-    data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known, crosses=crosses)
+    data, reasons = with_masks(data, config, seed=seed, known=known, crosses=crosses)
     require_training_nodes(data, culprit=culprit)
     nodes = data.train_mask.nonzero().view(-1)
     if given is not None:
@@ -394,17 +393,7 @@ class WarmStart:
     """A network to start from, and what is known of how it was trained; nothing of a network alone."""
 
     model: GAMLP
-    config: ModelConfig | None = None
-    augmentation: GraphAugment | None = None
-    classes: NDArray[Any] | None = None
-    #: Columns before augmentation.
-    features: int | None = None
-    #: Their names, where they have any.
-    feature_names: NDArray[Any] | None = None
-    #: The nodes that trained and validated: they do so again.
-    nodes: Parts | None = None
-    #: What was learned of the columns of a table.
-    columns: tuple[Column, ...] | None = None
+    known: TrainedModel | None = None
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
@@ -418,57 +407,48 @@ class WarmStart:
 
     def decided(self, config: ModelConfig) -> ModelConfig:
         """The resolved ``config`` with what it leaves open as it was when the network was trained."""
-        config = self.staged(config)
-        if self.config is None:
+        config, known = self.staged(config), self.known
+        if known is None:
             return config
         if config.asked_target != "auto":
             self.check_target(config.asked_target)
-        # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
-        way = self.config.directed if self.augmentation is None else self.augmentation.directed
-        before = self.config.but(directed=way)
-        open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
-        taken = {name: getattr(before, name) for name in open_to_init}
-        if self.columns:
+        before, names = known.config, [name for name in CHOSEN if name != "target"]
+        if known.augmentation is not None:
+            # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
+            before = before.but(directed=known.augmentation.directed)
+        taken = {name: getattr(before, name) for name in names if getattr(config, name) in (None, "auto")}
+        if known.columns:
             from ..graph.columns import standardized
 
-            if standardized(self.columns):
+            if standardized(known.columns):
                 taken["row_normalize"] = before.row_normalize
         config = config.but(**taken)
-        for name in FEATURES if self.augmentation is not None else ():
-            given, known = getattr(config, name), getattr(before, name)
-            if given != known:
-                raise InputError(f"init was trained with {name} = {known}, not {given}: leave it out, or set it so")
+        for name in FEATURES if known.augmentation is not None else ():
+            given, trained = getattr(config, name), getattr(before, name)
+            if given != trained:
+                raise InputError(f"init was trained with {name} = {trained}, not {given}: leave it out, or set it so")
         return config
 
     def check_target(self, target: TargetKind) -> None:
         """Raise if the network learned another kind of target."""
-        if self.config is not None and self.config.target != target:
-            raise InputError(f"init was trained for {self.config.target}, the data are for {target}")
-
-    def fitted_to(self, features: int) -> GraphAugment | None:
-        """The augmentation of the network, if one is known, for a graph with so many features."""
-        if self.augmentation is not None and features != self.features:
-            raise InputError(f"data has {features} features, init was trained with {self.features}")
-        return self.augmentation
+        if self.known is not None and self.known.config.target != target:
+            raise InputError(f"init was trained for {self.known.config.target}, the data are for {target}")
 
     def check(self, problem: Problem) -> None:
         """Raise unless the network fits the problem."""
-        config, widths = problem.config, self.model.widths
+        config, widths, known = problem.config, self.model.widths, self.known
         self.check_target(config.target)
-        if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
-            kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
+        if known is not None and (known.augmentation is None) != (problem.augmentation is None):
+            kinds = ("a matrix", "a graph") if known.augmentation is None else ("a graph", "a matrix")
             raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")
-        hidden = {*widths[1:-1]} - {config.width}
-        if hidden:
-            raise InputError(f"init has {min(hidden)} neurons per hidden layer: set hidden so, not to {config.width}")
-        for name, has, needed in (
-            ("features", widths[0], problem.training.X.shape[1]),
-            ("classes", widths[-1], len(problem.classes)),
+        for has, name, needed in (
+            *((width, "neurons per hidden layer: set hidden so, not to", config.width) for width in widths[1:-1]),
+            (widths[0], "features, the data have", problem.training.X.shape[1]),
+            (widths[-1], "classes, the data have", len(problem.classes)),
+            (self.model.activation, "activation: set it so, not to", config.activation),
         ):
             if has != needed:
-                raise InputError(f"init has {has} {name}, the data have {needed}")
-        if self.classes is not None and not np.array_equal(self.classes, problem.classes):
-            known, given = (classes[:5].tolist() for classes in (self.classes, problem.classes))
-            raise InputError(f"init knows the classes {known}, the data have {given}: the labels must be the same ones")
-        if self.model.activation != config.activation:
-            raise InputError(f"init has activation {self.model.activation}: set it so, not {config.activation}")
+                raise InputError(f"init has {has} {name} {needed}")
+        if known is not None and not np.array_equal(known.classes, problem.classes):
+            first, given = (classes[:5].tolist() for classes in (known.classes, problem.classes))
+            raise InputError(f"init knows the classes {first}, the data have {given}: the labels must be the same ones")
