@@ -108,10 +108,8 @@ def adjacency(
         values *= scale[A.indices]
         return matrix(A, values)
     there = np.ones(len(own.columns)) if own.out is None else own.out[own.out > 0]
-    mean = there.mean() if line.size == 1 and len(there) else 1.0
-    if line.size > 1:
-        total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
-        mean = total / number if number else 1.0
+    total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
+    mean = total / number if number else 1.0
     out, into = (np.ones(len(own.columns)) if each is None else each / mean for each in (own.out, own.into))
     larger = np.maximum(out, into)
     ways = {"symmetric": [(larger, larger)], "out": [(out, into)], "in": [(into, out)]}
@@ -129,15 +127,6 @@ def adjacency(
         values = np.repeat(by_out[part.first : part.first + part.count], np.diff(A.indptr)) * A.data * by_in[A.indices]
         found.append(matrix(A, torch.from_numpy(values).to(dtype).numpy()))
     return (found[0], found[1]) if directed == "both" else found[0]
-
-
-def renormalized_adjacency(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, *, weights: Tensor | None = None,
-    directed: Directed = "symmetric", self_loops: bool = True,
-) -> Adjacency:  # fmt: skip
-    """:func:`adjacency` of a list of edges."""
-    data = Graph(edge_index=edge_index, num_nodes=num_nodes, edge_weight=weights)
-    return adjacency(data, dtype, directed=directed, self_loops=self_loops)
 
 
 def csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -243,24 +232,6 @@ def neighbourhood(A: Matrix | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     indices = (each.astype(starts.dtype, copy=False) for each in (part.indptr, part.indices))
     own = [torch.from_numpy(each).to(A.device) for each in (*indices, part.data)]
     return found, csr(own[0], own[1], own[2], part.shape)
-
-
-def normalized(
-    rows: Tensor, normalize: str, blocks: Sequence[int], mean: Tensor | None, scale: Tensor | None
-) -> Tensor:
-    """The propagated ``rows``, in ``blocks`` of so many columns, as the network takes them. Overwrites ``rows``.
-
-    See :class:`~pdadmm_g.graph.augmentation.GraphAugment`.
-    """
-    if normalize in ("unit", "centered"):
-        to_unit_length(rows, blocks)
-    if normalize in LEARNED:
-        assert mean is not None
-        assert scale is not None
-        rows.sub_(mean.to(rows.device)).div_(scale.to(rows.device))
-    if normalize == "centered":
-        to_unit_length(rows, blocks)
-    return rows
 
 
 def to_unit_length(rows: Tensor, blocks: Sequence[int]) -> None:

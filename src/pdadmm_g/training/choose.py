@@ -504,7 +504,7 @@ class Race:
                 own = labels.rows(self.data, nodes, config.label_hops)
                 rows = torch.cat([rows, self.part.together(nodes, own).to(rows)], dim=1)
             augment = augmentation(config, each.basis, labels)
-            X = augment.fit_rows(rows[:number], rows[number:])
+            X = augment.fit_rows(rows[:number].clone(), rows[number:].clone())
             if len(training) < min(X.shape[1], MOST_COORDINATES) and not config.unlabelled:
                 K = X @ X[training].T
                 X = K @ linear.spanned(K[training])
