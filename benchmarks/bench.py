@@ -30,13 +30,13 @@ from experiments.results import write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
+from pdadmm_g.engine.layout import widths
 from pdadmm_g.engine.precision import tensor_cores
 from pdadmm_g.engine.team import Line
 from pdadmm_g.engine.worker import Algorithm, Ends, Worker
 from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
-from pdadmm_g.training.growth import initial_layer, widths
-from pdadmm_g.training.train import in_row_space
+from pdadmm_g.training.train import in_row_space, initial_layer
 from pdadmm_g.utils import checked_device, compute_threads
 
 #: Epochs that are timed together: the exact solver inverts large matrices in one of so many.

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
-from helpers.communities import communities
+from helpers.communities import communities, renormalized_adjacency
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph import augmentation, propagation
 from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions
 from pdadmm_g.graph.parts import Part
-from pdadmm_g.graph.propagation import renormalized_adjacency
+
+UNASKED = Targets(torch.empty(0, dtype=torch.int64))
 
 
 def path_of_four() -> Data:
@@ -98,7 +99,7 @@ def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
     augment = GraphAugment("none", 1, normalize="centered")
     with FakeTensorMode():
         rows = torch.ones(4, 3, device="cuda")
-        assert augment.fit_rows(rows, rows).device == rows.device
+        assert augment.fit_rows(rows, rows.clone()).device == rows.device
         assert augment.mean.device == augment.scale.device == torch.device("cpu")
         for device in ("cuda", "cpu"):
             assert augment._normalized(torch.ones(2, 3, device=device)).device.type == device
@@ -165,7 +166,7 @@ def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize:
     augment.fit(data)
     A = renormalized_adjacency(data.edge_index, 60, kind).to_dense()
     nodes = torch.tensor([5, 50, 17])
-    drawn = augment.copies(augment.source(data), nodes, Targets(data.y[nodes]), 0.4, entries).rows(nodes, 2, seed=11)
+    drawn = augment.copies(augment.source(data), nodes, UNASKED, 0.4, entries).rows(nodes, 2, seed=11)
     generator = torch.Generator().manual_seed(11)
     for copy in drawn:
         kept = torch.rand(60, 1, generator=generator) >= 0.4
@@ -186,7 +187,7 @@ def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize:
 def test_few_nodes_of_a_large_graph_get_the_copies_that_they_get_among_all() -> None:
     data = communities(400)
     augment = GraphAugment("average", 2, teleport=0.2, normalize="unit")
-    copies = augment.copies(augment.source(data), torch.arange(5), Targets(data.y[:5]), 0.5, 0.0)
+    copies = augment.copies(augment.source(data), torch.arange(5), UNASKED, 0.5, 0.0)
     few = copies.rows(torch.tensor([7, 3]), 2, seed=5)
     everyone = copies.rows(torch.arange(400), 2, seed=5)
     assert torch.allclose(few, everyone[:, [7, 3]], atol=1e-6)

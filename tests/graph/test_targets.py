@@ -15,7 +15,7 @@ from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.examples import with_masks
-from pdadmm_g.graph.facts import graph_facts
+from pdadmm_g.graph.parts import graph_facts
 from pdadmm_g.graph.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
 

@@ -239,7 +239,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, *, alone: float, taught: float) -> N
 
         def judged(*given: Any, judge: Any = judge, **others: Any) -> Any:
             found = judge(*given, **others)
-            return found._replace(score=(taught if found.candidate.config.unlabelled else alone, 0.0))
+            return found._replace(score=(taught if found.config.unlabelled else alone, 0.0))
 
         monkeypatch.setattr(choose.Race, name, judged)
 
@@ -280,7 +280,7 @@ def test_of_equal_scores_out_of_fold_the_chosen_one_has_been_asked_about_all_lab
     monkeypatch.setattr(choose.Race, "_luck", lambda *_: 0.0)
     problem = prepared(without(communities(labels=8), "val_mask", "test_mask"), rounds=1)
     assert problem.config.unlabelled
-    assert {len(each) for each in problem.asked} == {len(problem.training.y)}
+    assert {len(each) for each in problem.evidence.asked} == {len(problem.training.y)}
 
 
 def test_all_that_is_open_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,16 +302,14 @@ def test_single_features_are_dropped_where_most_are_zero_unless_that_does_harm(m
     data.x *= torch.rand(data.x.shape, generator=torch.Generator().manual_seed(1)) < 0.08
     for best in (0.6, 0.0):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                choose, "_score", lambda own, best=best: (own.candidate.config.drop_entries == best, own.score)
-            )
+            patch.setattr(choose, "_score", lambda own, best=best: (own.config.drop_entries == best, own.score))
             problem = prepared(data, unlabelled=20)
             assert problem.config.drop_entries == problem.copies.drop_entries == best
             assert any("single features dropped with probability 0.6" in each for each in problem.reasons) is (best > 0)
 
 
 def test_what_is_given_stays_and_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
-    monkeypatch.setattr(choose, "short_runs", lambda *_: pytest.fail("a short run"))
+    monkeypatch.setattr(choose.Race, "_trained", lambda *_: pytest.fail("a short run"))
     given = {"augment": "average", "hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2}
     for others in ({"unlabelled": 0}, {"unlabelled": 10, "sharpness": 4.0, "drop_entries": 0.0}):
         config = prepared(communities(), **given, **others).config
