@@ -95,18 +95,6 @@ def test_no_failure_stops_others_and_no_method_begins_after_the_budget(monkeypat
         compare(communities(), methods=["nonsense"])
 
 
-def test_cheap_methods_run_first_and_the_order_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, lines = [], list[str]()
-    for slow in (comparison.SLOW, ("largest", "sgc", "lr-graph")):  # ours first
-        monkeypatch.setattr(comparison, "SLOW", slow)
-        methods = ["ours", "gcn", "sgc", "lr-graph", "largest"]
-        tables.append(compare(communities(), estimator=FAST, methods=methods, say=lines.append).drop(columns="seconds"))
-    pd.testing.assert_frame_equal(*tables)
-    begun = [line.removesuffix(" ...") for line in lines if line.endswith("...")]
-    assert begun[:5] == ["SGC", "logistic + neighbours", "largest class", "pdadmm-g", "GCN"]
-    assert begun[5] == "pdadmm-g"
-
-
 def test_it_is_for_classes() -> None:
     data = communities()
     with pytest.raises(InputError, match="compare is for classes"):
@@ -114,15 +102,6 @@ def test_it_is_for_classes() -> None:
     data.y, data.target_kind = torch.randn(150, 1), "regression"
     with pytest.raises(InputError, match="compare is for classes"):
         compare(data)
-
-
-def test_sparse_columns_stay_sparse_for_logistic_regression_and_few_for_trees() -> None:
-    data = check_graph(communities(features=300))
-    data.x = (data.x * (torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0)) < 0.05)).to_sparse_csr()
-    (split,), _ = splits_of(data, None, 3, 0)
-    columns = Columns(data)
-    assert columns.rows(split, True, trees=False).format == "csr"
-    assert columns.rows(split, True, trees=True).shape[1] == 3 * (comparison.DIRECTIONS + 1)
 
 
 def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from torch.distributed import HashStore
 
 from helpers.faults import config, descendants
 from pdadmm_g.engine import launch
-from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
+from pdadmm_g.engine.launch import TEAM, _backend, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.runs.run import train_run
 
@@ -72,23 +69,6 @@ input()
     assert not list(tmp_path.glob("team-*"))
 
 
-@pytest.mark.timeout(60)
-def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    (tmp_path / launch.JOB).write_text('{"team": ["cpu", 60.0, 1]}')
-    environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
-    worker = subprocess.Popen(
-        [*launch.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        assert worker.stdin is not None
-        worker.stdin.close()
-        assert worker.wait(timeout=45) == 4
-    finally:
-        worker.kill()
-        worker.wait()
-
-
 # ----------------------------------------------------------------------------------------------------------- GPUs
 
 
@@ -112,20 +92,3 @@ def test_processes_that_share_a_gpu_do_without_nccl(
     store = HashStore()
     store.set("shares-gpu/1", elsewhere)
     assert _backend(device, store, 0, 2) == backend
-
-
-# ------------------------------------------------------------------------------------------------------- torchrun
-
-
-def test_nothing_beats_after_the_team_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    for name, value in place.items():
-        monkeypatch.setenv(name, value)
-    before = threading.active_count()
-    team = join("cpu", 60.0, watch=True)
-    assert threading.active_count() > before
-    team.leave()
-    assert threading.active_count() == before

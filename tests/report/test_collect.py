@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
-from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, names_of, read_run, thin
+from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, read_run, thin
 from pdadmm_g.report.page import render
 
 
@@ -110,7 +110,3 @@ def test_rounds(tmp_path: Path) -> None:
     silent = read_run(write_rounds(tmp_path / "silent", agreement=None, changed=None, val_accuracy=None), "silent")
     labelled = read_run(write_rounds(tmp_path / "labelled", round=0), "labelled")
     assert silent["rounds"] is labelled["rounds"] is read_run(write_run(tmp_path / "plain"), "plain")["rounds"] is None
-
-
-def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
-    assert names_of([tmp_path / "a/run", tmp_path / "b/run", tmp_path / "c"]) == ["a/run", "b/run", "c"]

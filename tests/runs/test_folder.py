@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from helpers.faults import config, interrupted_run
-from helpers.run_files import epochs_of, record
+from helpers.run_files import epochs_of
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.estimator import Estimator
-from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder, State
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
@@ -22,19 +21,6 @@ def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None
     assert checkpoint.latest(out / "checkpoints") is not None
     interrupted_run(out, epoch=3, overwrite=True, rho=6.0)
     assert checkpoint.latest(out / "checkpoints") is None
-
-
-def test_run_is_finished_before_its_checkpoints_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half removed, a checkpoint could not be resumed from."""
-    out = tmp_path / "run"
-
-    def killed(path: Path, **_: object) -> None:
-        raise RuntimeError(f"killed at {path.name}")
-
-    monkeypatch.setattr(runs.shutil, "rmtree", killed)
-    with pytest.raises(RuntimeError, match="killed at checkpoints"):
-        train_run(config(out, checkpoint_every=None, tolerance=1.0))  # one that has converged keeps none
-    assert RunFolder(out).finished
 
 
 @pytest.mark.parametrize(
@@ -55,23 +41,6 @@ def test_what_a_folder_holds(files: list[str], state: State, tmp_path: Path) -> 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"status": "MAX_EPOCHS"}')
     assert RunFolder(tmp_path).state is state
-
-
-def begun(out: Path) -> RunFolder:
-    folder = RunFolder(out)
-    folder.begin(config(out))
-    return folder
-
-
-def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(path: Path, _: str) -> None:
-        raise RuntimeError(f"killed at {path.name}")
-
-    monkeypatch.setattr(runs, "write_atomically", killed)
-    with pytest.raises(RuntimeError, match=r"killed at config\.yaml"):
-        begun(tmp_path / "run").append(record(1, 1, 2))
-    assert (tmp_path / "run/metrics.jsonl").exists()
-    RunFolder(tmp_path / "run").check_free(config(tmp_path / "run"), overwrite=False)
 
 
 # ------------------------------------------------------------------------------------ one command at a time
@@ -114,22 +83,6 @@ def test_a_run_is_kept_until_the_one_that_replaces_it_has_a_model(tmp_path: Path
     train_run(config(out, seed=1), resume=True)
     assert not (out / "previous").exists()
     assert (out / "model.safetensors").read_bytes() != before["model.safetensors"]
-
-
-def test_an_interrupted_run_does_not_take_the_place_of_a_whole_one(tmp_path: Path) -> None:
-    out = finished(tmp_path / "run")
-    before = (out / "model.safetensors").read_bytes()
-
-    def interrupt(record) -> None:
-        raise KeyboardInterrupt
-
-    for seed in (1, 2):
-        run = config(out, seed=seed, checkpoint_every=None)
-        assert train_run(run, overwrite=True, on_epoch=interrupt)["status"] == "INTERRUPTED"
-        assert (out / "previous/model.safetensors").read_bytes() == before
-    (out / "previous/notes.txt").write_text("of the user")
-    train_run(config(out, seed=3), overwrite=True)
-    assert [path.name for path in (out / "previous").iterdir()] == ["notes.txt"]
 
 
 # ------------------------------------------------------------------------------------ what cannot be written

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import progress
-from pdadmm_g.training.progress import Progress, duration
+from pdadmm_g.training.progress import Progress
 from pdadmm_g.utils import Event
 
 
@@ -57,8 +57,3 @@ def _bar(shown: Progress) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(shown._bar.get_renderable())
     return console.file.getvalue()
-
-
-def test_durations() -> None:
-    texts = {0.4: "0 s", 59: "59 s", 90: "2 min", 3600: "1 h 0 min", 12000: "3 h 20 min"}
-    assert {seconds: duration(seconds) for seconds in texts} == texts
