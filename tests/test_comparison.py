@@ -118,23 +118,3 @@ def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.Capt
     assert pd.read_csv(tmp_path / "table.csv")["accuracy"].to_list() == pytest.approx(
         [row["accuracy"] for row in result["methods"]]
     )
-
-
-def test_the_command_reads_tables_by_the_names_that_are_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = np.arange(60)
-    nodes = pd.DataFrame({"who": rows + 100, "size": rows % 7, "kind": rows % 3, "sort": np.where(rows % 2, "a", "b")})
-    edges = pd.DataFrame({"one": rows + 100, "other": (rows + 2) % 62 + 100})  # 160 and 161 are nobody
-    nodes.to_csv(tmp_path / "nodes.csv", index=False)
-    edges.to_csv(tmp_path / "edges.csv", index=False)
-    tables = [f"--nodes={tmp_path / 'nodes.csv'}", f"--edges={tmp_path / 'edges.csv'}", "--labels=sort"]
-    names = ["--id-column=who", "--source-column=one", "--target-column=other", "--columns=size=ignore,kind=ignore"]
-    command = ["compare", *tables, *names, "--methods=lr,ours", *SMALL, "--unlabelled=0", "--json"]
-    with pytest.raises(SystemExit, match="2"):
-        main(command)
-    assert "skip_unknown" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="0"):
-        main([*command, "--skip-unknown"])
-    own, _ = json.loads(capsys.readouterr().out)["methods"]
-    assert own["note"] == "failed: the graph has no columns"  # the ids are none, and the others are ignored

@@ -301,17 +301,6 @@ def test_labels_as_the_user_knows_them(rows, labels: np.ndarray) -> None:
         assert_same(quick(class_weight={key: 5}).fit(X, y), by_row)
 
 
-def test_class_weights_survive_a_file(tmp_path: Path, rows) -> None:
-    X, y, _ = rows
-    y = np.array([3, 5, 8])[y]
-    clf = quick(class_weight={3: 2.0, 8: 1.0}).fit(X, y)
-    clf.save(tmp_path / "model.safetensors")
-    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert again.class_weight == {3: 2.0, 8: 1.0}
-    assert again.config_ == clf.config_
-    assert_same(again.set_params(random_state=0).fit(X, y), clf)
-
-
 def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data) -> None:
     """Where validation nodes are set aside, they are of the classes that are told apart."""
     for mask in ("train_mask", "val_mask", "test_mask"):

@@ -52,25 +52,6 @@ def test_a_lock_is_there_as_long_as_it_is_held(tmp_path: Path) -> None:
         assert ours
 
 
-def test_who_waits_gets_the_lock_of_the_file_that_is_there(tmp_path: Path) -> None:
-    """Not of the one that its holder has removed: two would have it."""
-    script = """
-import sys
-from pathlib import Path
-from pdadmm_g.utils import locked
-path = Path(sys.argv[1])
-for _ in range(200):
-    with locked(path / ".lock", wait=True):
-        number = int((path / "number").read_text())
-        (path / "number").write_text(str(number + 1))
-"""
-    (tmp_path / "number").write_text("0")
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    for process in [subprocess.Popen(command) for _ in range(3)]:
-        assert process.wait(timeout=60) == 0
-    assert (tmp_path / "number").read_text() == "600"
-
-
 @pytest.mark.usefixtures("own_temporary_folder")
 def test_the_data_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     script = "import os, time\nfrom pdadmm_g.utils import temporary_folder\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.threads import ThreadLine, on_threads
+from helpers.lines import ThreadLine, on_threads
 from pdadmm_g.engine.gathering import Gatherer
 
 

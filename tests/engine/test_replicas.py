@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.faults import FAULTY, config, descendants
-from helpers.threads import ThreadLine, on_threads
+from helpers.lines import ThreadLine, on_threads
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.engine import launch
 from pdadmm_g.engine.layout import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers.threads import ThreadLine, on_threads
+from helpers.lines import ThreadLine, on_threads
 from pdadmm_g.engine.team import SHORT, RowSums, agreed, same
 from pdadmm_g.errors import InputError
 

@@ -6,20 +6,17 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from torch.distributed import HashStore
 
-from pdadmm_g.engine import launch, watchdog
-from pdadmm_g.engine.launch import raise_if_lost
+from pdadmm_g.engine import watchdog
 from pdadmm_g.engine.watchdog import (
     EXIT_INPUT,
     EXIT_PEER_LOST,
     FolderStore,
     Heartbeat,
     Heartbeats,
-    WorkerLostError,
 )  # fmt: skip
 
 BEAT = "(layers 5-7), last seen in epoch 13,"
@@ -39,26 +36,6 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     now[0] = 121.0
     heartbeats.look()
     assert heartbeats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
-
-
-@pytest.mark.parametrize(
-    ("codes", "told"),
-    [
-        ([None, EXIT_PEER_LOST, 0, -9], "worker 3, not yet in an epoch, was killed by SIGKILL"),
-        ([0, None, EXIT_PEER_LOST, EXIT_PEER_LOST], "worker 2, not yet in an epoch, failed: lost"),
-    ],
-    ids=["one that was killed", "only those that lost another"],
-)
-def test_who_caused_it_is_named_before_those_who_lost_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], told: str
-) -> None:
-    monkeypatch.setattr(launch.time, "sleep", lambda _: None)
-    for rank in range(4):
-        (tmp_path / f"stderr-{rank}").write_text("a warning\nlost\n")
-    processes = [SimpleNamespace(poll=lambda code=code: code) for code in codes]
-    with pytest.raises(WorkerLostError) as caught:
-        raise_if_lost(processes, Heartbeats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
-    assert str(caught.value) == told
 
 
 class Gone:

@@ -51,17 +51,6 @@ def test_help_names_every_experiment_and_an_unknown_one_is_refused(reproduce) ->
     assert "table-7" in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("--workers", "0"), ("--rows", "100,0"), ("--seeds", str(2**62))],
-)  # fmt: skip
-def test_numbers_that_nothing_can_be_run_with(option: str, value: str, reproduce) -> None:
-    code, _, err = reproduce("homophily", "--quick", option, value)
-    assert (code, err.count("\n")) == (2, 1)
-    assert option in err
-    assert value.split(",")[-1] in err
-    assert not list(Path().iterdir())
-
-
 @pytest.mark.parametrize("experiment", ["convergence", "depth", "communication"])
 def test_experiments_leave_rows_a_table_and_figures(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str

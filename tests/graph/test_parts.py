@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.lines import on_threads, part_for
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph.augmentation import GraphAugment, is_mostly_zero
@@ -16,7 +17,6 @@ from pdadmm_g.graph.facts import graph_facts, join_unlike
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.graph.known_labels import KnownLabels
 from pdadmm_g.graph.parts import part_of
-from tests.helpers.lines import on_threads, part_for
 
 NODES = 47
 

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.communities import communities
-from helpers.threads import on_threads
+from helpers.lines import on_threads
 from pdadmm_g import Graph, InputError, as_graph
 from pdadmm_g.cli.data import shard
 from pdadmm_g.graph import shards as sharding

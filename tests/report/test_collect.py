@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
-from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, read_run, thin
+from pdadmm_g.report.collect import MAX_POINTS, read_run, thin
 from pdadmm_g.report.page import render
 
 
@@ -65,18 +65,6 @@ def test_the_kept_epoch(changes: dict[str, Any], kept: int | None, tmp_path: Pat
         lines.append(json.dumps(record(epoch, 1 if epoch <= 3 else 2, 1, **own)))
     (path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_run(path, "run")["facts"]["kept"] == kept
-
-
-def test_timeline_averages_per_epoch_over_stretches(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "run", epochs=1)
-    lines = [json.dumps(record(epoch, 1, 1 if epoch <= 100 else 3)) for epoch in range(1, 201)]
-    (path / "metrics.jsonl").write_text("\n".join(lines))
-    timeline = read_run(path, "run")["timeline"]
-    assert len(timeline["edges"]) == MAX_BARS + 1
-    assert (timeline["edges"][0], timeline["edges"][-1]) == (0, 200)
-    first, _, third = timeline["workers"]
-    assert first["compute_seconds"] == [0.006] * MAX_BARS
-    assert (third["compute_seconds"][0], third["compute_seconds"][-1]) == (0.0, 0.006)
 
 
 def test_unfinished_broken_and_lost_runs(tmp_path: Path) -> None:

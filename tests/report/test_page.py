@@ -194,18 +194,6 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
 
 
-def test_the_kept_epoch_is_marked_and_flat_curves_are_zoomed(page: Any, tmp_path: Path) -> None:
-    chrome = page(write_run(tmp_path / "run"))
-    assert "40\nkept epoch" in find(chrome, "#trained").text
-    assert (count(chrome, ".kept"), count(chrome, "#accuracy .kept"), count(chrome, "#loss .kept")) == (2, 1, 1)
-    assert find(chrome, "#accuracy button[value=zoom]").get_attribute("aria-pressed") == "true"
-    zoomed = find(chrome, "#accuracy .curve").get_attribute("d")
-    assert "out of sight" in find(chrome, "#accuracy .note").text
-    find(chrome, "#accuracy button[value=all]").click()
-    assert find(chrome, "#accuracy .curve").get_attribute("d") != zoomed
-    assert "out of sight" not in find(chrome, "#accuracy .note").text
-
-
 def test_rounds(page: Any, tmp_path: Path) -> None:
     from selenium.webdriver import Keys
 

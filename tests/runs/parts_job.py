@@ -1,6 +1,6 @@
-"""One of several processes that train runs on folders of shards, those of FOLDER/job.json: python parts_job.py FOLDER.
+"""One of several processes that train runs on folders of shards, those of FOLDER/job-SIZE.json.
 
-``{"name": {settings of a run}, ...}``; each is written to FOLDER/name-SIZE.
+``python parts_job.py FOLDER``, with ``{"name": {settings of a run}, ...}``; each is written to FOLDER/name-SIZE.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=False, shards=size)
-    for name, settings in json.loads((folder / "job.json").read_text()).items():
+    for name, settings in json.loads((folder / f"job-{size}.json").read_text()).items():
         config = RunConfig(**settings, shards=size, out=str(folder / f"{name}-{size}"))
         train_run(config, team=team)
     team.leave()

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from helpers.faults import config, interrupted_run
-from helpers.run_files import epochs_of
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs.folder import RunFolder, State
@@ -93,34 +92,3 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.
     monkeypatch.setattr(Estimator, "_fit", None)
     with pytest.raises(InputError, match="/proc/self/run: cannot write"):
         train_run(config(Path("/proc/self/run")))
-
-
-def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it comes: before the folder is there, and before or after a line is written."""
-    plain_append, plain_start = RunFolder.append, RunFolder._start
-
-    def struck_before(folder: RunFolder, record) -> None:
-        if record["epoch"] == 3:
-            monkeypatch.setattr(RunFolder, "append", plain_append)
-            raise KeyboardInterrupt
-        plain_append(folder, record)
-
-    def struck_after(folder: RunFolder, record) -> None:
-        plain_append(folder, record)
-        if record["epoch"] == 3:
-            folder._epochs -= 1  # not counted yet
-            monkeypatch.setattr(RunFolder, "append", plain_append)
-            raise KeyboardInterrupt
-
-    def struck_at_first(folder: RunFolder, *arguments) -> None:
-        monkeypatch.setattr(RunFolder, "_start", plain_start)
-        raise KeyboardInterrupt
-
-    for place, (name, fault, epochs) in enumerate(
-        [("append", struck_before, 3), ("append", struck_after, 3), ("_start", struck_at_first, 1)]
-    ):
-        out = tmp_path / str(place)
-        monkeypatch.setattr(RunFolder, name, fault)
-        summary = train_run(config(out))
-        assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
-        assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))

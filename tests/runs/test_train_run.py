@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from helpers.faults import MEMBER, config, free_port
+from helpers.faults import config
 from pdadmm_g import InputError
-from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
 from pdadmm_g.runs.folder import RunFolder
@@ -83,33 +77,6 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
     ]  # fmt: skip
 
 
-def test_a_run_is_scored_with_its_data_under_another_name(
-    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are known by their digest, also where no checkpoint was written."""
-    out, moved, other = tmp_path / "run", tmp_path / "moved.npz", tmp_path / "other.npz"
-    settings = RunConfig(dataset=str(graph_file), out=str(out), layers=2, hidden=4, epochs=2, unlabelled=0)
-
-    def struck(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module, "figures", struck)
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings)
-    chosen = [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")]
-    arrays = dict(np.load(graph_file))
-    np.savez(other, **arrays | {"x": arrays["x"] + 1})
-    graph_file.rename(moved)
-    with pytest.raises(InputError, match=r"other\.npz: is not what .*run was trained on"):
-        train_run(dataclasses.replace(settings, dataset=str(other)), resume=True)
-    assert RunFolder(out).unscored
-    summary = train_run(dataclasses.replace(settings, dataset=str(moved)), resume=True)
-    assert (summary["dataset"], summary["test_accuracy"] is not None) == (str(moved), True)
-    assert RunFolder(out).config().dataset == str(moved)
-    assert [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")] == chosen
-
-
 def test_an_interrupt_while_the_model_is_written_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:
@@ -136,29 +103,3 @@ def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monke
         train_run(config(out, rho=7.0), resume=True)
     with pytest.raises(InputError, match="already holds a finished run; choose another"):
         train_run(config(out))
-
-
-# ------------------------------------------------------------------------------------------------------- torchrun
-
-
-@pytest.mark.timeout(120)
-def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    y = np.arange(60) % 2
-    x, edges = y[:, None] + draw.normal(size=(60, 3)), draw.integers(60, size=(2, 200))
-    np.savez(tmp_path / "all.npz", x=x, edge_index=edges, y=np.where(draw.random(60) < 0.6, y, -1))
-    member = os.environ | MEMBER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "pdadmm_g", "train", "--dataset", str(tmp_path / "all.npz")]
-    command += ["--unlabelled", "0", "--out", str(tmp_path / "run")]
-    members = [
-        subprocess.Popen(command, env=member | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
-        for rank in ("0", "1")
-    ]
-    try:
-        for each in members:
-            _, errors = each.communicate(timeout=100)
-            assert each.returncode == 0, errors
-    finally:
-        for each in members:
-            each.kill()
-    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] in ("LINEAR", "MEAN")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import numpy as np
@@ -56,18 +55,6 @@ def test_files_have_all_of_it(fitted: tuple[GAMLPClassifier, Graph], tmp_path: P
     export(clf, tmp_path / "model.pt2", "torch-export")
     program = torch.export.load(tmp_path / "model.pt2").module()
     torch.testing.assert_close(program(clf.augmentation_.propagated(data)), clf._logits(data))
-
-
-def test_columns_may_come_in_another_order(fitted: tuple[GAMLPClassifier, Graph]) -> None:
-    _, data = fitted
-    order = torch.arange(8).flip(0)
-    named, data = copy.copy(data), copy.copy(data)
-    named.x, named.feature_names = data.x[:, order], tuple(f"c{place}" for place in order.tolist())
-    data.feature_names = tuple(f"c{place}" for place in range(8))
-    model = GAMLPClassifier(layers=2, epochs=5, unlabelled=0, random_state=0).fit(data)
-    np.testing.assert_allclose(model.predict_proba(named), model.predict_proba(data), atol=1e-5)
-    again = GAMLPClassifier(layers=2, epochs=1, unlabelled=0, random_state=0).fit(named, init=model)
-    assert again.model_.widths[0] == model.model_.widths[0]
 
 
 def test_training_goes_on_from_it_but_not_with_unlabelled_nodes(fitted: tuple[GAMLPClassifier, Graph]) -> None:

@@ -123,21 +123,6 @@ def test_nodes_without_labels_teach_something() -> None:
     assert taught > alone + 0.02
 
 
-def _weights(model) -> torch.Tensor:
-    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
-
-
-@pytest.mark.timeout(120)
-def test_rounds_over_shards_of_which_one_asks_nobody() -> None:
-    """To rounding the same."""
-    one, two = (trained(patience=None, unlabelled=1, **mesh) for mesh in ({}, {"shards": 2}))
-    expected = _weights(one.model)
-    assert float((_weights(two.model) - expected).norm() / expected.norm()) < 1e-5
-    for ours, theirs in zip(one.history, two.history, strict=True):
-        assert (ours["round"], ours["agreement"]) == (theirs["round"], theirs["agreement"])
-        assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)
-
-
 def test_what_the_nodes_of_a_round_should_become_and_weigh() -> None:
     labelled = Targets(torch.tensor([1, 0]), torch.tensor([2.0, 1.0]))
     mean = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
