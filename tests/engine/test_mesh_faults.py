@@ -47,7 +47,7 @@ def test_the_table_has_every_fault_at_every_moment() -> None:
     "row",
     [
         Row("kill", "3x1", 0, "writing"), Row("kill", "2x2", 3, "epoch"), Row("stop", "3x1", 2, "choosing"),
-        Row("hang", "3x1", 2, "epoch"), Row("interrupt", "2x2", 0, "epoch"), Row("disk", "3x1", 2, "epoch"),
+        Row("hang", "3x1", 2, "epoch"), Row("interrupt", "3x1", 0, "epoch"), Row("disk", "3x1", 2, "epoch"),
     ],
     ids=str,
 )  # fmt: skip

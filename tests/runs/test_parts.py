@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pdadmm_g.estimator import load_estimator
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.graph.shards import graph_source, open_source, shard_graph
 from pdadmm_g.runs.run import train_run
+from pdadmm_g.training import choose
 
 JOB = Path(__file__).with_name("parts_job.py")
 SMALL: dict[str, Any] = {"layers": 3, "stages": (2, 3), "hidden": 8, "epochs": 12, "patience": 5, "seed": 0}
@@ -32,6 +34,8 @@ ROUNDS = GIVEN | {
     "normalize": "unit", "components": 8, "unlabelled": 40, "rounds": 3, "copies": 2, "sharpness": 3.0,
     "drop_entries": 0.0,
 }  # fmt: skip
+#: As few trials as show what is done with them.
+FEW = {"FEATURES": 1, "WIDE": 12, "ROUNDS": 1}
 CHOSEN = SMALL | {"rounds": 2, "unlabelled": 0}
 
 
@@ -89,7 +93,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rounds, entries dropped": ("sparse", ROUNDS | {"drop_entries": 0.5}),
     "chosen": ("directed", CHOSEN),
     "chosen out of fold": ("few labels", CHOSEN | {"calibrate": True}),
-    "chosen, unlabelled": ("plain", CHOSEN | {"unlabelled": None, "hidden": None}),
+    "chosen, unlabelled": ("plain", CHOSEN | {"unlabelled": None}),
     "set aside": ("labels apart", GIVEN | {"validation": 0.3}),
     "refit": ("plain", GIVEN | {"refit": True, "calibrate": True}),
     "splits": ("splits", GIVEN | {"split": 1}),
@@ -115,6 +119,14 @@ def start(folder: Path, size: int) -> list[subprocess.Popen[bytes]]:
     ]  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, number in FEW.items():
+            patch.setattr(choose, name, number)
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
@@ -127,8 +139,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not data.exists():
             shard_graph(source, 6, data)
         job[name] = settings | {"dataset": str(data)}
-    (folder / "job-2.json").write_text(json.dumps(job))
-    (folder / "job-3.json").write_text(json.dumps({name: each for name, each in job.items() if name not in LONG}))
+    for size in (2, 3):
+        runs = {name: settings for name, settings in job.items() if size == 2 or name not in LONG}
+        (folder / f"job-{size}.json").write_text(json.dumps({"few": FEW, "runs": runs}))
     processes = [process for size in (2, 3) for process in start(folder, size)]
     for name, settings in job.items():
         train_run(RunConfig(**settings, out=str(folder / f"{name}-1")))
