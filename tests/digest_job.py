@@ -54,9 +54,6 @@ CASES: dict[str, dict[str, Any]] = {
     "deep and stacked": {"layers": 8, "stages": (2, 8), "hidden": 16},
     "wide, in blocks of rows": {"data": "matrix", "hidden": 320, "augment": "none", "stages": (4,), **LINEARIZED},
     "wide, inverted now and then": {"data": "matrix", "hidden": 512, "augment": "none", "stages": (3,), "layers": 3},
-    "wide, two workers": {
-        "data": "matrix", "hidden": 512, "augment": "none", "stages": (3,), "layers": 3, "workers": 2
-    },
     "leaky-relu": {"activation": "leaky-relu"},
     "tanh": {"activation": "tanh", **LINEARIZED},
     "sigmoid": {"activation": "sigmoid"},
@@ -69,8 +66,6 @@ CASES: dict[str, dict[str, Any]] = {
     "bfloat16 products": {"precision": "bf16"},
     "bfloat16 products, linearized": {"precision": "bf16", **LINEARIZED},
     "rare evaluation": {"eval_every": 3},
-    "two workers": {"workers": 2},
-    "three workers, p and q at 5 bits": {"workers": 3, "quantize": "pq", "bits": 5, **LINEARIZED},
     "a plan": {"plan": (1, 3)},
     "killed and resumed": {"command": ("train",), "resume": 5},
     **{method: {"method": method, "weight_decay": 0.01, **OTHER} for method in ("gd", "adadelta", "adagrad", "adam")},
@@ -80,7 +75,6 @@ CASES: dict[str, dict[str, Any]] = {
     # Unlabelled nodes.
     "rounds": ROUNDS,
     "rounds, linearized": ROUNDS | LINEARIZED,
-    "rounds, two workers": ROUNDS | {"workers": 2},
     "rounds, p and q at 6 bits": ROUNDS | {"quantize": "pq", "bits": 6},
     "rounds, weights of rows": ROUNDS | {"weights": True},
     "rounds, weights of classes": ROUNDS | {"class_weight": "balanced"},
@@ -109,7 +103,6 @@ CASES: dict[str, dict[str, Any]] = {
     "several labels": CHOSEN | {"data": "several labels", "risk": "logistic"},
     "several labels of a matrix": SMALL | {"data": "several labels of a matrix", "augment": "none", "hops": None},
     "numbers": CHOSEN | {"data": "numbers", "estimator": "GAMLPRegressor"},
-    "numbers, two workers": SMALL | {"data": "numbers", "estimator": "GAMLPRegressor", "workers": 2},
     "one number, weights of rows": SMALL
     | {"data": "a number", "estimator": "GAMLPRegressor", "weights": True, "activation": "tanh"},
     "soft labels": SMALL | {"data": "soft labels"},
@@ -137,15 +130,10 @@ CASES: dict[str, dict[str, Any]] = {
     "init": SMALL | {"init": {"epochs": 4, "layers": 2, "stages": (2,)}, "random_state": 5},
     "init, rounds": ROUNDS | {"init": {"unlabelled": 0, "components": 8}},
     # Rows in shards: other sums, so to rounding only.
-    "two shards": SMALL | {"shards": 2, "rounding": True},
-    "rounds, two shards": ROUNDS | {"shards": 2, "rounding": True},
     **{
         f"folder, {mesh}": SMALL | FOLDER | {"shards": int(mesh[0]), "workers": int(mesh[2]), "rounding": True}
-        for mesh in ("1x1", "2x1", "2x2")
+        for mesh in ("1x1", "2x2")
     },
-    "folder, 1x1, chosen decay": SMALL | FOLDER | {"shards": 1, "weight_decay": None, "rounding": True},
-    "folder, 2x1, rounds": SMALL | ROUNDS | {"command": ("shard", "train"), "shards": 2, "components": None}
-    | {"rounding": True},
 }  # fmt: skip
 #: What a record says that the trained weights depend on, or that is measured of them.
 MEASURED = (
@@ -250,7 +238,7 @@ def fitted(settings: dict[str, Any], name: str, seed: int, arguments: dict[str, 
     """The estimator of this name, fitted; with a method, that one to compare with."""
     import pdadmm_g
 
-    if "method" in settings and not hasattr(pdadmm_g.GAMLPClassifier(), "method"):
+    if "method" in settings:
         from pdadmm_g.baselines import Baseline
 
         model = Baseline(settings["method"], random_state=seed)

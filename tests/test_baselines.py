@@ -20,7 +20,6 @@ from pdadmm_g.baselines import (
     copies_of,
     disagreement,
     forward,
-    grown,
 )
 from pdadmm_g.graph.augmentation import GraphAugment
 from pdadmm_g.training.prepare import prepare_graph
@@ -84,21 +83,6 @@ def test_patience_ends_training_and_without_it_the_last_epoch_is_kept() -> None:
     assert whole.score(data, data.val_mask) == whole.history_[-1]["val_accuracy"]
 
 
-@pytest.mark.parametrize("name", ["sgc", "sign"])
-def test_known_labels_are_no_features_of_other_methods(name: str) -> None:
-    method = Baseline(name, epochs=2, random_state=0).fit(communities(200, noise=6.0, labels=15))
-    assert not method.config_.label_hops
-    assert method.augmentation_.known is None
-
-
-def test_a_matrix_and_names_of_classes() -> None:
-    rows, y = load_iris(return_X_y=True)
-    names = np.array(["a", "b", "c"])[y]
-    model = Baseline("adam", layers=2, hidden=16, learning_rate=0.02, random_state=0).fit(rows, names)
-    assert model.classes_.tolist() == ["a", "b", "c"]
-    assert model.score(rows, names) > 0.9
-
-
 def test_one_step_of_gradient_descent_by_hand() -> None:
     rows, y = load_iris(return_X_y=True)
     start, expected = GAMLP([4, 5, 3]), GAMLP([4, 5, 3])
@@ -110,13 +94,6 @@ def test_one_step_of_gradient_descent_by_hand() -> None:
     for before, after in zip(expected.parameters(), model.model_.parameters(), strict=True):
         # 15 is spread over 150 rows: the mean loss gets 0.1 / 2 |W|^2.
         torch.testing.assert_close(after, before - 0.5 * (before.grad + 0.1 * before))
-
-
-def test_growing_keeps_the_function() -> None:
-    model = GAMLP([4, 8, 3])
-    deep = grown(model, 6)
-    assert len(deep.linears) == 6
-    torch.testing.assert_close(deep(X), model(X))
 
 
 @pytest.mark.parametrize(("patience", "eval_every", "noticed"), [(None, 1, 5), (10, 1, 5), (None, 3, 6)])
@@ -150,16 +127,6 @@ def test_graph_convolutions_by_hand() -> None:
         sparse = forward(model, X.to_sparse_csr(), renormalized_adjacency(EDGES, 5))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(sparse, expected, atol=1e-6)
-
-
-def test_graph_convolutions_are_those_of_torch_geometric() -> None:
-    convolution = pytest.importorskip("torch_geometric.nn").GCNConv(4, 2)
-    model = GAMLP([4, 2])
-    with torch.no_grad():
-        convolution.lin.weight.copy_(model.linears[0].weight)
-        convolution.bias.copy_(model.linears[0].bias)
-        both_ways = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
-        torch.testing.assert_close(forward(model, X, renormalized_adjacency(EDGES, 5)), convolution(X, both_ways))
 
 
 def test_only_the_first_layer_of_gcn_decays() -> None:

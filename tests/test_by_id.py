@@ -11,12 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from helpers.commands import SMALL
-from pdadmm_g import GAMLPClassifier, GAMLPRegressor, Graph, InputError, as_graph
-from pdadmm_g.cli import main
+from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, as_graph
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.datasets import digest
-from pdadmm_g.graph.examples import with_parts
 
 SETTINGS: dict[str, Any] = {"layers": 2, "hidden": 8, "epochs": 10, "random_state": 0, "threads": 1}
 FIXED = SETTINGS | {
@@ -45,11 +41,13 @@ def by_id(clf: Any, *data: Any) -> pd.DataFrame:
     return pd.DataFrame(clf.predictions(*data, probabilities=True)).set_index("node").sort_index()
 
 
-@pytest.mark.parametrize("ids", ["text", "numbers"])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"unlabelled": 0, "components": 3}, {"augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit"}],
-)
+    ("ids", "settings"),
+    [
+        ("text", {}), ("numbers", {"unlabelled": 0, "components": 3}),
+        ("numbers", {"augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit"}),
+    ],
+)  # fmt: skip
 def test_any_order_of_rows_and_columns_gives_the_same(ids: str, settings: dict[str, Any]) -> None:
     nodes, edges = tables(ids)
     rows = nodes.sample(frac=1, random_state=1)[["c", "label", "b", "id", "e", "a", "d"]]
@@ -232,76 +230,3 @@ def test_who_validated_is_part_of_the_model(tmp_path: Path) -> None:
     assert {*before.train} < {*after.train}
     assert {*before.val} < {*after.val}
     assert len(after.train) + len(after.val) == 80
-
-
-def test_the_command_knows_who_validated(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    nodes, edges = tables()
-    nodes.to_csv("nodes.csv", index=False)
-    edges.to_csv("edges.csv", index=False)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(list(arguments))
-        streams = capsys.readouterr()
-        return int(caught.value.code or 0), streams.out or streams.err
-
-    options = (*SMALL, "--unlabelled=0", "--threads=1", "--validation=0.2")
-    tabled = ("--nodes", "nodes.csv", "--edges", "edges.csv")
-    assert run("train", *tabled, "--out", "run", *options)[0] == 0
-    expected = json.loads(run("evaluate", "run", "--json")[1])["metrics"]
-    nodes.loc[60:79, "label"] = "red"
-    nodes.sample(frac=1, random_state=3).to_csv("nodes.csv", index=False)
-    for data in ((), tabled):
-        found = json.loads(run("evaluate", "run", "--json", *data)[1])["metrics"]
-        assert found["val"] == pytest.approx(expected["val"], abs=1e-5)
-        assert found["test"]["accuracy"] == GAMLPClassifier.load("run").score(nodes, edges)
-    for out in ("nodes.csv", "./edges.csv", "run/model.safetensors"):
-        code, said = run("predict", "run", "--out", out)
-        assert (code, "is what the predictions are made of" in said) == (2, True)
-    nodes.loc[60:, "label"] = None
-    nodes.to_csv("nodes.csv", index=False)
-    code, said = run("train", *tabled, "--out", "again", "--refit", "--calibrate", *options)
-    assert code == 0
-    for text in ("those that validated are among them", "probabilities: temperature", "validation -, "):
-        assert text in said
-    for text in (said, run("evaluate", "again")[1]):
-        assert "validation score before training again on all labels: 0." in text
-
-
-def test_refit_keeps_the_temperature() -> None:
-    nodes, edges = tables()
-    plain, calibrated = (
-        GAMLPClassifier(**FIXED, validation=0.2, refit=True, calibrate=calibrate).fit(nodes, edges)
-        for calibrate in (False, True)
-    )
-    assert plain.nodes_ is not None
-    assert (len(plain.nodes_.train), len(plain.nodes_.val)) == (60, 0)
-    ours, theirs = (clf.model_.linears[-1].bias.detach() for clf in (calibrated, plain))
-    temperature = next(float(text.split()[2][:-1]) for text in calibrated.choices_ if "temperature" in text)
-    torch.testing.assert_close(ours * temperature, theirs, rtol=1e-2, atol=1e-6)
-    masked = as_graph(nodes, edges)
-    masked.train_mask, masked.val_mask = torch.arange(120) < 40, (torch.arange(120) >= 40) & (torch.arange(120) < 60)
-    clf = GAMLPClassifier(**FIXED, refit=True).fit(masked)
-    parts = with_parts(check_graph(masked), clf.config_, clf.nodes_)
-    assert (int(parts.train_mask.sum()), int(parts.val_mask.sum())) == (60, 0)
-
-
-def test_data_with_other_names_are_other_data() -> None:
-    def data(**names: Any) -> str:
-        return digest(Graph(x=torch.ones(2, 2), y=torch.tensor([0, 1]), **names))
-
-    found = {data(), data(feature_names=("a", "b")), data(feature_names=("b", "a"))}
-    found |= {data(label_names=np.array(each)) for each in (["red", "blue"], ["blue", "red"])}
-    assert len(found) == 5
-
-
-def test_nothing_is_left_beside_an_export_that_is_killed(tmp_path: Path, monkeypatch) -> None:
-    from pdadmm_g.runs import export
-
-    nodes, edges = tables()
-    clf = GAMLPClassifier(**FIXED).fit(nodes, edges)
-    seen = []
-    monkeypatch.setattr(export, "_compared", lambda *_: seen.append([*tmp_path.iterdir()]) or 0.0)
-    export.export(clf, tmp_path / "model.safetensors", "safetensors")
-    assert (seen, [path.name for path in tmp_path.iterdir()]) == ([[]], ["model.safetensors"])

@@ -95,18 +95,6 @@ def test_no_failure_stops_others_and_no_method_begins_after_the_budget(monkeypat
         compare(communities(), methods=["nonsense"])
 
 
-def test_cheap_methods_run_first_and_the_order_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, lines = [], list[str]()
-    for slow in (comparison.SLOW, ("largest", "sgc", "lr-graph")):  # ours first
-        monkeypatch.setattr(comparison, "SLOW", slow)
-        methods = ["ours", "gcn", "sgc", "lr-graph", "largest"]
-        tables.append(compare(communities(), estimator=FAST, methods=methods, say=lines.append).drop(columns="seconds"))
-    pd.testing.assert_frame_equal(*tables)
-    begun = [line.removesuffix(" ...") for line in lines if line.endswith("...")]
-    assert begun[:5] == ["SGC", "logistic + neighbours", "largest class", "pdadmm-g", "GCN"]
-    assert begun[5] == "pdadmm-g"
-
-
 def test_it_is_for_classes() -> None:
     data = communities()
     with pytest.raises(InputError, match="compare is for classes"):
@@ -114,15 +102,6 @@ def test_it_is_for_classes() -> None:
     data.y, data.target_kind = torch.randn(150, 1), "regression"
     with pytest.raises(InputError, match="compare is for classes"):
         compare(data)
-
-
-def test_sparse_columns_stay_sparse_for_logistic_regression_and_few_for_trees() -> None:
-    data = check_graph(communities(features=300))
-    data.x = (data.x * (torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0)) < 0.05)).to_sparse_csr()
-    (split,), _ = splits_of(data, None, 3, 0)
-    columns = Columns(data)
-    assert columns.rows(split, True, trees=False).format == "csr"
-    assert columns.rows(split, True, trees=True).shape[1] == 3 * (comparison.DIRECTIONS + 1)
 
 
 def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,23 +118,3 @@ def test_the_command_prints_writes_and_draws(tmp_path: Path, capsys: pytest.Capt
     assert pd.read_csv(tmp_path / "table.csv")["accuracy"].to_list() == pytest.approx(
         [row["accuracy"] for row in result["methods"]]
     )
-
-
-def test_the_command_reads_tables_by_the_names_that_are_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = np.arange(60)
-    nodes = pd.DataFrame({"who": rows + 100, "size": rows % 7, "kind": rows % 3, "sort": np.where(rows % 2, "a", "b")})
-    edges = pd.DataFrame({"one": rows + 100, "other": (rows + 2) % 62 + 100})  # 160 and 161 are nobody
-    nodes.to_csv(tmp_path / "nodes.csv", index=False)
-    edges.to_csv(tmp_path / "edges.csv", index=False)
-    tables = [f"--nodes={tmp_path / 'nodes.csv'}", f"--edges={tmp_path / 'edges.csv'}", "--labels=sort"]
-    names = ["--id-column=who", "--source-column=one", "--target-column=other", "--columns=size=ignore,kind=ignore"]
-    command = ["compare", *tables, *names, "--methods=lr,ours", *SMALL, "--unlabelled=0", "--json"]
-    with pytest.raises(SystemExit, match="2"):
-        main(command)
-    assert "skip_unknown" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="0"):
-        main([*command, "--skip-unknown"])
-    own, _ = json.loads(capsys.readouterr().out)["methods"]
-    assert own["note"] == "failed: the graph has no columns"  # the ids are none, and the others are ignored

@@ -7,8 +7,6 @@ import typing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError
 from pdadmm_g.config import GONE, TARGETS, ModelConfig, RunConfig, still_there
@@ -66,10 +64,6 @@ def test_settings_that_are_gone_are_read_where_they_say_how_things_are(tmp_path:
     (tmp_path / "old.yaml").write_text("method: adam\n")
     with pytest.raises(InputError, match="method is no longer a setting: leave it out, got adam"):
         RunConfig.load(tmp_path / "old.yaml")
-
-
-def test_a_data_set_of_a_name_that_no_file_can_have_is_a_name() -> None:
-    assert RunConfig.load(None, {"dataset": "9" * 300}).resolved().dataset == "9" * 300
 
 
 def test_resolved_fills_in_what_depends_on_other_settings() -> None:
@@ -145,33 +139,6 @@ def test_files_without_end_are_not_opened(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(InputError, match="not a regular file"):
             RunConfig.load(path)
-
-
-#: Numbers that the settings' rules do not tie to other settings.
-FREE = {
-    "rho": st.floats(1e-300, 1e15),
-    "nu": st.floats(1e-300, 1e15),
-    "tolerance": st.floats(0, 1e15),
-    "teleport": st.floats(0, 1, exclude_max=True),
-    "weight_decay": st.none() | st.floats(0, 1e15),
-    "epochs": st.integers(1, 10**6),
-    "seed": st.integers(0, 2**62 - 1),
-    "activation": st.sampled_from(typing.get_args(typing.get_type_hints(RunConfig)["activation"])),
-    "row_normalize": st.booleans(),
-    "class_weight": st.sampled_from([None, "balanced"])
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.floats(0, 1e15)),
-    "patience": st.none() | st.integers(1, 10**6),
-    "dataset": st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
-}
-
-
-@settings(max_examples=50)
-@given(st.fixed_dictionaries({}, optional=FREE))
-def test_settings_survive_yaml(tmp_path_factory, values: dict) -> None:
-    path: Path = tmp_path_factory.mktemp("settings") / "run.yaml"
-    config = RunConfig(**values)
-    path.write_text(config.to_yaml(), encoding="utf-8")
-    assert RunConfig.load(path) == config
 
 
 def test_a_scorer_is_for_one_process(tmp_path: Path) -> None:

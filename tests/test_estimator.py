@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load, save_file
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, cross_validate
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch_geometric.data import Data
 
@@ -98,13 +97,6 @@ def test_where_training_fails_the_model_before_stays_with_its_features(tiny_grap
     assert clf.n_features_in_ == 5
     again = table[list("edcba")] if kind == "graph" else table
     np.testing.assert_array_equal(clf.predict(again, edge_index=edges), before)
-
-
-def test_order_of_samples_does_not_matter() -> None:
-    X, y = load_iris(return_X_y=True)
-    X = StandardScaler().fit_transform(X).astype(np.float32)
-    backwards = small().fit(X[::-1], y[::-1])  # negative strides, which torch does not have
-    np.testing.assert_allclose(backwards.predict_proba(X), small().fit(X, y).predict_proba(X), atol=1e-3)
 
 
 def test_outputs_without_a_finite_norm_are_never_converged() -> None:
@@ -238,13 +230,6 @@ def test_what_is_held_out_is_not_seen() -> None:
         assert "val_mask" not in data
 
 
-def test_a_clone_shares_the_graph_and_without_validation_all_train() -> None:
-    model = NodeClassifier(classifier(validation=0), DATA)
-    assert clone(model).graph is DATA
-    assert clone(model).estimator is not model.estimator
-    assert model.fit(NODES, DATA.y[NODES]).estimator_.history_[-1]["val_accuracy"] is None
-
-
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -268,9 +253,3 @@ def test_a_graph_with_targets_of_another_kind(kind: TargetKind) -> None:
     np.testing.assert_array_equal(
         NodeClassifier(classifier(), graph).fit(NODES, NAMES[NODES, None]).predict(NODES), expected
     )
-
-
-def test_several_labels_are_refused(tiny_graph: Data) -> None:
-    wrapped = NodeClassifier(GAMLPClassifier(), tiny_graph)
-    with pytest.raises(InputError, match="NodeClassifier is for one class a node"):
-        wrapped.fit(np.arange(20), np.eye(2, dtype=int)[tiny_graph.y] | 1)

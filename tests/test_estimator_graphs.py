@@ -50,14 +50,6 @@ def test_isolated_nodes(tiny_graph: Data) -> None:
     torch.testing.assert_close(rows, torch.nn.functional.normalize(tiny_graph.x[isolated]))
 
 
-def test_no_edges_at_all(tiny_graph: Data) -> None:
-    """Every node is alone: the graph adds nothing, and that is no error."""
-    tiny_graph.edge_index = torch.empty(2, 0, dtype=torch.int64)
-    clf = fitted(tiny_graph, augment="auto", hops=None)
-    alone = fitted(tiny_graph, augment="none", hops=1)
-    np.testing.assert_allclose(clf.predict_proba(tiny_graph), alone.predict_proba(tiny_graph), atol=1e-4)
-
-
 def test_fitting_is_permutation_equivariant(tiny_graph: Data) -> None:
     """Other names for the nodes change sums by their rounding only, before and after training."""
     order = torch.randperm(20, generator=torch.Generator().manual_seed(1))
@@ -115,17 +107,6 @@ def test_features_that_say_nothing(tiny_graph: Data, value: float, normalize: st
     assert clf.score(tiny_graph) == 0.5
 
 
-@pytest.mark.parametrize(("quantize", "solver"), [("none", "exact"), ("pq", "linearized")])
-def test_activations_that_overflow_end_in_a_status(tiny_graph: Data, quantize: str, solver: str) -> None:
-    """With levels that cannot be calibrated as without."""
-    X = np.clip(tiny_graph.x.double().numpy() * 3e38, -3.4e38, 3.4e38)
-    settings = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "random_state": 0}
-    with np.errstate(all="ignore"):  # scikit-learn adds the features up
-        clf = GAMLPClassifier(quantize=quantize, solver=solver, **settings).fit(X, tiny_graph.y.numpy())
-    assert clf.status_.name == "NON_FINITE"
-    assert all(torch.isfinite(parameter).all() for parameter in clf.model_.parameters())
-
-
 # --------------------------------------------------------------------------------------------------------------- labels
 
 
@@ -134,11 +115,6 @@ def test_labels_with_gaps(tiny_graph: Data) -> None:
     clf = fitted(tiny_graph)
     assert clf.classes_.tolist() == [5, 200]
     assert clf.predict(tiny_graph).tolist() == tiny_graph.y.tolist()
-
-
-def test_one_node_per_class(tiny_graph: Data) -> None:
-    tiny_graph.train_mask = torch.tensor([0, 11])
-    assert fitted(tiny_graph).score(tiny_graph) == 1.0
 
 
 def test_one_class_is_refused(tiny_graph: Data) -> None:
@@ -193,17 +169,6 @@ def test_without_test_nodes_those_outside_training_are_scored(tables: Any, monke
 
 
 # --------------------------------------------------------------------------------------- tables in their natural place
-
-
-def test_a_table_of_edges_in_second_place(tables: Any) -> None:
-    nodes, edges = tables
-    clf = classifier().fit(nodes, edges)
-    expected = classifier().fit(nodes, edge_index=edges)
-    assert np.array_equal(clf.predict_proba(nodes, edges), expected.predict_proba(nodes, edge_index=edges))
-    assert clf.predictions(nodes, edges)["label"].tolist() == clf.predict(nodes, edges).tolist()
-    assert clf.score(nodes, edges) == expected.score(nodes, edge_index=edges)
-    features = nodes[list("abcde")].to_numpy()
-    assert clf.fit(features, nodes["label"], edges).predict(features, edges).shape == (20,)
 
 
 def test_graphs_alone(tables: Any, tmp_path: Path) -> None:

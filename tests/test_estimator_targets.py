@@ -12,8 +12,6 @@ import scipy.sparse
 import torch
 from sklearn.base import clone, is_regressor
 from sklearn.metrics import accuracy_score, f1_score, make_scorer, mean_absolute_error, r2_score
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.preprocessing import StandardScaler
 from torch_geometric.data import Data
 
 from helpers.columns import ring
@@ -22,7 +20,6 @@ from helpers.estimators import classifier
 from pdadmm_g import GAMLPClassifier, GAMLPRegressor, InputError, as_graph
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.training import linear
 
 SMALL = {"layers": 3, "hidden": 16, "epochs": 40, "augment": "average", "hops": 4, "normalize": "unit",
          "teleport": 0.05, "weight_decay": 0.03, "random_state": 0}  # fmt: skip
@@ -78,29 +75,6 @@ def test_targets_of_every_kind_are_the_same(kind: str) -> None:
     assert small(kind, epochs=1).fit(*tables).outputs_.tolist() == ["a", "b", "c"]
 
 
-@pytest.mark.timeout(170)
-def test_shards_compute_the_same_up_to_the_order_of_their_sums() -> None:
-    data = ring("regression")
-    alone, shared = (small("regression", epochs=6, stages=(2, 3), **more).fit(data) for more in ({}, {"shards": 2}))
-    np.testing.assert_allclose(shared._logits(data), alone._logits(data), rtol=2e-3, atol=2e-3)
-    scores = [[record["val_score"] for record in model.history_] for model in (alone, shared)]
-    assert scores[1] == pytest.approx(scores[0], abs=0.02)
-
-
-@both
-def test_sample_weights(kind: str) -> None:
-    data = ring(kind, masks=False)
-    X, y = data.x.numpy(), data.y.numpy()
-    number = np.arange(120)
-    weights = np.where(number < 40, np.where(number < 10, 2.0, 1.0), 0.0)
-    rows = np.concatenate([np.arange(10), np.arange(40)])
-    once = {"epochs": 10, "patience": None, "tolerance": 0.0}
-    weighed = small(kind, **once).fit(X, y, sample_weight=weights)
-    repeated = small(kind, **once).fit(X[rows], y[rows])
-    scale = repeated._logits(X).abs().max()
-    np.testing.assert_allclose(weighed._logits(X) / scale, repeated._logits(X) / scale, atol=1e-4)
-
-
 @both
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     """What is loaded trains to the same, here on all labels at the end."""
@@ -117,20 +91,6 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     other = next(other for name, other in KINDS.items() if name != kind)
     with pytest.raises(InputError, match=f"is a model for {kind}: load it with {KINDS[kind].__name__}"):
         other.load(tmp_path / "model.safetensors")
-
-
-@both
-def test_started_from_a_network(kind: str) -> None:
-    data = ring(kind)
-    first = small(kind, epochs=30, stages=(3,)).fit(data)
-    second = small(kind, epochs=1, stages=(3,), patience=None).fit(data, init=first)
-    # Both are near: the numbers of the first one were taken apart and put together again.
-    scale = first._logits(data).abs().max()
-    np.testing.assert_allclose(second._logits(data) / scale, first._logits(data) / scale, atol=0.2)
-    fresh = small(kind, epochs=1, stages=(3,), patience=None).fit(data)
-    assert float((fresh._logits(data) - first._logits(data)).abs().max() / scale) > 0.3
-    with pytest.raises(InputError, match="init was trained for classification, the data are for"):
-        small(kind).fit(data, init=small("multilabel").fit(communities(features=8)))
 
 
 @both
@@ -176,26 +136,6 @@ def test_predictions_as_a_table() -> None:
     assert all(((columns[f"probability_{name}"] > 0.5) == columns[name]).all() for name in own)
 
 
-@pytest.mark.parametrize("kind", ["multilabel", "classification"])
-def test_labels_are_those_of_logits_whose_probabilities_are_the_same_number(kind: str) -> None:
-    data = ring("multilabel") if kind == "multilabel" else communities(features=8)
-    model = small("multilabel", epochs=1, unlabelled=0).fit(data)
-    linears = list(model.model_.linears)
-    for logits in ((1e-8, -1e-8, 1e-30), (0.0, 1e-8, -1.0), (-1e-9, 0.0, 3.0)):
-        with torch.no_grad():
-            for linear in linears:
-                linear.weight.zero_()
-            linears[-1].bias.copy_(torch.tensor(logits))
-        columns = model.predictions(data)
-        if kind == "multilabel":
-            own = np.stack([columns[f"label_{place}"] for place in range(3)], axis=1)
-            assert own[0].tolist() == [int(logit > 0) for logit in logits]
-        else:
-            own = columns["label"]
-            assert own[0] == np.argmax(logits)
-        assert np.array_equal(own, model.predict(data))
-
-
 def test_one_hot_fractions_are_probabilities_unless_the_risk_says_otherwise() -> None:
     data = communities(features=8)
     data.y = torch.nn.functional.one_hot(data.y).double()
@@ -205,22 +145,6 @@ def test_one_hot_fractions_are_probabilities_unless_the_risk_says_otherwise() ->
     assert several.predict(data).shape == (150, 3)
     data.y = data.y.long()
     assert small("multilabel", epochs=1).fit(data).config_.target == "multilabel"
-
-
-@both
-def test_a_matrix_without_a_graph(kind: str) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 6))
-    waves = np.stack([X[:, 0] * X[:, 1], X[:, 2] + np.sin(X[:, 3])], axis=1)
-    y = (waves > 0).astype(int) if kind == "multilabel" else waves * [1, 50] + [0, 1000]
-    model = KINDS[kind](layers=3, hidden=48, epochs=200, random_state=0).fit(X[:200], y[:200])
-    peer = {"multilabel": MLPClassifier, "regression": MLPRegressor}[kind](random_state=0, max_iter=500)
-    scale = StandardScaler().fit(y[:200]) if kind == "regression" else None
-    peer.fit(X[:200], y[:200] if scale is None else scale.transform(y[:200]))
-    theirs = peer.score(X[200:], y[200:] if scale is None else scale.transform(y[200:]))
-    assert model.score(X[200:], y[200:]) > theirs - 0.15
-    assert model.predict(X).shape == (300, 2)
-    assert model.predict(X).dtype == (np.int64 if kind == "multilabel" else np.float64)
 
 
 # ------------------------------------------------------------------------------------------------------- wrong inputs
@@ -322,14 +246,6 @@ def test_a_weight_is_a_number_of_equal_rows(rows, settings: dict[str, object]) -
         assert weighted.history_[-1][name] == pytest.approx(repeated.history_[-1][name], rel=1e-3)
 
 
-def test_a_weight_is_a_number_of_equal_rows_where_there_are_more_features_than_rows(rows) -> None:
-    _, y, times = rows
-    X = np.random.default_rng(2).standard_normal((30, 40))
-    weighted = quick().fit(X, y, sample_weight=times)
-    repeated = quick().fit(X.repeat(times, 0), y.repeat(times))
-    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=3e-5)
-
-
 def test_weights_of_one_change_no_bit(rows, tiny_graph: Data) -> None:
     X, y, _ = rows
     assert_same(quick().fit(X, y), quick().fit(X, y, sample_weight=np.ones(30)))
@@ -365,30 +281,6 @@ def test_weights_of_a_graph(tiny_graph: Data) -> None:
     assert int(tiny_graph.train_mask.sum()) == 6
 
 
-def test_weighted_linear_models_choose_otherwise(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes without weight do not train the model that chooses, either."""
-    seen = {}
-
-    def spy(X: torch.Tensor, t: torch.Tensor, weights: torch.Tensor | None, *_: object) -> None:
-        seen[len(X)] = None if weights is None else weights.tolist()
-        raise InputError("enough")
-
-    monkeypatch.setattr(linear, "fitted", spy)
-    for weights in ([1, 2, 0, 1, 1, 2], None):
-        with pytest.raises(InputError, match="enough"):
-            GAMLPClassifier(layers=2, unlabelled=0).fit(tiny_graph, sample_weight=weights)
-    assert seen == {5: [1, 2, 1, 1, 2], 6: None}
-
-
-def test_one_most_probable_class_is_enough(tiny_graph: Data) -> None:
-    """Then there is nothing to tell apart, and what is learned is how probable it is."""
-    tiny_graph.y = torch.tensor([[0.9, 0.1], [0.6, 0.4]])[tiny_graph.y]
-    settings = {"layers": 2, "hidden": 8, "epochs": 50, "weight_decay": 0.1, "calibrate": False}
-    clf = GAMLPClassifier(**settings, random_state=0).fit(tiny_graph)
-    assert clf.predict(tiny_graph).tolist() == [0] * 20
-    assert clf.predict_proba(tiny_graph)[:, 1].mean() == pytest.approx(0.25, abs=0.1)
-
-
 # ------------------------------------------------------------------------------------------------- weights of classes
 
 
@@ -407,17 +299,6 @@ def test_labels_as_the_user_knows_them(rows, labels: np.ndarray) -> None:
     by_row = quick().fit(X, y, sample_weight=np.where(y == labels[1], 5.0, 1.0))
     for key in (labels[1], labels[1].item()):
         assert_same(quick(class_weight={key: 5}).fit(X, y), by_row)
-
-
-def test_class_weights_survive_a_file(tmp_path: Path, rows) -> None:
-    X, y, _ = rows
-    y = np.array([3, 5, 8])[y]
-    clf = quick(class_weight={3: 2.0, 8: 1.0}).fit(X, y)
-    clf.save(tmp_path / "model.safetensors")
-    again = GAMLPClassifier.load(tmp_path / "model.safetensors")
-    assert again.class_weight == {3: 2.0, 8: 1.0}
-    assert again.config_ == clf.config_
-    assert_same(again.set_params(random_state=0).fit(X, y), clf)
 
 
 def test_a_class_of_no_weight_neither_trains_nor_validates(tiny_graph: Data) -> None:
@@ -447,24 +328,12 @@ def test_certain_labels_as_probabilities_change_no_bit(rows, tiny_graph: Data) -
     assert clf.score(changed) == clf.score(tiny_graph)
 
 
-def test_probabilities_are_more_than_their_largest(rows, soft: np.ndarray) -> None:
-    X = rows[0]
-    by_all, by_largest = (quick(epochs=100).fit(X, y).predict_proba(X) for y in (soft, soft.argmax(1)))
-    assert -(soft * np.log(by_all)).sum() < -(soft * np.log(by_largest)).sum() - 1
-
-
 def test_weighted_probabilities_are_equal_rows(rows, soft: np.ndarray) -> None:
     X, _, times = rows
     for settings in ({}, {"class_weight": "balanced"}, {"class_weight": {1: 3.0}}):
         weighted = quick(**settings).fit(X, soft, sample_weight=times)
         repeated = quick(**settings).fit(X.repeat(times, 0), soft.repeat(times, 0))
         np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
-
-
-def test_probabilities_may_be_nearly_of_sum_one(rows, soft: np.ndarray) -> None:
-    X, _, _ = rows
-    exact, nearly = quick().fit(X, soft), quick().fit(X, soft * 1.0009)
-    np.testing.assert_allclose(exact.predict_proba(X), nearly.predict_proba(X), atol=1e-5)
 
 
 def test_a_graph_with_probabilities(tiny_graph: Data) -> None:
@@ -525,11 +394,4 @@ def test_class_weights_that_are_refused(rows, class_weight: object, message: str
     clf = quick(class_weight=class_weight)
     with pytest.raises(InputError, match=message):
         clf.fit(*rows[:2])
-    assert not hasattr(clf, "model_")
-
-
-def test_bad_weights_leave_the_estimator_as_it_was(rows) -> None:
-    clf = quick()
-    with pytest.raises(InputError, match="^sample_weight "):
-        clf.fit(*rows[:2], sample_weight=np.zeros(30))
     assert not hasattr(clf, "model_")

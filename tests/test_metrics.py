@@ -69,14 +69,6 @@ def test_of_numbers_each_column_counts_alike() -> None:
     assert by_output(y, given, "regression")[0] == metrics(y[:, :1], given[:, :1], "regression")
 
 
-def test_of_two_classes_they_are_of_the_second() -> None:
-    two = P[:, :2] / P[:, :2].sum(1, keepdims=True)
-    y = (RNG.random(200) < two[:, 1]).astype(int)
-    found = metrics(y, two)
-    assert found["roc_auc_ovr"] == pytest.approx(roc_auc_score(y, two[:, 1]))
-    assert found["average_precision"] == pytest.approx(average_precision_score(y, two[:, 1]))
-
-
 def test_calibration_error_by_hand() -> None:
     """Two rows of confidence 0.7, one right; two of 0.95, both right; one of certainty, wrong."""
     probabilities = [[0.7, 0.3], [0.7, 0.3], [0.05, 0.95], [0.95, 0.05], [1.0, 0.0]]

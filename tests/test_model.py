@@ -77,10 +77,3 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         (tmp_path / "broken.safetensors").write_bytes(content)
         with pytest.raises(InputError, match="not a pdadmm-g model file"):
             GAMLP.load(tmp_path / "broken.safetensors")
-
-
-def test_model_file_is_readable_as_other_files_are(tmp_path: Path) -> None:
-    (tmp_path / "other").touch()
-    GAMLP([3, 4, 2]).save(tmp_path / "model.safetensors")
-    modes = {path.name: path.stat().st_mode for path in tmp_path.iterdir()}
-    assert modes == {"other": modes["other"], "model.safetensors": modes["other"]}

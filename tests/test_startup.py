@@ -45,3 +45,17 @@ def test_warnings_may_be_errors(tmp_path: Path) -> None:
     for command in ([script, str(tmp_path / "graph.pt")], ["from pdadmm_g.cli import main; main(['--version'])"]):
         done = subprocess.run([sys.executable, "-W", "error", "-c", *command], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_early_interrupt_has_no_traceback(tmp_path: Path) -> None:
+    """While libraries are imported."""
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); print('up', flush=True)\n"
+    script += "sys.argv = ['pdadmm-g', 'train', '--out', 'run', '--epochs', '100000']\n"
+    script += "from pdadmm_g.__main__ import main\n"
+    script += "import threading, os; threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+    script += "main()\n"
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert result.returncode == 130, result.stderr
+    assert "Traceback" not in result.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from pdadmm_g.utils import (
     Event,
     Positive,
     Tasks,
-    decoded,
     locked,
     read_lines,
     read_record,
@@ -42,16 +40,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
             read_text(path, "the words")
 
 
-def test_output_to_a_stream_keeps_what_is_there(tmp_path: Path) -> None:
-    script = "from pathlib import Path; from pdadmm_g.utils import write_atomically\n"
-    script += "print('before', flush=True); write_atomically(Path('/dev/stdout'), 'rows\\n'); print('after')"
-    with (tmp_path / "log").open("w") as log:
-        subprocess.run([sys.executable, "-c", script], stdout=log, check=True, timeout=60)
-    assert (tmp_path / "log").read_text() == "before\nrows\nafter\n"
-    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert piped.stdout == "before\nrows\nafter\n"
-
-
 def test_a_lock_is_there_as_long_as_it_is_held(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     with locked(lock) as ours:
@@ -62,25 +50,6 @@ def test_a_lock_is_there_as_long_as_it_is_held(tmp_path: Path) -> None:
     assert not lock.exists()
     with locked(lock) as ours:
         assert ours
-
-
-def test_who_waits_gets_the_lock_of_the_file_that_is_there(tmp_path: Path) -> None:
-    """Not of the one that its holder has removed: two would have it."""
-    script = """
-import sys
-from pathlib import Path
-from pdadmm_g.utils import locked
-path = Path(sys.argv[1])
-for _ in range(200):
-    with locked(path / ".lock", wait=True):
-        number = int((path / "number").read_text())
-        (path / "number").write_text(str(number + 1))
-"""
-    (tmp_path / "number").write_text("0")
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    for process in [subprocess.Popen(command) for _ in range(3)]:
-        assert process.wait(timeout=60) == 0
-    assert (tmp_path / "number").read_text() == "600"
 
 
 @pytest.mark.usefixtures("own_temporary_folder")
@@ -132,10 +101,6 @@ def test_text_that_is_no_record_is_one_line(tmp_path: Path, text: str, culprit: 
         read_record(Record, tmp_path / "file", "it", "; start over")
 
 
-def test_a_record_leaves_other_fields_out() -> None:
-    assert decoded(Record, {"name": "a", "size": 2, "best": math.inf, "more": 1}) == Record("a", 2, math.inf)
-
-
 # -------------------------------------------------------------------------------------------------------------- tasks
 
 
@@ -170,13 +135,3 @@ def test_seconds_add_up_and_a_task_within_another_stops_its_clock(clock: list[fl
         Event("training", 1, None),
         Event("training", 1, None, 7.0),
     ]
-
-
-def test_a_task_that_comes_twice_counts_once_and_one_that_fails_counts(clock: list[float]) -> None:
-    with Tasks() as tasks:
-        for _ in range(2):
-            with task("reading"):
-                clock[0] += 2
-        with pytest.raises(ZeroDivisionError), task("reading"):
-            clock[0] += 1 / 0
-    assert tasks.seconds == {"reading": 4.0}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pdadmm_g.admm.risks import RISKS, CrossEntropy, Targets
+from pdadmm_g.admm.risks import RISKS, Targets
 
 
 def random_problem(
@@ -83,33 +82,6 @@ def test_steps_without_a_look_always_descend_to_the_same_minimum(nu: float) -> N
     torch.testing.assert_close(one, exact, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("capturing", [False, True])
-def test_a_gpu_looks_after_some_steps_and_never_while_it_records(
-    monkeypatch: pytest.MonkeyPatch, capturing: bool
-) -> None:
-    risk, calls = RISKS["cross-entropy"], 0
-    m, y, z_old = random_problem(4, 100, 5, 10.0)
-    blind = risk.argmin_z_blind
-
-    def counted(*arguments: Any) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return blind(*arguments)
-
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
-    monkeypatch.setattr(risk, "argmin_z_blind", counted)
-    z, done = risk._steps_on_gpu(m, y, 0.1, z_old)
-    assert done
-    if capturing:
-        assert calls == 1
-        assert torch.equal(z, blind(m, y, 0.1, z_old))
-        return
-    assert 1 < calls < risk.blind_rounds
-    torch.testing.assert_close(z, risk.argmin_z(m, y, 0.1, z_old), rtol=1e-9, atol=1e-9)
-    monkeypatch.setattr(risk, "blind_rounds", 1)
-    assert not risk._steps_on_gpu(m, y, 0.1, z_old)[1]
-
-
 @pytest.mark.parametrize("nu", [1e-3, 0.3, 4.0])
 def test_each_entry_of_a_logistic_z_step_is_what_trying_all_finds(nu: float) -> None:
     """Brute force: a fine grid around every m, on which no point is better."""
@@ -152,14 +124,3 @@ def test_a_label_is_the_distribution_with_one_one(name: str) -> None:
     assert torch.equal(sure.labels, y.labels)
     torch.testing.assert_close(RISKS[name](m, sure), RISKS[name](m, y))
     torch.testing.assert_close(RISKS[name].argmin_z(m, sure, 0.3, z_old), RISKS[name].argmin_z(m, y, 0.3, z_old))
-
-
-def test_near_the_minimum_full_steps_are_taken_however_large_the_objective() -> None:
-    """There they change the objective by less than it is rounded."""
-    generator = torch.Generator().manual_seed(0)
-    z, m = (300 * torch.randn(500, 5, generator=generator) for _ in range(2))
-    y, risk = Targets(torch.randint(5, (500,), generator=generator)), CrossEntropy()
-    value = risk._node_objective(z, m, y, 1.0)
-    direction = 1e-7 * torch.randn(500, 5, generator=generator) * z
-    z_next, _, _ = risk._backtrack(z, value, direction, torch.zeros_like(z), m, y, 1.0)
-    assert torch.equal(z_next, z - direction)

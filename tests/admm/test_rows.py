@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from helpers.threads import ThreadLine
+from helpers.lines import ThreadLine
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.admm.rows import Rows
 from pdadmm_g.admm.state import Boundary, Layer, Quantization

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pdadmm_g.admm import updates
 from pdadmm_g.admm.levels import PAPER_LEVELS, Levels
 from pdadmm_g.admm.rows import Rows, squared_norm
 from pdadmm_g.admm.updates import (
@@ -331,15 +330,3 @@ def test_q_step_minimises_the_lagrangian(problem: Problem) -> None:
     close((on_levels - q).abs(), (candidates - q).abs().min(0).values)
     # What the u-step leaves is the gradient of the term that q shares with z.
     close(u_step(u, p_next - q, rho=rho), nu * (q - fz), 1e-8)
-
-
-@pytest.mark.parametrize(("width", "most"), [(2, updates.MANY_ROWS), (300, 1200)])
-def test_many_rows_are_multiplied_with_the_inverse(monkeypatch: pytest.MonkeyPatch, width: int, most: int) -> None:
-    inverted: list[Tensor] = []
-    inverse = updates._inverse
-    monkeypatch.setattr(updates, "_inverse", lambda factor: inverted.append(factor) or inverse(factor))
-    A = 2 * torch.eye(width, dtype=torch.float64) + torch.ones(width, width, dtype=torch.float64)
-    for rows in (most, most + 1):
-        B = torch.randn(rows, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        torch.testing.assert_close(updates._solve_right(B, A, torch.mm) @ A, B, rtol=0, atol=1e-12)
-        assert len(inverted) == rows - most

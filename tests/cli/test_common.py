@@ -13,10 +13,10 @@ import pytest
 from click.shell_completion import BashComplete
 
 from helpers.commands import SMALL, assert_refused, save
-from helpers.faults import MEMBER, free_port
+from helpers.faults import MEMBER
 from helpers.interrupts import interrupt
 from pdadmm_g.cli import cli
-from pdadmm_g.cli.common import DATASETS, torchrun_processes
+from pdadmm_g.cli.common import DATASETS
 from pdadmm_g.cli.finished import FORMATS
 from pdadmm_g.engine.watchdog import WorkerLostError
 from pdadmm_g.errors import InputError
@@ -131,43 +131,12 @@ def test_an_environment_that_only_looks_like_torchruns(run, monkeypatch: pytest.
         assert_refused(*run(*command), f"TORCHELASTIC_RUN_ID is set, but {culprit} is", "start with torchrun, or unset")
 
 
-def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "left over")  # and not by torchrun
-    assert torchrun_processes() is None
-    for name, value in MEMBER.items():
-        monkeypatch.setenv(name, value)
-    assert torchrun_processes() == 4
-
-
 def test_nobody_listens(run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (MEMBER | {"RANK": "1"}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("pdadmm_g.engine.launch.JOIN_SECONDS", -59.8)
     refused = run("train", "--unlabelled", "0", "--weight-decay", "0.1")
     assert_refused(*refused, "nobody answers at 127.0.0.1, port 1: start the process that")
-
-
-LOST_MEMBER = """
-import os, signal, torch
-from pdadmm_g.engine.launch import member
-with member("cpu", 60.0, 1, watch=True, remedy="; start again with the same command") as team:
-    if team.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    team.sum(torch.ones(1))
-"""
-
-
-@pytest.mark.timeout(120)
-def test_a_lost_process_is_told_in_one_line() -> None:
-    common = os.environ | MEMBER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-c", LOST_MEMBER]
-    first, second = (
-        subprocess.Popen(command, env=common | {"RANK": rank}, stderr=subprocess.PIPE, text=True) for rank in "01"
-    )
-    line = "error: PEER_LOST: worker 1, not yet in an epoch, was lost; start again with the same command\n"
-    assert first.communicate()[1] == line
-    assert first.returncode == 4
-    second.communicate()
 
 
 def test_an_interrupt_while_settings_are_chosen_saves_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:

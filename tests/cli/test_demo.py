@@ -15,8 +15,8 @@ from pdadmm_g.config import RunConfig
 def test_demo_shows_what_graph_and_quantization_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The weight decay that the demonstration finds, and less patience: a third of the time for the same picture.
-    shorter = functools.partial(RunConfig, weight_decay=0.03, patience=15)
+    # The weight decay that the demonstration finds, and less patience: a fraction of the time for the same picture.
+    shorter = functools.partial(RunConfig, weight_decay=0.03, patience=8)
     monkeypatch.setattr(sys.modules["pdadmm_g.cli.demo"], "RunConfig", shorter)
     run_demo(tmp_path)
     accuracy = {

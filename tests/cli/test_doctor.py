@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.interrupts import interrupt
 from pdadmm_g import GAMLPClassifier
 from pdadmm_g.cli.doctor import Check, diagnose
-from pdadmm_g.engine.worker import Worker
 
 doctor = sys.modules["pdadmm_g.cli.doctor"]  # the name is the command's
 
@@ -54,13 +52,6 @@ def test_other_weights_on_two_workers_are_a_failure(run, monkeypatch: pytest.Mon
     assert code == 3
     assert "FAILED   self-test         two workers give other weights than one; remedy: please report" in out
     assert err == "error: failed: self-test, self-test, 8 bits\n"
-
-
-def test_an_interrupted_self_test_has_not_failed(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "epoch", interrupt)
-    code, out, err = run("doctor")
-    assert (code, err.split()) == (130, ["interrupted"])
-    assert "FAILED" not in out
 
 
 def test_a_broken_torch_ends_in_lines_and_not_in_a_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:

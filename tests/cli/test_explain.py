@@ -6,7 +6,6 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.commands import SMALL, assert_refused
-from pdadmm_g.cli.finished import _of_all
 from pdadmm_g.report.collect import read_run
 
 
@@ -22,15 +21,3 @@ def test_the_command_prints_keeps_and_shows(run, graph_file: Path) -> None:
     assert "edge to " in out
     for arguments, why in ((["--node", "x"], "no node 'x'"), (["--out", "no/table.csv"], "no/")):
         assert_refused(*run("explain", "run", *arguments), why)
-
-
-def test_lines_of_nodes_that_trained_and_of_what_is_worth_nothing() -> None:
-    rows = [["the graph", "trained without", 0.14], ["all columns", "own", -0.0001], ["age", "own", 0.0]]
-    table = pd.DataFrame([[*row, 0.0] for row in rows], columns=["column", "whose", "lost", "spread"])
-    table.attrs = {"figure": "roc_auc_ovr", "score": 0.94, "on": "training", "nodes": 180, "out_of_fold": 0.79}
-    assert _of_all(table) == [
-        "roc auc ovr expected out of fold 0.790; of a model that is trained again without the graph 0.650",
-        "roc auc ovr 0.940 on 180 training nodes",
-        "what is lost when the values of a column are exchanged between nodes:",
-        "others: less than 0.001",
-    ]

@@ -9,7 +9,6 @@ import torch
 from torch_geometric.data import Data
 
 from helpers.commands import SMALL, assert_refused, save
-from pdadmm_g import GAMLPClassifier
 
 
 def test_predict_on_another_unlabelled_graph(run, graph_file: Path, tiny_graph: Data, tmp_path: Path) -> None:
@@ -31,18 +30,6 @@ def test_predictions_go_to_standard_output(run) -> None:
     assert run("predict", "run", "--out", "-", "--quiet")[1:] == (out, "")
     assert not Path("-").exists()
     assert_refused(*run("predict", "run", "--out", "-", "--json"), "--out - and --json")
-
-
-def test_what_is_not_finite_is_refused(run, graph_file: Path) -> None:
-    run("train", "--dataset", graph_file, "--out", "run", *SMALL)
-    clf = GAMLPClassifier.load("run/model.safetensors")
-    with torch.no_grad():
-        for parameter in clf.model_.parameters():
-            parameter.fill_(3e38)
-    clf.save("run/model.safetensors")
-    assert_refused(*run("predict", "run", "--out", "preds.csv"), "row 0 of the features is NaN or infinite")
-    assert not Path("preds.csv").exists()
-    assert_refused(*run("evaluate", "run"), "row 0 of the features is NaN or infinite")
 
 
 def write_tables(data: Data) -> None:
@@ -101,18 +88,3 @@ def test_edges_go_with_a_table_of_nodes(run, graph_file: Path) -> None:
     assert_refused(
         *run("predict", "run", *tables, "--out", "-"), "nodes.csv: features 'a' are missing, which the model"
     )
-
-
-def test_what_is_left_out_of_tables_is_said_beside_the_results(run, tiny_graph: Data) -> None:
-    write_tables(tiny_graph)
-    tables = ("--nodes", "nodes.csv", "--edges", "edges.csv")
-    assert run("train", *tables, "--out", "run", "--skip-unknown", *SMALL)[0] == 0
-    with Path("edges.csv").open("a") as file:
-        file.write("n0,n0\nn1,nobody\n")
-    for command in (("predict", "run", "--out", "-"), ("evaluate", "run"), ("explain", "run", "--node", "n3")):
-        for data in ((), tables):
-            code, out, err = run(*command, *data)
-            assert code == 0
-            for text in ("name unknown nodes and are left out", "1 join a node with itself"):
-                assert (text in out, err.count(text)) == (False, 1)
-            assert "left out" not in run(*command, *data, "--quiet")[2]

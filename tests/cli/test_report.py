@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -47,9 +46,3 @@ def test_hostile_files(run, file: str, text: str, culprit: str) -> None:
     write_run(Path("run"), epochs=2)
     Path("run", file).write_text(text + "\n")
     assert_refused(*run("report", "run"), f"{file}: ", culprit)
-
-
-def test_a_summary_that_never_ends(run) -> None:
-    write_run(Path("run"), summary=None)
-    os.mkfifo("run/summary.json")
-    assert_refused(*run("report", "run"), "summary.json: cannot read the summary: not a regular file")

@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import json
-import os
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch_geometric.data import Data
 
-from helpers.commands import FIXED, SMALL, assert_refused, save
+from helpers.commands import SMALL, assert_refused, save
 from helpers.run_files import epochs_of
-from pdadmm_g.cli.train import _about_workers
 from pdadmm_g.config import GROUPS, RunConfig
 from pdadmm_g.engine.worker import Worker
 
@@ -68,13 +64,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "epoch", poisoned)
 
 
-def test_settings_from_a_file(run, graph_file: Path) -> None:
-    Path("run.yaml").write_text(f"dataset: {graph_file}\nlayers: 2\nepochs: 3\nout: here\nrow_normalize: false\n")
-    assert run("train", "--config", "run.yaml", "--epochs", "2", "--row-normalize", *FIXED)[0] == 0
-    config = RunConfig.load("here/config.yaml")
-    assert (config.layers, config.epochs, config.row_normalize) == (2, 2, True)
-
-
 def test_finished_runs_are_not_overwritten(run, graph_file: Path, tmp_path: Path, tiny_graph: Data) -> None:
     arguments = ["train", "--out", "run", *SMALL, "--dataset", graph_file]
     run(*arguments)
@@ -106,31 +95,6 @@ def test_bad_options(run, options: list[str], culprit: str) -> None:
     assert not Path("run").exists()
 
 
-@pytest.mark.filterwarnings("default")
-def test_overlapping_masks_are_a_warning(run, tmp_path: Path, tiny_graph: Data) -> None:
-    path = save(tmp_path / "overlap.npz", tiny_graph, val_mask=tiny_graph.train_mask.numpy())
-    code, _, err = run("train", "--dataset", path, *SMALL)
-    assert code == 0
-    assert err.count("share 6 nodes") == 1
-    assert "warning: train_mask and val_mask share 6 nodes" in err.splitlines()
-
-
-def test_a_file_under_the_data_root_is_found_and_found_again(
-    run, tmp_path: Path, tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "raw").mkdir()
-    save(tmp_path / "raw/mine.npz", tiny_graph)
-    code, _, err = run(
-        "train", "--dataset", "mine.npz", "--data-root", "raw", "--out", "run", *SMALL,
-    )  # fmt: skip
-    assert code == 0, err
-    save(tmp_path / "raw/other.npz", tiny_graph)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run("evaluate", "../run")[0] == 0
-    assert run("evaluate", "../run", "--dataset", "other.npz")[0] == 0  # under the data root of the run
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_writes_the_best_model(run, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     code, out = interrupted(run, monkeypatch, 3, "--out", "run", number=number)
@@ -138,16 +102,6 @@ def test_interrupt_writes_the_best_model(run, monkeypatch: pytest.MonkeyPatch, n
     assert "INTERRUPTED" in out
     assert json.loads(Path("run/summary.json").read_text())["status"] == "INTERRUPTED"
     assert run("evaluate", "run")[0] == 0
-
-
-def test_training_goes_on_when_nobody_reads_of_it(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb", buffering=0) as pipe:
-        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(pipe, write_through=True))
-        code, out, _ = run("train", "--dataset", "graph.npz", *SMALL, "--out", "run")
-    assert code == 0
-    assert "accuracy: train 1.000" in out
 
 
 def test_train_and_use_in_a_script(run) -> None:
@@ -192,21 +146,6 @@ def test_help_of_train_shows_every_setting_once_in_its_section(run) -> None:
         )
     titles = [line[:-1] for line in out.splitlines() if line[:1].isalpha() and line.endswith(":")]
     assert titles == [*GROUPS, "Other options"]
-
-
-def test_the_device_that_suits_is_recorded(run) -> None:
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    assert run("train", "--dataset", "graph.npz", "--device", "auto", "--out", "run", *SMALL)[0] == 0
-    assert RunConfig.load("run/config.yaml").device == found
-
-
-def test_what_is_said_of_several_workers() -> None:
-    assert list(_about_workers({"workers": [{"layers": 5}]})) == []
-    workers = {"workers": [{"layers": 2}, {"layers": 3}], "bytes_sent": 1200, "bytes_unquantized": 4800}
-    (line,) = _about_workers(workers | {"work_seconds": 3.0, "seconds": 2.0})
-    assert all(part in line for part in ("2+3 layers", "1,200 bytes", "75% less"))
-    _, line = _about_workers(workers | {"work_seconds": 1.0, "seconds": 2.0})
-    assert "slower than one" in line
 
 
 def interrupted(run, monkeypatch, after: int, *options: str, number: signal.Signals = signal.SIGINT):

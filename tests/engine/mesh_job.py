@@ -22,6 +22,7 @@ from pdadmm_g.engine import team as team_module
 from pdadmm_g.engine.gathering import Gatherer
 from pdadmm_g.engine.launch import join
 from pdadmm_g.engine.team import DistributedTeam
+from pdadmm_g.errors import InputError
 from pdadmm_g.graph.examples import Examples
 from pdadmm_g.training import train as training
 from pdadmm_g.training.checkpoint import Checkpointing, latest
@@ -58,9 +59,11 @@ training.deal_layers = dealing_to(lambda: active)
 teams = {shards: DistributedTeam(shards) for shards in (1, 2, 4)}
 
 
-def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "") -> None:
+def run(case: str, settings: dict, shards: int, name: str, *, resume: str = "", most: int = 99) -> None:
     team = teams[shards]
-    rows = rows_of(case) if team.rank == 0 else (None, None)
+    training, validation = rows_of(case)
+    part = Examples(*(each if each is None else each[:most] for each in training))
+    rows = (part, validation) if team.rank == 0 else (None, None)
     checkpoints = Checkpointing(
         folder / case / (resume or name), {}, 10, latest(folder / case / resume) if resume else None
     )
@@ -85,9 +88,16 @@ plain, team_module.by_way_of_the_host = team_module.by_way_of_the_host, lambda x
 run(case, settings, 2, "by way of the host")
 team_module.by_way_of_the_host = plain
 
+# What the first process knows of the data, all refuse alike.
+active = 1
+try:
+    run(case, settings | {"layers": 2, "stages": [2]}, 4, "refused", most=2)
+except InputError as error:
+    print(json.dumps({"refused": str(error)}), flush=True)
+
 # Three workers of which one is poisoned, and one without layers.
 active, Stage._epoch = 3, plain_epoch
-for each in poison.cases():
+for each in [*poison.cases()][:: poison.STEP]:
     outcome = poison.run(teams[1], each)
     if outcome is not None:
         print(json.dumps({"poisoned": outcome}), flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.threads import ThreadLine, on_threads
+from helpers.lines import ThreadLine, on_threads
 from pdadmm_g.engine.gathering import Gatherer
-from pdadmm_g.engine.team import Line
-
-
-def test_one_process_has_them_already() -> None:
-    rows = torch.randn(3, 2)
-    assert Gatherer(Line(), [3], 2)(rows) is rows
 
 
 def open_files() -> dict[str, Path]:
@@ -32,17 +25,6 @@ def nothing_left_open() -> Iterator[None]:
 
 
 linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is had on Linux alone")
-
-
-@linux
-@pytest.mark.usefixtures("nothing_left_open")
-def test_without_memory_there_are_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> int:
-        raise OSError(errno.ENOSYS, name)
-
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    kinds = on_threads(2, lambda line: Gatherer(line, [1, 2], 9).in_memory)  # type: ignore[arg-type]
-    assert kinds == [False, False]
 
 
 @linux

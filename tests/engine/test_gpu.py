@@ -110,20 +110,3 @@ def test_large_layers_that_are_inverted_now_and_then(make_chain, precision: str)
                 worker.epoch()
             results.append(float(worker.risk()) + float(worker.measured.objective.double().sum()))
     assert results[1] == pytest.approx(results[0], rel=1e-4 if precision == "fp32" else 5e-3)
-
-
-@pytest.mark.parametrize("quantization", QUANTIZATIONS)
-@pytest.mark.parametrize("solver", ["linearized", "exact"])
-@pytest.mark.usefixtures("used")
-def test_weights_of_one_are_no_weights(make_chain, solver: str, quantization: str) -> None:
-    results = []
-    for weights in (None, torch.ones(300, device="cuda")):
-        worker = make_chain(
-            nodes=300, features=64, hidden=64, layers=3, solver=solver, nu=1.0, mu=50.0, dtype=torch.float32,
-            quantization=QUANTIZATIONS[quantization], soft=True, device="cuda", row_weights=weights,
-        )  # fmt: skip
-        for _ in range(6):
-            worker.epoch()
-        results.append([layer.W for layer in worker.layers])
-    for plain, weighted in zip(*results, strict=True):
-        assert (weighted - plain).norm() <= 1e-3 * plain.norm()

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
 
-from helpers.faults import config, descendants
-from pdadmm_g.engine import launch
-from pdadmm_g.engine.launch import TEAM, _backend, join, run_workers
+from helpers.faults import descendants
+from pdadmm_g.engine.launch import TEAM, run_workers
 from pdadmm_g.engine.watchdog import WorkerLostError
-from pdadmm_g.runs.run import train_run
 
 pytestmark = pytest.mark.usefixtures("own_temporary_folder")
 
 
 @pytest.mark.timeout(60)
-def test_worker_that_raises_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "raising.py"
-    script.write_text(
-        "import sys\nfrom pathlib import Path\nfrom pdadmm_g.engine import launch\n"
-        "from pdadmm_g.engine.worker import Worker\n"
-        "def epoch(self):\n    raise LookupError('no such thing')\n"
-        "if __import__('os').environ['RANK'] == '1':\n    Worker.epoch = epoch\n"
-        "launch.main(Path(sys.argv[1]))\n"
-    )
-    monkeypatch.setattr(launch, "WORKER", [sys.executable, str(script)])
+def test_worker_that_raises_is_quoted(tmp_path: Path) -> None:
+    script = "import os\nif os.environ['RANK'] == '1':\n    raise LookupError('no such thing')\ninput()"
     with pytest.raises(WorkerLostError, match=r"worker 1.* failed: .*LookupError: no such thing"):
-        train_run(config(tmp_path / "run", workers=2))
+        run_workers([sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path, on_note=lambda *_: None)
     assert descendants(tmp_path) == []
 
 
@@ -70,62 +56,3 @@ input()
         run_workers([sys.executable, "-c", script], 2, threads=1, timeout=20, folder=tmp_path, on_note=on_note)
     assert found == [(0o700, before)]
     assert not list(tmp_path.glob("team-*"))
-
-
-@pytest.mark.timeout(60)
-def test_worker_ends_with_its_parent_before_it_has_joined(tmp_path: Path) -> None:
-    (tmp_path / launch.JOB).write_text('{"team": ["cpu", 60.0, 1]}')
-    environment = {"RANK": "1", "WORLD_SIZE": "2", TEAM: str(tmp_path)}
-    worker = subprocess.Popen(
-        [*launch.WORKER, str(tmp_path)], env=os.environ | environment, stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        assert worker.stdin is not None
-        worker.stdin.close()
-        assert worker.wait(timeout=45) == 4
-    finally:
-        worker.kill()
-        worker.wait()
-
-
-# ----------------------------------------------------------------------------------------------------------- GPUs
-
-
-@pytest.mark.parametrize(
-    ("device", "gpus", "local", "elsewhere", "backend"),
-    [
-        ("cpu", 2, 4, "0", "gloo"),
-        ("cuda", 2, 2, "0", "cpu:gloo,cuda:nccl"),
-        ("cuda", 1, 2, "0", "gloo"),
-        ("cuda", 2, 2, "1", "gloo"),  # all must do as the machine with too few
-        ("cuda:1", 2, 2, "0", "gloo"),
-        ("cuda:1", 2, 1, "0", "cpu:gloo,cuda:nccl"),
-    ],
-)
-def test_processes_that_share_a_gpu_do_without_nccl(
-    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, local: int, elsewhere: str, backend: str
-) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local))
-    store = HashStore()
-    store.set("shares-gpu/1", elsewhere)
-    assert _backend(device, store, 0, 2) == backend
-
-
-# ------------------------------------------------------------------------------------------------------- torchrun
-
-
-def test_nothing_beats_after_the_team_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    for name, value in place.items():
-        monkeypatch.setenv(name, value)
-    before = threading.active_count()
-    team = join("cpu", 60.0, watch=True)
-    assert threading.active_count() > before
-    team.leave()
-    assert threading.active_count() == before

@@ -24,12 +24,6 @@ def test_packing_round_trip(device: str, bits: int, count: int, seed: int) -> No
     assert torch.equal(unpack(packed, bits, count), index)
 
 
-def test_layout_is_little_endian() -> None:
-    assert pack(torch.tensor([0b101, 0b011, 0b111]), 3).tolist() == [0b11011101, 0b1]
-    assert pack(torch.tensor([0x1, 0x2, 0x3]), 4).tolist() == [0x21, 0x03]
-    assert pack(torch.tensor([0xABCD, 0x1234]), 16).tolist() == [0xCD, 0x34, 0xAB, 0x12]
-
-
 @pytest.mark.parametrize("device", devices)
 @given(
     bits=st.integers(1, 16), count=st.integers(1, 300), share=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
@@ -42,14 +36,6 @@ def test_changes_round_trip(device: str, bits: int, count: int, share: float, se
     message = changes(index, index != last, bits)
     apply_changes(last, message, bits)
     assert torch.equal(last, index)
-
-
-def test_the_layout_of_changes() -> None:
-    """Of 80 entries the second and the last have changed: groups 0 and 9, entries 1 and 7 of them, at 4 bits each."""
-    index, changed = torch.zeros(80, dtype=torch.uint8), torch.zeros(80, dtype=torch.bool)
-    index[1], index[79] = 0x5, 0xC
-    changed[1] = changed[79] = True
-    assert changes(index, changed, 4).tolist() == [0b1, 0b10, 0b10, 0b10000000, 0xC5]
 
 
 @pytest.mark.parametrize("device", devices)

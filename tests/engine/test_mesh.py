@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import torch
 
 from helpers import poison
 from helpers.blobs import weighted, wide, write_job
-from helpers.commands import FIXED, save
-from helpers.faults import torchrun
 from pdadmm_g.cli.train import _dealt
 from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.engine.launch import run_workers
@@ -20,7 +17,7 @@ from pdadmm_g.errors import InputError
 from pdadmm_g.graph.examples import Examples, shares
 from pdadmm_g.training.train import train
 
-BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 15, "eval_every": 5, "weight_decay": 0.01}
+BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 12, "eval_every": 5, "weight_decay": 0.01}
 CASES = {
     "linearized-float32": BASE | {"solver": "linearized"},
     "exact-float32": BASE | {"solver": "exact"},
@@ -56,7 +53,9 @@ def test_a_group_of_four(tmp_path: Path) -> None:
     on_meshes = {(note["case"], note["mesh"]): note for _, note in notes if "mesh" in note}
     for case in CASES:
         check_meshes(case, {mesh: note for (name, mesh), note in on_meshes.items() if name == case})
-    poison.check([note["poisoned"] for _, note in notes if "poisoned" in note])
+    refused = "shards = 4, but there are 2 training rows: set shards to 2 at most"
+    assert [note["refused"] for _, note in notes if "refused" in note] == [refused] * 4
+    poison.check([note["poisoned"] for _, note in notes if "poisoned" in note], poison.STEP)
     kinds = [note["in_memory"] for _, note in notes if "in_memory" in note]
     assert len(kinds) == 8
     assert not all(kinds)
@@ -64,7 +63,7 @@ def test_a_group_of_four(tmp_path: Path) -> None:
 
 def check_meshes(case: str, on_meshes: dict[str, dict]) -> None:
     expected, history = serial(case)
-    assert len(history) == 30
+    assert len(history) == 24
     tolerance = 1e-5 if "float32" in case else 1e-10
 
     def distance(mesh: str) -> float:
@@ -98,20 +97,3 @@ def test_parts_are_all_rows_in_order_and_nearly_alike(number: int, parts: int) -
 def test_processes_of_torchrun_that_make_no_mesh_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         _dealt(RunConfig(layers=4, **settings), 3)
-
-
-@pytest.mark.timeout(110)
-def test_more_shards_than_rows_are_refused(tiny_graph, tmp_path: Path) -> None:
-    """The first process alone knows the data; it alone says what is wrong, and nobody mistakes its end for a loss."""
-    tiny_graph.train_mask[:] = False
-    tiny_graph.train_mask[[0, 10]] = True
-    graph = save(tmp_path / "graph.npz", tiny_graph)
-    command = ["-m", "pdadmm_g", "train", "--dataset", str(graph), "--out", "run", *FIXED, "--shards", "3"]
-    agent = torchrun("--standalone", "--nproc-per-node", "3", *command, cwd=tmp_path)
-    output = agent.communicate(timeout=100)[0]
-    assert agent.returncode != 0
-    assert re.findall(r"^error: .*", output, re.MULTILINE) == [
-        "error: shards = 3, but there are 2 training rows: set shards to 2 at most"
-    ]
-    assert set(re.findall(r"exitcode\s*: (-?\d+)", output)) == {"2"}
-    assert not (tmp_path / "run").exists()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -40,3 +43,16 @@ def test_an_epoch_measures_the_state_that_it_leaves(make_chain, quantization: Qu
         expected = [(boundary.p - boundary.q).square().sum(), boundary.q.square().sum()]
         found = [worker.measured.gap[place], worker.measured.output[place]]
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_worker_is_gone_as_soon_as_nobody_has_it(make_chain) -> None:
+    """Its memory is that of the whole network: it must not wait for the garbage collector."""
+    gc.disable()
+    try:
+        worker = make_chain()
+        worker.epoch()
+        gone = weakref.ref(worker)
+        del worker
+        assert gone() is None
+    finally:
+        gc.enable()

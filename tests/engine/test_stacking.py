@@ -76,20 +76,6 @@ def test_u_that_is_not_kept_is_the_same(make_chain, monkeypatch, solver: str, ac
     torch.testing.assert_close(implied.measured, kept.measured, rtol=1e-8, atol=1e-10)
 
 
-def test_what_a_group_inverts_is_what_its_layers_have(make_chain, monkeypatch) -> None:
-    """Checkpoints are written from the layers: a worker that went on from kept inverses must renew theirs as well."""
-    monkeypatch.setattr(Worker, "large", 1)
-    first = make_chain(layers=5, solver="exact", mu=0.01)
-    first.epoch()
-    worker = Worker(first.layers, first.boundaries, first.algorithm, first.ends)
-    for _ in range(worker.invert_every + 1):
-        worker.epoch()
-    for group in worker._groups[1:]:
-        for place, layer in enumerate(worker.layers[group.start : group.start + len(group.layer.W)]):
-            for name in stacking.INVERSES:
-                assert torch.equal(getattr(layer, name), getattr(group.layer, name)[place]), name
-
-
 @pytest.mark.parametrize("solver", ["linearized", "exact"])
 def test_products_in_bfloat16_descend_like_the_others(make_chain, solver: str) -> None:
     def objectives(precision: str) -> list[float]:

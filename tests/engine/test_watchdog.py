@@ -6,34 +6,20 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from torch.distributed import HashStore
 
-from pdadmm_g.engine import launch, watchdog
-from pdadmm_g.engine.launch import raise_if_lost
-from pdadmm_g.engine.team import PeerLostError
+from pdadmm_g.engine import watchdog
 from pdadmm_g.engine.watchdog import (
     EXIT_INPUT,
     EXIT_PEER_LOST,
     FolderStore,
     Heartbeat,
     Heartbeats,
-    WatchedTeam,
-    WorkerLostError,
 )  # fmt: skip
 
 BEAT = "(layers 5-7), last seen in epoch 13,"
-
-
-@pytest.mark.parametrize("text", [b"", b"7", b"\xff\xfe", b"8 \x1b[2J gone", b"9 " + b"x" * 10_000])
-def test_a_beat_that_no_worker_wrote_says_nothing(text: bytes) -> None:
-    store = HashStore()
-    store.set("beat/0", text)
-    heartbeats = Heartbeats(store, 1)
-    heartbeats.look()
-    assert heartbeats.describe(0) == "worker 0, not yet in an epoch,"
 
 
 def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,42 +36,6 @@ def test_silence_is_told_with_the_seconds_that_it_lasted(monkeypatch: pytest.Mon
     now[0] = 121.0
     heartbeats.look()
     assert heartbeats.silent(3.0) == {0: "worker 0, not yet in an epoch, has not answered for 120 s"}
-
-
-@pytest.mark.parametrize(
-    ("silent", "peer", "told"),
-    [
-        (0, 1, "worker 0, not yet in an epoch, was lost"),  # worker 1 has left since it lost worker 0 itself
-        (-1, 1, "worker 1 (layers 5-7), last seen in epoch 13, was lost"),
-        (-1, 0, "worker 0, not yet in an epoch, was lost"),
-        (-1, -1, "a worker was lost"),
-    ],
-)
-def test_who_fell_silent_is_named_before_whose_connection_broke(silent: int, peer: int, told: str) -> None:
-    store = HashStore()
-    store.set("beat/1", f"1 {BEAT}")
-    member = SimpleNamespace(_store=store, size=2, _heartbeat=SimpleNamespace(find_lost=lambda: silent))
-    assert WatchedTeam.peer_lost(member, PeerLostError(peer)) == told  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("codes", "told"),
-    [
-        ([None, EXIT_PEER_LOST, 0, -9], "worker 3, not yet in an epoch, was killed by SIGKILL"),
-        ([0, None, EXIT_PEER_LOST, EXIT_PEER_LOST], "worker 2, not yet in an epoch, failed: lost"),
-    ],
-    ids=["one that was killed", "only those that lost another"],
-)
-def test_who_caused_it_is_named_before_those_who_lost_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], told: str
-) -> None:
-    monkeypatch.setattr(launch.time, "sleep", lambda _: None)
-    for rank in range(4):
-        (tmp_path / f"stderr-{rank}").write_text("a warning\nlost\n")
-    processes = [SimpleNamespace(poll=lambda code=code: code) for code in codes]
-    with pytest.raises(WorkerLostError) as caught:
-        raise_if_lost(processes, Heartbeats(HashStore(), 4), tmp_path, 60.0)  # type: ignore[arg-type]
-    assert str(caught.value) == told
 
 
 class Gone:
@@ -111,24 +61,6 @@ def test_a_worker_whose_store_is_gone_ends(exits: list[int]) -> None:
         time.sleep(0.01)
     heartbeat.stop()
     assert exits == [EXIT_PEER_LOST]
-
-
-def test_a_worker_beats_until_it_stops_and_hears_terminations_where_nobody_else_watches() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    for watch in (False, True):
-        store = HashStore()
-        heartbeat = Heartbeat(store, 0, 1, 60.0, watch=watch)
-        try:
-            assert (signal.getsignal(signal.SIGTERM) is before) is not watch
-            heartbeats = Heartbeats(store, 1)
-            heartbeat.move("(layers 1-2), last seen in epoch 1,")
-            while b"epoch" not in store.get("beat/0"):
-                time.sleep(0.01)
-            heartbeats.look()
-            assert heartbeats.describe(0) == "worker 0 (layers 1-2), last seen in epoch 1,"
-        finally:
-            heartbeat.stop()
-        assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.timeout(60)
@@ -164,18 +96,3 @@ def test_an_interrupt_is_one_of_the_first_process_once_but_not_in_epochs(tmp_pat
         heartbeat.stop()
         signal.signal(signal.SIGINT, before)
     assert outcomes == ["left alone", "interrupted", "left alone"]
-
-
-def test_the_last_text_counts_however_long_the_one_before_was(tmp_path: Path) -> None:
-    store, other = FolderStore(tmp_path), FolderStore(tmp_path)
-    assert not store.check(["beat/0"])
-    store.set("beat/0", '{"epoch": 1000}')
-    store.set("beat/0", '{"epoch": 2}')
-    assert other.check(["beat/0"])
-    assert not other.check(["beat/0", "stop"])
-    assert other.get("beat/0") == b'{"epoch": 2}'
-
-
-def test_a_file_that_is_there_but_not_written_yet_has_no_text(tmp_path: Path) -> None:
-    (tmp_path / "stop").touch()
-    assert FolderStore(tmp_path).get("stop") == b""

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from benchmarks.bench import METHODS, Size, bench, main
-from experiments.results import read
+from benchmarks.bench import METHODS, Size, bench
 from pdadmm_g.engine.precision import mm_bf16
 
 TINY = Size(nodes=30, features=12, hidden=8, layers=4, classes=3, threads=1)
@@ -19,17 +16,6 @@ def test_every_method_is_measured_against_the_floor() -> None:
     for row in rows:
         assert row["x_floor"] == pytest.approx(row["ms"] / rows[0]["ms"])
         assert row["fastest_ms"] <= row["ms"] <= row["slowest_ms"]
-
-
-def test_the_command_writes_its_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = ["--nodes", "20", "--features", "5", "--hidden", "4", "--layers", "2", "--threads", "1", "--seconds", "0"]
-    words = [*size, "--methods", "floor,exact", "--out", str(tmp_path / "bench")]
-    monkeypatch.setattr("sys.argv", ["benchmarks/bench.py", *words])
-    main()
-    assert [row["method"] for row in read(tmp_path / "bench")["measured"]] == ["floor", "exact"]
-    assert "exact" in capsys.readouterr().out
 
 
 def test_bfloat16_products_round_the_factors_and_not_the_sum() -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from experiments import cells
 from experiments.cells import Cell, run_cell, run_cells
 from experiments.results import Results
-from pdadmm_g.engine.watchdog import WorkerLostError
 
 FAST = {
     "layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
@@ -90,23 +87,3 @@ def test_processes_of_a_pool_write_one_file_and_leave_the_interrupt_to_the_comma
         interrupted()
     with pytest.raises(ProcessLookupError):
         os.kill(numbers[0], 0)
-
-
-@pytest.mark.timeout(120)
-def test_a_process_of_a_pool_that_is_killed_ends_the_command() -> None:
-    line = r"^a process of the experiment was killed by SIGKILL$"
-    with pytest.raises(WorkerLostError, match=line), cells.process_pool(1) as pool:
-        pool.submit(signal.raise_signal, signal.SIGKILL).result()
-
-
-@pytest.mark.timeout(120)
-def test_processes_of_a_pool_end_with_the_one_that_started_them() -> None:
-    found = subprocess.run([sys.executable, __file__], stdout=subprocess.PIPE, check=False)
-    assert found.returncode == -signal.SIGKILL  # and nobody is left who holds its output open
-
-
-if __name__ == "__main__":  # what is killed there
-    with cells.process_pool(1) as killed:
-        killed.submit(os.getpid).result()
-        killed.submit(time.sleep, 1000.0)
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -50,7 +50,7 @@ def test_network(reproduce, monkeypatch: pytest.MonkeyPatch) -> None:
     except InputError as error:
         pytest.skip(str(error))
     cases = network.cases
-    some = ("pdADMM-G", QUANTIZED, ADAM)
+    some = ("pdADMM-G", QUANTIZED)
     monkeypatch.setattr(network, "cases", lambda *size: [case for case in cases(*size) if case["method"] in some])
     code, out, _ = reproduce("network", "--quick")
     assert code == 0

@@ -10,7 +10,6 @@ import pytest
 
 import experiments.__main__
 from experiments import EXPERIMENTS, Request, communication, convergence, depth
-from experiments.results import Results
 from helpers.interrupts import interrupt
 from pdadmm_g.baselines import Baseline
 from pdadmm_g.training.stage import Stage
@@ -52,17 +51,6 @@ def test_help_names_every_experiment_and_an_unknown_one_is_refused(reproduce) ->
     assert "table-7" in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("--workers", "0"), ("--rows", "100,0"), ("--seeds", str(2**62))],
-)  # fmt: skip
-def test_numbers_that_nothing_can_be_run_with(option: str, value: str, reproduce) -> None:
-    code, _, err = reproduce("homophily", "--quick", option, value)
-    assert (code, err.count("\n")) == (2, 1)
-    assert option in err
-    assert value.split(",")[-1] in err
-    assert not list(Path().iterdir())
-
-
 @pytest.mark.parametrize("experiment", ["convergence", "depth", "communication"])
 def test_experiments_leave_rows_a_table_and_figures(
     reproduce, monkeypatch: pytest.MonkeyPatch, experiment: str
@@ -100,38 +88,3 @@ def test_an_interrupted_run_ends_the_command_and_is_no_result(
     code, out, err = reproduce(name, "--quick", "--datasets", "digits")
     assert (code, out, err.splitlines()[-1]) == (130, "", "interrupted")
     assert list(Path("results", f"{name}-quick").iterdir()) == []
-
-
-def test_depth_runs_the_seeds_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before an interrupt are kept."""
-    made, stop_at = [], [0, 1]
-
-    def measured(dataset, method, layers, seed, data_root):
-        if stop_at and seed == stop_at[-1]:
-            raise KeyboardInterrupt
-        made.append((method, seed))
-        return {"seed": seed, "test_accuracy": 0.5}
-
-    monkeypatch.setattr(depth, "_run", measured)
-
-    def run(*seeds: int) -> list[dict]:
-        made.clear()
-        results = Results(tmp_path, f"{len(seeds)} seeds")
-        return list(depth.run(results, datasets=("digits",), depths=(2,), seeds=seeds, data_root=None))
-
-    with pytest.raises(KeyboardInterrupt):
-        run(0, 1)
-    (row,) = Results(tmp_path, "test").rows()
-    assert [run["seed"] for run in row["runs"]] == [0]
-    stop_at.clear()
-    rows = run(0, 1, 2)
-    assert made == [(method, seed) for method in depth.METHODS for seed in range(3)][1:]
-    assert [run["seed"] for run in rows[0]["runs"]] == [0, 1, 2]
-    assert {row["command"] for row in rows} == {"3 seeds"}
-    assert run(1, 2) == rows
-    assert made == []
-
-
-def test_rises() -> None:
-    assert convergence.rises([4.0, 2.0, 2.5, 1.0]) == (1, 0.25)
-    assert convergence.rises([3.0, 2.0]) == (0, 0.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import results as module
-from experiments.results import Results, origin
+from experiments.results import Results
 from pdadmm_g.errors import InputError
 
 
@@ -40,22 +40,6 @@ def test_rows_of_several_writers_are_all_kept(results: Results, monkeypatch: pyt
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(writer, range(3)))
     assert [(row["workers"], row["repeat"]) for row in results.rows()] == [(n, m) for n in range(3) for m in range(20)]
-
-
-def test_a_row_that_was_begun_elsewhere_says_so(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = [{"cpu": "here", "cores": 2}, {"cpu": "here", "cores": 2}, {"cpu": "there", "cores": 16}]
-
-    def provenance(command: str) -> dict:
-        return {"command": command, "date": "2026-01-01", "hardware": places.pop(0), "versions": {"torch": "2.0"}}
-
-    monkeypatch.setattr(module, "provenance", provenance)
-    row = {"dataset": "cora", "runs": [{"seed": 0}]}
-    for _ in range(3):
-        row = results.put(row)
-    assert row["hardware"]["cpu"] == "there"
-    assert [before["hardware"]["cpu"] for before in row["earlier"]] == ["here"]
-    machines = [f"1 rows: 2026-01-01, {place}, torch 2.0" for place in ("there, 16 cores", "here, 2 cores")]
-    assert origin([row]) == f"Seed 0; {'; '.join(machines)}."
 
 
 @pytest.mark.parametrize("line", ['{"dataset": null}', "[1]", "{"])

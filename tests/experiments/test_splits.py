@@ -11,11 +11,8 @@ from experiments import cells, splits
 from experiments.cells import Cell, run_cell
 from experiments.results import Results
 from experiments.tables import DEFAULT, PEERS
-from pdadmm_g.training.prepare import prepare_graph
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-FAST = {"layers": 2, "hidden": 8, "epochs": 5, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
-        "unlabelled": 0}  # fmt: skip
 
 
 def labelled(*sizes: int) -> Data:
@@ -43,24 +40,6 @@ def test_splits_are_drawn_as_the_protocol_says(number: int) -> None:
         assert found[mask].nonzero().view(-1).tolist() == sorted(nodes), mask
     assert int(found.test_mask.sum()) == 686 - 82 - 500
     assert not any(mask in data for mask in MASKS), "the graph itself stays as it was"
-
-
-def test_a_problem_has_the_nodes_of_its_split(graph_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was asked for before, of another split, or of none."""
-    monkeypatch.setattr(splits, "VALIDATION", 4)
-    config = cells.ModelConfig(**FAST).resolved()
-    data = cells.load_dataset(graph_file)
-    assert not torch.equal(splits.random_split(data, 0).val_mask, splits.random_split(data, 1).val_mask)
-    for number in (0, 1, None, 0):
-        split = None if number is None else splits.random_split
-        expected = data if split is None else split(data, number)
-        own = prepare_graph(expected, config, seed=0, test=True)
-        for _ in range(2):
-            problem = cells.problem_of(str(graph_file), None, config, number or 0, split)
-            for part, other in ((problem.training, own.training), (problem.validation, own.validation),
-                                (problem.test, own.test)):  # fmt: skip
-                assert torch.equal(part.X, other.X)
-                assert torch.equal(part.y, other.y)
 
 
 def test_each_split_chooses_for_itself_and_goes_on_where_it_was(
@@ -118,11 +97,3 @@ def test_the_command_runs_every_method_on_every_split(reproduce, monkeypatch: py
     before = len(made)
     assert reproduce("random-splits", "--quick", "--seeds", "1,2")[0] == 0
     assert {seed for _, _, seed in made[before:]} == {2}
-
-
-def test_features_that_all_splits_share_are_those_that_each_would_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"method": "sgc", "augment": "average", "hops": 2, "normalize": "unit", "epochs": 3}
-    shared = cells.run_once("digits", settings, 1, None, split=splits.random_split)
-    monkeypatch.setattr(cells, "GRAPH_METHODS", ("sgc",))
-    own = cells.run_once("digits", settings, 1, None, split=splits.random_split)
-    assert shared | {"seconds": 0} == own | {"seconds": 0}

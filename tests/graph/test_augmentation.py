@@ -4,13 +4,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
 from helpers.communities import communities, renormalized_adjacency
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
-from pdadmm_g.graph import augmentation, propagation
+from pdadmm_g.graph import propagation
 from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions
 from pdadmm_g.graph.parts import Part
 
@@ -94,17 +93,6 @@ def test_centered_features_by_hand() -> None:
     torch.testing.assert_close(other[0], X[2])
 
 
-def test_what_is_learned_on_a_gpu_is_of_use_anywhere() -> None:
-    """Tensors that only pretend to be on a device: no GPU is needed, and mixing devices is an error all the same."""
-    augment = GraphAugment("none", 1, normalize="centered")
-    with FakeTensorMode():
-        rows = torch.ones(4, 3, device="cuda")
-        assert augment.fit_rows(rows, rows.clone()).device == rows.device
-        assert augment.mean.device == augment.scale.device == torch.device("cpu")
-        for device in ("cuda", "cpu"):
-            assert augment._normalized(torch.ones(2, 3, device=device)).device.type == device
-
-
 def test_candidates_are_what_the_augmentations_give() -> None:
     data = path_of_four()
     nodes = torch.tensor([2, 0])
@@ -139,13 +127,6 @@ def test_blocks_of_columns_and_of_nodes_change_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr(propagation, "BLOCK_BYTES", 50 * 4 * 3)  # three columns at a time
     torch.testing.assert_close(GraphAugment().features(data), whole)
     torch.testing.assert_close(GraphAugment().features(data, nodes), whole[nodes])
-
-
-def test_fitting_gives_the_transform_and_fit_transform_the_rows(tiny_graph: Data) -> None:
-    fitted = GraphAugment("average", 2, normalize="centered", components=2)
-    assert fitted.fit(tiny_graph) is fitted
-    rows = GraphAugment("average", 2, normalize="centered", components=2).fit_transform(tiny_graph)
-    assert torch.equal(fitted.features(tiny_graph), rows)
 
 
 def words(nodes: int):
@@ -184,15 +165,6 @@ def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize:
     assert not torch.equal(drawn[0], drawn[1])
 
 
-def test_few_nodes_of_a_large_graph_get_the_copies_that_they_get_among_all() -> None:
-    data = communities(400)
-    augment = GraphAugment("average", 2, teleport=0.2, normalize="unit")
-    copies = augment.copies(augment.source(data), torch.arange(5), UNASKED, 0.5, 0.0)
-    few = copies.rows(torch.tensor([7, 3]), 2, seed=5)
-    everyone = copies.rows(torch.arange(400), 2, seed=5)
-    assert torch.allclose(few, everyone[:, [7, 3]], atol=1e-6)
-
-
 # ----------------------------------------------------------------------------- directions that say the most
 
 
@@ -216,11 +188,3 @@ def test_the_directions_are_those_of_the_largest_singular_values() -> None:
     assert float((right[:4].mT - basis @ (basis.mT @ right[:4].mT)).norm()) < 1e-3
     lengths = (image @ basis).norm(dim=0)
     assert torch.equal(lengths, lengths.sort(descending=True).values)
-
-
-def test_a_sample_of_nodes_is_enough(monkeypatch) -> None:
-    H, A = in_few_directions()
-    every = directions(H, A, 4, Part(0, 90, Line()))
-    monkeypatch.setattr(augmentation, "SAMPLE", 30)
-    some = directions(H, A, 4, Part(0, 90, Line()))
-    assert float((every - some @ (some.mT @ every)).norm()) < 0.5  # of 2; unrelated directions would leave 1.9

@@ -12,7 +12,6 @@ from pdadmm_g import InputError, as_graph
 from pdadmm_g.graph.checks import check_graph, check_training
 from pdadmm_g.graph.graph import Graph, as_mask
 from pdadmm_g.graph.shards import check_block
-from pdadmm_g.graph.targets import check_labels, encoded_labels
 
 
 def changed(data: Data, changes: dict[str, object]) -> Data:
@@ -125,14 +124,6 @@ def test_whole_numbers_that_are_too_large_for_features(value: int) -> None:
     with pytest.raises(InputError, match="features exceed 1e\\+15, first in row 8"):
         check_block(x.numpy(), 7, "x.npy")
     assert check_graph(Graph(x=torch.tensor([[10**15]]))).x.tolist() == [[10**15]]
-
-
-def test_labels_that_are_too_large_are_named_as_they_are() -> None:
-    with pytest.raises(InputError, match=r"but y\[1\] = 1e\+300"):
-        check_labels(torch.tensor([0.0, 1e300], dtype=torch.float64), 2, "data")
-    assert encoded_labels(np.array([0, 2**60], dtype=object), "labels")[0].tolist() == [0, 2**60]
-    with pytest.raises(InputError, match="labels must be at most 9223372036854775807"):
-        encoded_labels(np.array([0, 2**64], dtype=object), "labels")
 
 
 @pytest.mark.parametrize(

@@ -285,12 +285,3 @@ def test_texts_have_columns_for_the_words_that_most_rows_have() -> None:
     saved = msgspec.json.decode(msgspec.json.encode(found), type=Column)
     assert saved == found
     np.testing.assert_array_equal(matrix_of(table.head(3), [saved])[0], matrix_of(table, [found])[0][:3])
-
-
-def test_of_equally_frequent_words_the_first_by_the_alphabet_have_columns() -> None:
-    """Whatever the order of rows is."""
-    texts = [f"a{each:03} b{each:03} every" for each in range(100)] * 2
-    table, found = column(texts)
-    assert found.words == [*(f"a{each:03}" for each in range(100)), *(f"b{each:03}" for each in range(27)), "every"]
-    assert understood(table[::-1])[0] == found
-    assert understood(pd.DataFrame({"x": ["1 2 3", "4 5 6"]}), {"x": "text"})[0].names() == []

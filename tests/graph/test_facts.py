@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.graph.parts import DEGREES, are_directed, graph_facts, homophily, join_unlike, structural_features
+from pdadmm_g.graph.parts import are_directed, graph_facts, homophily, join_unlike
 
 
 def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph: Data) -> None:
@@ -70,17 +70,6 @@ def test_which_edges_have_directions(edges: list[list[int]], weights: list[float
     if weights is not None:
         data.edge_weight = torch.tensor(weights)
     assert are_directed(data) is directed
-
-
-def test_degrees_by_hand() -> None:
-    star = torch.tensor([[0, 0, 0], [1, 2, 3]])
-    degrees = structural_features(star, 5)[:, :DEGREES].argmax(1)
-    assert degrees.tolist() == [2, 1, 1, 1, 0]
-
-
-def test_new_nodes_leave_the_features_of_the_others() -> None:
-    edges = torch.tensor([[0, 1], [1, 2]])
-    assert torch.equal(structural_features(edges, 3), structural_features(edges, 1000)[:3])
 
 
 def test_a_graph_of_edges_alone_is_learned() -> None:

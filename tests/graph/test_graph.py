@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from helpers.estimators import classifier
-from pdadmm_g import GAMLP, GAMLPClassifier, Graph, InputError, as_graph
+from pdadmm_g import GAMLP, GAMLPClassifier, Graph, InputError
 from pdadmm_g.graph.augmentation import GraphAugment
 
 
@@ -89,31 +89,6 @@ def test_without_names_on_one_side_columns_go_by_their_place(tiny_graph: Graph) 
     reordered = nodes[FEATURES[::-1]]
     backwards = clf.predict_proba(X[:, ::-1].copy(), edge_index=pairs)
     np.testing.assert_allclose(clf.predict_proba(reordered, edge_index=edges), backwards, atol=1e-6)
-
-
-def test_training_that_goes_on_from_a_model_goes_by_names_too(tiny_graph: Graph) -> None:
-    nodes, edges = tables(tiny_graph)
-    clf = fitted(nodes, edges)
-    settings = {name: value for name, value in clf.get_params().items() if name != "random_state"}
-    again, other = (
-        GAMLPClassifier(**settings, random_state=1).fit(table, edge_index=edges, init=clf)
-        for table in (nodes, nodes[["e", "label", "b", "a", "d", "c"]])
-    )
-    assert other.feature_names_in_.tolist() == KNOWN
-    expected = again.predict_proba(nodes, edge_index=edges)
-    assert np.array_equal(other.predict_proba(nodes, edge_index=edges), expected)
-    with pytest.raises(InputError, match="features 'a' are missing"):
-        GAMLPClassifier(**settings).fit(nodes.rename(columns={"a": "z"}), edge_index=edges, init=clf)
-
-
-def test_sparse_features_are_reordered(tiny_graph: Graph) -> None:
-    nodes, edges = tables(tiny_graph)
-    clf = fitted(nodes, edges)
-    data = as_graph(nodes[FEATURES[::-1]], edge_index=edges)
-    expected = clf.predict_proba(data)
-    for sparse in (data.x.to_sparse(), data.x.to_sparse_csr()):
-        data.x = sparse
-        np.testing.assert_allclose(clf.predict_proba(data), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("names", [["a"], list("aabcd"), [1, 2, 3, 4, 5], "abcde", {}])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.lines import on_threads, part_for
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph.augmentation import GraphAugment, is_mostly_zero

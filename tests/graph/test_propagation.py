@@ -26,14 +26,6 @@ def test_a_neighbourhood_gives_its_centre_what_the_whole_graph_does(operator) ->
         assert torch.allclose(own[rows], whole[nodes], rtol=0, atol=1e-14)
 
 
-def test_a_neighbourhood_of_most_nodes_is_the_graph_itself() -> None:
-    data = communities(60)
-    A = renormalized_adjacency(data.edge_index, 60)
-    near, part = neighbourhood(A, torch.arange(0, 60, 3), 3)
-    assert near is None
-    assert part is A
-
-
 # ---------------------------------------------------------------------------------------------- weights and directions
 
 

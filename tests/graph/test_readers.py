@@ -220,20 +220,6 @@ def test_a_networkx_graph_keeps_its_direction() -> None:
         as_graph(numbers)
 
 
-@pytest.mark.parametrize("kind", [float, bool])
-def test_zeros_that_an_adjacency_keeps_are_no_edges(tiny_graph: Data, kind: type) -> None:
-    """``setdiag(0)`` leaves them, and so does whatever sets entries to False."""
-    pairs = tiny_graph.edge_index.numpy()
-    A = scipy.sparse.coo_array((np.ones(pairs.shape[1], dtype=kind), pairs), shape=(20, 20)).tocsr()
-    A.setdiag(0)
-    (row, *_), (col, *_) = A.nonzero()
-    A[row, col] = 0
-    found = as_graph(tiny_graph.x.numpy(), None, A)
-    assert found.edge_index.shape[1] == A.count_nonzero() < A.nnz
-    assert found.get("edge_weight") is None
-    assert [row, col] not in found.edge_index.T.tolist()
-
-
 def test_a_table_of_edges_alone_names_nodes_by_their_numbers(tiny_graph: Data) -> None:
     """Without features there may be nodes that have no edge, as far as labels tell of them."""
     labels = [*tiny_graph.y.tolist(), 1]

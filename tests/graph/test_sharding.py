@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.communities import communities
-from helpers.threads import on_threads
+from helpers.lines import on_threads
 from pdadmm_g import Graph, InputError, as_graph
 from pdadmm_g.cli.data import shard
 from pdadmm_g.graph import shards as sharding
@@ -146,17 +146,6 @@ def test_parts_are_the_graph(
     assert_is(tmp_path / "out", prepared(data), shards[1])
 
 
-def test_features_may_be_sparse_or_none(tmp_path: Path) -> None:
-    data = communities(nodes=40)
-    data.x = data.x.relu().to_sparse_csr()
-    shard_graph(graph_source(data), 2, tmp_path / "sparse")
-    assert_is(tmp_path / "sparse", check_graph(data), 2)
-    del data.x
-    shard_graph(graph_source(data), 2, tmp_path / "none")
-    assert_is(tmp_path / "none", check_graph(data), 2)
-    assert read(tmp_path / "none")[0].structural
-
-
 # ---------------------------------------------------------------------------------------------------- graphs in blocks
 
 
@@ -230,23 +219,6 @@ def test_a_folder_of_tables_is_the_graph_of_the_tables(
     assert "number of neighbours" in data.feature_names
     data.notes = None
     assert_is(tmp_path / "out", data, 3)
-
-
-def test_lists_are_features_as_they_are_and_no_ids_are_the_rows(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).standard_normal((30, 3)).astype(np.float32)
-    edges = {"source": [0, 1, 29], "target": [1, 2, 0]}
-    shard_graph(open_source(write_folder(tmp_path / "in", {"x": [*x]}, edges)), 2, tmp_path / "out")
-    assert_is(tmp_path / "out", check_graph(as_graph(x, None, np.array([*edges.values()]))), 2)
-
-
-def test_few_rows_of_a_large_table_say_what_its_columns_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "SAMPLE", 7)
-    nodes, edges = tables()
-    table = nodes[["age", "split", "price"]]
-    ends = {name: edges[old].str[1:].astype(int) for name, old in (("source", "from"), ("target", "to"))}
-    shard_graph(open_source(write_folder(tmp_path / "in", table, ends)), 1, tmp_path / "out")
-    (price,) = (column for column in read(tmp_path / "out")[0].columns if column.name == "price")
-    assert price.quantiles == np.sort(nodes.price[::8]).tolist()
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

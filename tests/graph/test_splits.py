@@ -68,13 +68,6 @@ def test_each_node_is_asked_once_and_each_part_has_its_share_of_each_class() -> 
     assert not all(len(a[1]) == len(b[1]) and torch.equal(a[1], b[1]) for a, b in zip(folds, other, strict=True))
 
 
-def test_the_seed_says_which() -> None:
-    data = labelled(50, 50)
-    first, again, other = (split(data, seed=seed)[0].val_mask for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_what_is_given_stays_and_test_nodes_are_never_taken(tiny_graph: Data) -> None:
     data, reasons = split(check_graph(tiny_graph))
     assert reasons == ()
@@ -128,13 +121,3 @@ def test_masks_of_several_splits(tiny_graph: Data) -> None:
             split(check_graph(graph), split=number)
     clf = classifier(split=1).fit(swapped)
     assert clf.score(swapped) == 1.0
-
-
-def test_weights_count_before_nodes_are_set_aside(tiny_graph: Data) -> None:
-    """A weight a training node is one for each that the user sees, and a node of weight zero does not validate."""
-    del tiny_graph.val_mask
-    clf = classifier(validation=0.2)
-    weights = torch.ones(6)
-    weights[0] = 0
-    clf.fit(tiny_graph, sample_weight=weights)
-    assert "2 of the 5 nodes" in clf.choices_[0]

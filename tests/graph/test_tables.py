@@ -89,13 +89,6 @@ def test_numbers_as_ids_and_labels(tmp_path: Path) -> None:
     assert data.edge_weight.tolist() == [0.5, 2]
 
 
-def test_without_ids_nodes_are_numbered(tmp_path: Path) -> None:
-    data = written(tmp_path, "a,train_mask\n1,true\n2,0\n", "source,target\n0,1\n")
-    assert data.edge_index.tolist() == [[0], [1]]
-    assert data.train_mask.tolist() == [True, False]
-    assert data.get("ids") is None
-
-
 WEIGHT = "edges.csv: column 'weight' must be positive and finite numbers"
 REFUSED = [
     ("id,a\n", "source,target\n", "there is no row"),
@@ -139,19 +132,6 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
 PLAIN = "id,label,a,b\nn1,x, 1.5,2\n\nn2,,-3e-2,4\nn3,y y,0.1,1e5\n"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [PLAIN.replace("\n", "\r\n"), "\ufeff" + PLAIN, PLAIN.replace("n1", '"n1"'), PLAIN.replace("\n", "\r")],
-)
-def test_forms_of_one_table(content: str, tmp_path: Path) -> None:
-    found = []
-    for text in (PLAIN, content):
-        data = written(tmp_path, text)
-        found.append((data.table.to_numpy().tolist(), data.y.tolist(), data.ids.tolist(), data.label_names.tolist()))
-    assert found[0] == found[1]
-    assert found[0][0] == [[1.5, 2], [-3e-2, 4], [0.1, 1e5]]
-
-
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
 @pytest.mark.parametrize("kind", [".csv", ".tsv.gz"])
 def test_encodings_and_packed_files(encoding: str, kind: str, tmp_path: Path) -> None:
@@ -177,15 +157,6 @@ def test_a_zero_before_a_label_is_part_of_it(kind: str, tmp_path: Path) -> None:
         data = load_dataset(path)
         names = data.get("label_names")
         assert [*(data.y if names is None else names[data.y]).tolist()] == expected
-
-
-def test_the_command_and_python_read_a_table_alike(tiny_graph: Graph, tmp_path: Path) -> None:
-    nodes, edges = tables(tiny_graph)
-    paths = write(tmp_path, ".csv", nodes, edges.assign(weight=2.0))
-    read, given = load_dataset(paths[0], edges=paths[1]), as_graph(nodes, edges.assign(weight=2.0))
-    assert {*read.to_dict()} == {*given.to_dict()}
-    for name, value in given.to_dict().items():
-        assert np.array_equal(np.asarray(read[name]), np.asarray(value)), name
 
 
 def test_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:

@@ -10,11 +10,8 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-from helpers.columns import ring
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
-from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.examples import with_masks
 from pdadmm_g.graph.parts import graph_facts
 from pdadmm_g.graph.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
@@ -86,14 +83,6 @@ def test_labelled_nodes_and_strata() -> None:
     np.testing.assert_array_equal(check_graph(numbers).y, numbers.y)
 
 
-def test_every_label_validates_and_trains() -> None:
-    data = check_graph(ring("multilabel", masks=False))
-    split, reasons = with_masks(data, ModelConfig(), seed=0)
-    assert bool(split.y[split.val_mask].any(0).all())
-    assert bool(split.y[split.train_mask].any(0).all())
-    assert "some of each label" in reasons[-1]
-
-
 def test_tables(tmp_path: Path) -> None:
     def read(text: str, *labels: str, **options: Any) -> Graph:
         (tmp_path / "nodes.csv").write_text(text)
@@ -135,18 +124,6 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     found = weighed(Y, CLASSES, "balanced", WEIGHTS).weights
     assert found.tolist() == pytest.approx((WEIGHTS.numpy() * (own.sum() / (3 * own))[Y]).tolist())
     assert torch.bincount(Y, found).tolist() == pytest.approx([3.0] * 3)
-
-
-def test_balanced_counts_only_classes_that_weigh_something() -> None:
-    found = weighed(Y, CLASSES, "balanced", torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0, 1.0], dtype=torch.float64))
-    assert found.classes.tolist() == [3, 9]
-    assert found.kept.tolist() == [True, True, True, False, True, True]
-    assert found.y.tolist() == [0, 1, 1, 1, 0]
-    assert found.weights.tolist() == pytest.approx([5 / 4, 5 / 6, 5 / 6, 5 / 6, 5 / 4])
-
-
-def test_a_class_that_is_not_named_weighs_one() -> None:
-    assert weighed(Y, CLASSES, {"9": 2.0}, WEIGHTS).weights.tolist() == [1.0, 1.0, 4.0, 3.0, 2.0, 1.5]
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {"0": 3.0, "2": 0.5}])

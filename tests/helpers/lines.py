@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,53 +21,55 @@ A = TypeVar("A")
 
 
 class ThreadLine(Line):
-    def __init__(self, rank: int, size: int, table: list[Any], barrier: threading.Barrier) -> None:
-        super().__init__()
-        self.rank, self.size, self._table, self._barrier = rank, size, table, barrier
+    """One of several threads that stand in for a line of processes, without the time that processes take to start."""
 
-    def _all(self, x: Tensor) -> list[Tensor]:
-        self._table[self.rank] = x.clone()
+    def __init__(self, rank: int, size: int, barrier: threading.Barrier, board: list[Any]) -> None:
+        super().__init__()
+        self.rank, self.size, self._barrier, self._board = rank, size, barrier, board
+
+    def _all(self, own: Tensor) -> list[Tensor]:
+        self._board[self.rank] = own.clone()
         self._barrier.wait(60)
-        found = list(self._table)
+        found = list(self._board)
         self._barrier.wait(60)
         return found
 
     def concat(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        return torch.cat(self._all(rows))
+        parts = self._all(rows)
+        assert [len(part) for part in parts] == list(counts)
+        return torch.cat(parts)
 
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
-        whole.copy_(torch.cat(self._all(whole.split(list(counts))[self.rank])))
+        whole.copy_(self.concat(whole.split(list(counts))[self.rank], counts))
+
+    def gather(self, part: Tensor) -> Tensor:
+        return torch.stack(self._all(part))
 
     def sum(self, part: Tensor) -> Tensor:
-        return torch.stack(self._all(part)).sum(0)
+        return self.gather(part).sum(0)
 
     def largest(self, part: Tensor) -> Tensor:
-        return torch.stack(self._all(part)).amax(0)
+        return self.gather(part).amax(0)
 
     def broadcast(self, x: Tensor, source: int) -> Tensor:
         return self._all(x)[source].clone()
 
 
-def on_threads(size: int, work: Callable[[Line], A]) -> list[A]:
-    """What the work gives on each of so many members of a line."""
-    table, barrier, found, errors = [None] * size, threading.Barrier(size), [None] * size, []
+def on_threads(size: int, work: Callable[[ThreadLine], A]) -> list[A]:
+    """What the work gives on each of so many members of a line; the error of the first that raised one."""
+    barrier, board = threading.Barrier(size), [None] * size
 
-    def run(rank: int) -> None:
+    def guarded(rank: int) -> Any:
         try:
-            found[rank] = work(ThreadLine(rank, size, table, barrier))  # type: ignore[call-overload]
-        except BaseException as error:
-            errors.append(error)
+            return work(ThreadLine(rank, size, barrier, board))
+        except threading.BrokenBarrierError:
+            return None  # another one says why
+        except BaseException:
             barrier.abort()
+            raise
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    for error in errors:
-        if not isinstance(error, threading.BrokenBarrierError):
-            raise error
-    return found  # type: ignore[return-value]
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(guarded, range(size)))
 
 
 def part_for(data: Graph, line: Line) -> Graph:

@@ -16,6 +16,8 @@ from pdadmm_g.training.stage import Stage
 from pdadmm_g.training.train import train
 
 EPOCH = 3
+#: Of a group of processes every third case is tried.
+STEP = 3
 SETTINGS = {
     "plain": {"solver": "exact", "weight_decay": 0.1},
     "linearized": {"solver": "linearized"},
@@ -87,8 +89,8 @@ def run(team: Team, case: tuple[str, str, int, int, float]) -> dict | None:
     }
 
 
-def check(outcomes: list[dict]) -> None:
-    assert len(outcomes) == len(list(cases()))
+def check(outcomes: list[dict], step: int = 1) -> None:
+    assert len(outcomes) == len([*cases()][::step])
     for outcome in outcomes:
         assert outcome["status"] == "NON_FINITE", outcome
         assert re.fullmatch(rf"epoch {EPOCH}, layer \d, variable [pWbzuq]", outcome["message"]), outcome

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from helpers.run_files import EVIL, SUMMARY, record, write_rounds, write_run
-from pdadmm_g.report.collect import MAX_BARS, MAX_POINTS, names_of, read_run, thin
+from pdadmm_g.report.collect import MAX_POINTS, read_run, thin
 from pdadmm_g.report.page import render
 
 
@@ -67,18 +67,6 @@ def test_the_kept_epoch(changes: dict[str, Any], kept: int | None, tmp_path: Pat
     assert read_run(path, "run")["facts"]["kept"] == kept
 
 
-def test_timeline_averages_per_epoch_over_stretches(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "run", epochs=1)
-    lines = [json.dumps(record(epoch, 1, 1 if epoch <= 100 else 3)) for epoch in range(1, 201)]
-    (path / "metrics.jsonl").write_text("\n".join(lines))
-    timeline = read_run(path, "run")["timeline"]
-    assert len(timeline["edges"]) == MAX_BARS + 1
-    assert (timeline["edges"][0], timeline["edges"][-1]) == (0, 200)
-    first, _, third = timeline["workers"]
-    assert first["compute_seconds"] == [0.006] * MAX_BARS
-    assert (third["compute_seconds"][0], third["compute_seconds"][-1]) == (0.0, 0.006)
-
-
 def test_unfinished_broken_and_lost_runs(tmp_path: Path) -> None:
     going = read_run(write_run(tmp_path / "going", summary=None, tail='{"stage": 2, "ep'), "going")
     assert (going["status"], going["facts"]["epochs"], going["facts"]["bytes_sent"]) == ("UNFINISHED", 40, 4000)
@@ -110,7 +98,3 @@ def test_rounds(tmp_path: Path) -> None:
     silent = read_run(write_rounds(tmp_path / "silent", agreement=None, changed=None, val_accuracy=None), "silent")
     labelled = read_run(write_rounds(tmp_path / "labelled", round=0), "labelled")
     assert silent["rounds"] is labelled["rounds"] is read_run(write_run(tmp_path / "plain"), "plain")["rounds"] is None
-
-
-def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
-    assert names_of([tmp_path / "a/run", tmp_path / "b/run", tmp_path / "c"]) == ["a/run", "b/run", "c"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pdadmm_g.report.page
-from helpers.run_files import ALL_FIGURES, EVIL, SUMMARY, write_rounds, write_run
+from helpers.run_files import ALL_FIGURES, EVIL, write_rounds, write_run
 from pdadmm_g.report.collect import names_of, read_run
 from pdadmm_g.report.page import SCRIPT, embedded, joined_script, render
 
@@ -194,35 +194,6 @@ def test_log_switch_axis_and_read_out(page: Any, tmp_path: Path) -> None:
     assert find(chrome, "#confusion .tip").text == "cat taken for cat\nof 4 test nodes of cat\n3 (75.0 %)"
 
 
-def test_the_kept_epoch_is_marked_and_flat_curves_are_zoomed(page: Any, tmp_path: Path) -> None:
-    chrome = page(write_run(tmp_path / "run"))
-    assert "40\nkept epoch" in find(chrome, "#trained").text
-    assert (count(chrome, ".kept"), count(chrome, "#accuracy .kept"), count(chrome, "#loss .kept")) == (2, 1, 1)
-    assert find(chrome, "#accuracy button[value=zoom]").get_attribute("aria-pressed") == "true"
-    zoomed = find(chrome, "#accuracy .curve").get_attribute("d")
-    assert "out of sight" in find(chrome, "#accuracy .note").text
-    find(chrome, "#accuracy button[value=all]").click()
-    assert find(chrome, "#accuracy .curve").get_attribute("d") != zoomed
-    assert "out of sight" not in find(chrome, "#accuracy .note").text
-
-
-def test_classes_by_precision_and_f1(page: Any, tmp_path: Path) -> None:
-    """Of a: 3 of 4 found, 3 of 5 right; F1 = 6/9."""
-    table = {"nodes": "test", "classes": ["a", "b"], "counts": [[3, 1], [2, 6]]}
-    chrome = page(write_run(tmp_path / "run", summary=SUMMARY | {"confusion": table}))
-    from selenium.webdriver import ActionChains
-
-    chrome.execute_script("document.getElementById('classes').scrollIntoView({block: 'center'})")
-    ActionChains(chrome).move_to_element(find(chrome, "#classes .dot")).perform()
-    assert find(chrome, "#classes .tip").text == "class a\nrun: 3 of 4\nP 0.600 R 0.750 F1 0.667"
-    places = []
-    for mode in ("recall", "precision", "f1"):
-        find(chrome, f"#classes button[value={mode}]").click()
-        places.append(float(find(chrome, "#classes .dot").get_attribute("cx")))
-        assert find(chrome, "#classes svg").text.lower().endswith(mode)
-    assert len(set(places)) == 3
-
-
 def test_rounds(page: Any, tmp_path: Path) -> None:
     from selenium.webdriver import Keys
 
@@ -280,11 +251,3 @@ def test_phone(page: Any, tmp_path: Path) -> None:
     assert wide <= inner == 375
     lefts = chrome.execute_script("return [...document.querySelectorAll('figure')].map((f) => f.offsetLeft)")
     assert len(set(lefts)) == 1
-
-
-def test_names_are_text_and_nothing_else(page: Any, tmp_path: Path) -> None:
-    chrome = page(write_run(tmp_path / "run"), write_run(tmp_path / "other"), names=[EVIL, "other"])
-    assert chrome.title == f"pdadmm-g: {EVIL}, other"
-    assert count(chrome, "img") == 0
-    assert find(chrome, "#legend button").text == EVIL
-    assert figure_ids(chrome) == ALL_FIGURES

@@ -1,6 +1,7 @@
-"""One of several processes that train runs on folders of shards, those of FOLDER/job.json: python parts_job.py FOLDER.
+"""One of several processes that train runs on folders of shards, those of FOLDER/job-SIZE.json.
 
-``{"name": {settings of a run}, ...}``; each is written to FOLDER/name-SIZE.
+``python parts_job.py FOLDER``, with ``{"few": {numbers of trials}, "runs": {"name": {settings of a run}, ...}}``; each
+run is written to FOLDER/name-SIZE.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from pdadmm_g.config import RunConfig
 from pdadmm_g.engine.launch import join
 from pdadmm_g.runs.run import train_run
+from pdadmm_g.training import choose
 
 
 def main(folder: Path) -> None:
@@ -24,7 +26,10 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=False, shards=size)
-    for name, settings in json.loads((folder / "job.json").read_text()).items():
+    job = json.loads((folder / f"job-{size}.json").read_text())
+    for name, number in job["few"].items():
+        setattr(choose, name, number)
+    for name, settings in job["runs"].items():
         config = RunConfig(**settings, shards=size, out=str(folder / f"{name}-{size}"))
         train_run(config, team=team)
     team.leave()

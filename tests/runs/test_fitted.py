@@ -15,8 +15,6 @@ from helpers.commands import assert_refused
 from helpers.faults import interrupted_run
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.cli import main
-from pdadmm_g.graph.examples import with_masks
-from pdadmm_g.runs.scoring import judge
 
 SMALL: dict[str, Any] = {"layers": 3, "hidden": 8, "epochs": 5, "weight_decay": 0.1, "unlabelled": 0}
 GRAPH: dict[str, Any] = SMALL | {
@@ -68,14 +66,6 @@ def test_the_command_reads_it(clf: GAMLPClassifier, tmp_path: Path, graph_file: 
     assert run("export", "run", "--format", "safetensors")[0] == 0
 
 
-def test_a_function_that_scored_has_no_place_in_a_run_folder(tiny_graph: Data, tmp_path: Path) -> None:
-    def mine(estimator: Any, X: Any, y: Any) -> float:
-        return float((estimator.predict(X) == y).mean())
-
-    GAMLPClassifier(random_state=3, scoring=mine, **GRAPH).fit(tiny_graph).save(tmp_path / "run", tiny_graph)
-    assert GAMLPClassifier.load(tmp_path / "run").config_.scoring == "roc_auc_ovr"  # the usual one of two classes
-
-
 def test_saving_replaces_what_was_saved_and_nothing_else(
     clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path
 ) -> None:
@@ -104,20 +94,6 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
     assert "<title>pdadmm-g: page</title>" in scored
     assert '"confusion":{"nodes":"test"' in scored
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_the_split_that_was_drawn_is_scored(tiny_graph: Data, tmp_path: Path) -> None:
-    del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
-    clf = GAMLPClassifier(random_state=3, validation=0.2, **GRAPH).fit(tiny_graph)
-    clf.save(tmp_path / "run", tiny_graph)
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    drawn, _ = with_masks(tiny_graph, clf.config_, seed=3)
-    assert summary["confusion"]["nodes"] == summary["reliability"]["nodes"] == "val"
-    assert sum(map(sum, summary["confusion"]["counts"])) == int(drawn.val_mask.sum()) == 4
-    assert summary["metrics"] == json.loads(json.dumps(judge(clf, drawn).metrics))
-    again = GAMLPClassifier.load(tmp_path / "run")
-    again.save(tmp_path / "again", tiny_graph)
-    assert json.loads((tmp_path / "again/summary.json").read_text())["metrics"] == summary["metrics"]
 
 
 def test_nodes_with_new_labels_neither_trained_nor_validated(tiny_graph: Data, tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from helpers.faults import config, interrupted_run
-from helpers.run_files import epochs_of, record
 from pdadmm_g import GAMLPClassifier, InputError
 from pdadmm_g.estimator import Estimator
-from pdadmm_g.runs import folder as runs
 from pdadmm_g.runs.folder import RunFolder, State
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import checkpoint
@@ -22,19 +20,6 @@ def test_checkpoints_of_an_abandoned_run_are_not_resumed(tmp_path: Path) -> None
     assert checkpoint.latest(out / "checkpoints") is not None
     interrupted_run(out, epoch=3, overwrite=True, rho=6.0)
     assert checkpoint.latest(out / "checkpoints") is None
-
-
-def test_run_is_finished_before_its_checkpoints_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half removed, a checkpoint could not be resumed from."""
-    out = tmp_path / "run"
-
-    def killed(path: Path, **_: object) -> None:
-        raise RuntimeError(f"killed at {path.name}")
-
-    monkeypatch.setattr(runs.shutil, "rmtree", killed)
-    with pytest.raises(RuntimeError, match="killed at checkpoints"):
-        train_run(config(out, checkpoint_every=None, tolerance=1.0))  # one that has converged keeps none
-    assert RunFolder(out).finished
 
 
 @pytest.mark.parametrize(
@@ -55,23 +40,6 @@ def test_what_a_folder_holds(files: list[str], state: State, tmp_path: Path) -> 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"status": "MAX_EPOCHS"}')
     assert RunFolder(tmp_path).state is state
-
-
-def begun(out: Path) -> RunFolder:
-    folder = RunFolder(out)
-    folder.begin(config(out))
-    return folder
-
-
-def test_folder_killed_while_it_is_made_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(path: Path, _: str) -> None:
-        raise RuntimeError(f"killed at {path.name}")
-
-    monkeypatch.setattr(runs, "write_atomically", killed)
-    with pytest.raises(RuntimeError, match=r"killed at config\.yaml"):
-        begun(tmp_path / "run").append(record(1, 1, 2))
-    assert (tmp_path / "run/metrics.jsonl").exists()
-    RunFolder(tmp_path / "run").check_free(config(tmp_path / "run"), overwrite=False)
 
 
 # ------------------------------------------------------------------------------------ one command at a time
@@ -116,22 +84,6 @@ def test_a_run_is_kept_until_the_one_that_replaces_it_has_a_model(tmp_path: Path
     assert (out / "model.safetensors").read_bytes() != before["model.safetensors"]
 
 
-def test_an_interrupted_run_does_not_take_the_place_of_a_whole_one(tmp_path: Path) -> None:
-    out = finished(tmp_path / "run")
-    before = (out / "model.safetensors").read_bytes()
-
-    def interrupt(record) -> None:
-        raise KeyboardInterrupt
-
-    for seed in (1, 2):
-        run = config(out, seed=seed, checkpoint_every=None)
-        assert train_run(run, overwrite=True, on_epoch=interrupt)["status"] == "INTERRUPTED"
-        assert (out / "previous/model.safetensors").read_bytes() == before
-    (out / "previous/notes.txt").write_text("of the user")
-    train_run(config(out, seed=3), overwrite=True)
-    assert [path.name for path in (out / "previous").iterdir()] == ["notes.txt"]
-
-
 # ------------------------------------------------------------------------------------ what cannot be written
 
 
@@ -140,34 +92,3 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(monkeypatch: pytest.
     monkeypatch.setattr(Estimator, "_fit", None)
     with pytest.raises(InputError, match="/proc/self/run: cannot write"):
         train_run(config(Path("/proc/self/run")))
-
-
-def test_an_interrupt_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it comes: before the folder is there, and before or after a line is written."""
-    plain_append, plain_start = RunFolder.append, RunFolder._start
-
-    def struck_before(folder: RunFolder, record) -> None:
-        if record["epoch"] == 3:
-            monkeypatch.setattr(RunFolder, "append", plain_append)
-            raise KeyboardInterrupt
-        plain_append(folder, record)
-
-    def struck_after(folder: RunFolder, record) -> None:
-        plain_append(folder, record)
-        if record["epoch"] == 3:
-            folder._epochs -= 1  # not counted yet
-            monkeypatch.setattr(RunFolder, "append", plain_append)
-            raise KeyboardInterrupt
-
-    def struck_at_first(folder: RunFolder, *arguments) -> None:
-        monkeypatch.setattr(RunFolder, "_start", plain_start)
-        raise KeyboardInterrupt
-
-    for place, (name, fault, epochs) in enumerate(
-        [("append", struck_before, 3), ("append", struck_after, 3), ("_start", struck_at_first, 1)]
-    ):
-        out = tmp_path / str(place)
-        monkeypatch.setattr(RunFolder, name, fault)
-        summary = train_run(config(out))
-        assert (summary["status"], summary["epochs"]) == ("INTERRUPTED", epochs)
-        assert [record["epoch"] for record in epochs_of(out)] == list(range(1, epochs + 1))

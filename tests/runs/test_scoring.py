@@ -6,12 +6,11 @@ import torch
 
 from helpers.communities import communities
 from helpers.estimators import classifier
-from helpers.run_files import record
 from pdadmm_g import GAMLPClassifier, Graph
 from pdadmm_g.config import RunConfig
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.examples import with_parts
-from pdadmm_g.runs.scoring import confusion, judge, looked_at, summarize, worker_totals
+from pdadmm_g.runs.scoring import confusion, judge, looked_at, summarize
 from pdadmm_g.status import UNVALIDATED
 
 
@@ -67,16 +66,6 @@ def test_advice_on_epochs_is_for_those_who_have_validation_nodes(tiny_graph: Gra
     for mask in ("train_mask", "val_mask", "test_mask"):
         del tiny_graph[mask]
     assert summarize(clf.set_params(patience=None).fit(tiny_graph), RunConfig())["advice"] == UNVALIDATED
-
-
-def test_totals_of_a_run_resumed_with_more_workers() -> None:
-    class Resumed:
-        history_ = [record(1, 2, 1), record(2, 2, 2)]  # noqa: RUF012
-        plan_ = (2, 3)
-
-    totals = worker_totals(Resumed())  # type: ignore[arg-type]
-    assert [worker["bytes_p"] for worker in totals] == [0, 50]
-    assert [round(worker["compute_seconds"], 9) for worker in totals] == [0.012, 0.006]
 
 
 def test_the_least_certain_nodes_and_those_whose_label_is_contradicted_are_worth_a_look() -> None:

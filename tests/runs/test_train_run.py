@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-import subprocess
-import sys
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
-from torch_geometric.data import Data
 
-from helpers.faults import MEMBER, config, free_port
+from helpers.faults import config
 from pdadmm_g import InputError
-from pdadmm_g.cli import main
-from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
 from pdadmm_g.runs.folder import RunFolder
@@ -39,20 +30,6 @@ def test_interrupted_before_its_first_checkpoint_a_run_starts_over(tmp_path: Pat
     with pytest.warns(UserWarning, match="holds no checkpoint to resume from"):
         train_run(config(out), resume=True)
     assert (out / "model.safetensors").read_bytes() == undisturbed
-
-
-def test_going_on_from_another_run_where_all_labels_train_warns_of_nothing(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    y = np.arange(60) % 2
-    same = np.stack([draw.integers(60, size=300), draw.integers(60, size=300)])
-    same = same[:, y[same[0]] == y[same[1]]]
-    known = np.where(draw.random(60) < 0.6, y, -1)
-    np.savez(tmp_path / "all.npz", x=y[:, None] + draw.normal(size=(60, 3)), edge_index=same, y=known)
-    settings = {"dataset": str(tmp_path / "all.npz"), "layers": 2, "hidden": 4, "epochs": 3, "unlabelled": 0, "seed": 0}
-    train_run(RunConfig(**settings, out=str(tmp_path / "first")))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        train_run(RunConfig(**settings, out=str(tmp_path / "second"), init=str(tmp_path / "first/model.safetensors")))
 
 
 # ------------------------------------------------------------------------------------ trained, and not scored yet
@@ -100,33 +77,6 @@ def test_what_happens_while_it_is_scored_leaves_the_model(
     ]  # fmt: skip
 
 
-def test_a_run_is_scored_with_its_data_under_another_name(
-    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are known by their digest, also where no checkpoint was written."""
-    out, moved, other = tmp_path / "run", tmp_path / "moved.npz", tmp_path / "other.npz"
-    settings = RunConfig(dataset=str(graph_file), out=str(out), layers=2, hidden=4, epochs=2, unlabelled=0)
-
-    def struck(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module, "figures", struck)
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings)
-    chosen = [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")]
-    arrays = dict(np.load(graph_file))
-    np.savez(other, **arrays | {"x": arrays["x"] + 1})
-    graph_file.rename(moved)
-    with pytest.raises(InputError, match=r"other\.npz: is not what .*run was trained on"):
-        train_run(dataclasses.replace(settings, dataset=str(other)), resume=True)
-    assert RunFolder(out).unscored
-    summary = train_run(dataclasses.replace(settings, dataset=str(moved)), resume=True)
-    assert (summary["dataset"], summary["test_accuracy"] is not None) == (str(moved), True)
-    assert RunFolder(out).config().dataset == str(moved)
-    assert [line for line in (out / "config.yaml").read_text().splitlines() if line.startswith("#")] == chosen
-
-
 def test_an_interrupt_while_the_model_is_written_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:
@@ -155,40 +105,6 @@ def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monke
         train_run(config(out))
 
 
-def test_a_summary_that_cannot_be_told_again_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train_run(config(tmp_path / "run", checkpoint_every=None))
-    file = tmp_path / "run" / "summary.json"
-    sound = json.loads(file.read_text())
-    for culprit, value in (
-        ("status", "FINE"), ("choices", None), ("workers", [{}, {}]), ("times", {"reading": "long"}),
-        ("test_accuracy", "good"), ("target", "words"), ("metrics", 3),
-    ):  # fmt: skip
-        file.write_text(json.dumps(sound | {culprit: value}))
-        with pytest.raises(SystemExit) as caught:
-            main(["train", "--resume", "--out", str(tmp_path / "run"), "--quiet"])
-        assert caught.value.code == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: {file}: cannot read the summary: ")
-        assert culprit in error
-        assert error.count("\n") == 1
-
-
-# ------------------------------------------------------------------------------------------------------- torchrun
-
-
-def test_started_again_after_the_end_a_job_has_succeeded(tmp_path: Path) -> None:
-    """As torchrun does when a worker dies after all is written."""
-    out = tmp_path / "run"
-    train_run(config(out))
-    before = (out / "summary.json").read_bytes()
-    member = os.environ | MEMBER | {"WORLD_SIZE": "1", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "pdadmm_g", "train", "--resume", "--out", str(out)]
-    again = subprocess.run(command, env=member, capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stderr
-    assert "nothing is left to train" in again.stdout + again.stderr
-    assert (out / "summary.json").read_bytes() == before
-
-
 @pytest.mark.timeout(120)
 def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
@@ -210,44 +126,3 @@ def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp
         for each in members:
             each.kill()
     assert json.loads((tmp_path / "run/summary.json").read_text())["status"] in ("LINEAR", "MEAN")
-
-
-# ------------------------------------------------------------------------------------------------------------- pickle
-
-
-@pytest.mark.timeout(120)
-def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
-    """Training in two workers, checkpoint, resume in one, save and load, with every way to unpickle made to fail."""
-    np.savez(tmp_path / "g.npz", **{name: value.numpy() for name, value in tiny_graph.to_dict().items()})
-    (tmp_path / "sitecustomize.py").write_text(
-        "import pickle, _pickle\n"
-        "def refuse(*_, **__):\n    raise AssertionError('something was unpickled')\n"
-        "class Refuse:\n    __init__ = refuse\n"
-        "def forbid():\n"
-        "    pickle.load = pickle.loads = _pickle.load = _pickle.loads = refuse\n"
-        "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
-    )
-    (tmp_path / "worker.py").write_text(
-        "import sys\nfrom pathlib import Path\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
-        "import sitecustomize\nsitecustomize.forbid()\nlaunch.main(Path(sys.argv[1]))\n"
-    )
-    (tmp_path / "job.py").write_text(
-        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
-        "from pdadmm_g.config import RunConfig\n"
-        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.run import train_run\n"
-        "import sitecustomize\nsitecustomize.forbid()\n"
-        "launch.WORKER = [sys.executable, 'worker.py']\n"
-        "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
-        "                   teleport=0.05, weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2,\n"
-        "                   unlabelled=0)\n"
-        "def stop(record):\n    if record['epoch'] == 5:\n        raise StopIteration\n"
-        "try:\n    train_run(config, on_epoch=stop)\n    raise SystemExit('did not stop')\n"
-        "except StopIteration:\n    pass\n"
-        "assert train_run(dataclasses.replace(config, workers=1), resume=True)['epochs'] == 6\n"
-        "RunFolder('run').classifier()\nprint('done')\n"
-    )
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    result = subprocess.run(
-        [sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.stdout == "done\n", result.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,7 @@ from torch_geometric.data import Data
 
 from helpers.blobs import fit
 from helpers.communities import communities
-from pdadmm_g import GAMLPClassifier, InputError, Status
-from pdadmm_g.engine.launch import _pass_on
-from pdadmm_g.training.fit import heard as take_in
-from pdadmm_g.training.stage import Stage
+from pdadmm_g import GAMLPClassifier, Status
 
 SMALL: dict[str, Any] = {
     "layers": 3, "hidden": 8, "epochs": 6, "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "unit",
@@ -81,48 +77,6 @@ def test_stopped_and_interrupted_in_a_round() -> None:
         assert clf.score(data) > 0.5
 
 
-@pytest.mark.parametrize("place", ["redeal", "Stage"])
-def test_an_interrupt_between_two_stages_keeps_the_model(
-    tiny_graph: Data, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pdadmm_g.training.train as module
-
-    calls = []
-    owner, name = (Stage, "__init__") if place == "Stage" else (module, "redeal")
-    usual = getattr(owner, name)
-
-    def interrupted(*arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == (2 if place == "Stage" else 1):
-            raise KeyboardInterrupt
-        return usual(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, interrupted)
-    clf = small().fit(tiny_graph)
-    assert (clf.status_, {record["stage"] for record in clf.history_}) == (Status.INTERRUPTED, {1})
-    assert clf.score(tiny_graph) == 1.0
-
-
-def test_what_fails_without_a_model_leaves_the_estimator_as_it_was(
-    tiny_graph: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clf = small().fit(tiny_graph)
-    before = clf.predict_proba(tiny_graph)
-
-    def fail(*_: object, **__: object) -> None:
-        raise InputError("no training today")
-
-    monkeypatch.setattr("pdadmm_g.estimator.fit", fail)
-    other = tiny_graph.clone()
-    other.y = other.y + 5
-    with pytest.raises(InputError, match="no training today"):
-        clf.fit(other)
-    assert clf.classes_.tolist() == [0, 1]
-    np.testing.assert_array_equal(clf.predict_proba(tiny_graph), before)
-    with pytest.raises(InputError, match="no training today"):
-        small().fit(tiny_graph)
-
-
 def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -132,23 +86,3 @@ def test_an_interrupt_before_the_first_epoch_is_raised(tiny_graph: Data, monkeyp
     with pytest.raises(KeyboardInterrupt):
         clf.fit(tiny_graph)
     assert not hasattr(clf, "model_")
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["before it is known", "after"])
-def test_an_interrupt_loses_nothing_that_workers_tell(late: bool) -> None:
-    notes = deque((0, {"epoch": {"epoch": number}}) for number in (1, 2, 3))
-    history, heard, interrupts = [], [], [KeyboardInterrupt()]
-
-    def on_note(_: int, note: dict[str, Any]) -> object:
-        strikes = note["epoch"]["epoch"] == 2 and interrupts
-        if strikes and not late:
-            raise interrupts.pop()
-        answer = take_in(0, note, history, heard.append)
-        if strikes:
-            raise interrupts.pop()
-        return answer
-
-    with pytest.raises(KeyboardInterrupt):
-        _pass_on(notes, on_note)
-    assert _pass_on(notes, on_note)
-    assert history == heard == [{"epoch": 1}, {"epoch": 2}, {"epoch": 3}]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +14,8 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier, InputError
-from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.layout import Plan
 from pdadmm_g.metrics import score
-from pdadmm_g.model import GAMLP
-from pdadmm_g.status import Status
-from pdadmm_g.training import choose
-from pdadmm_g.training.finish import LARGEST_TEMPERATURE, _settings, best_threshold, inverse_temperature, platt
-from pdadmm_g.training.train import TrainingResult
+from pdadmm_g.training.finish import LARGEST_TEMPERATURE, best_threshold, inverse_temperature, platt
 
 SMALL = {"layers": 3, "hidden": 8, "epochs": 15, "random_state": 0}
 FIXED = SMALL | {
@@ -60,36 +53,6 @@ def test_it_grows_to_the_depth_that_was_kept_and_no_further() -> None:
     epochs = int(clf.choices_[-1].split(", ")[1].split()[0])
     expected = GAMLPClassifier(**settings | {"layers": 5, "epochs": epochs, "patience": None}).fit(data)
     assert np.array_equal(clf.predict_proba(data), expected.predict_proba(data))
-
-
-def test_depths_that_gained_nothing_say_nothing_of_epochs_and_rounds() -> None:
-    model = GAMLP([4, 8, 8, 8, 8, 3])
-    scores = {1: [0.5, 0.6, 0.6], 2: [0.7, 0.8], 3: [0.8, 0.8, 0.8, 0.802]}
-    history: list[Any] = [
-        {"stage": stage, "round": 10 * stage + place, "val_accuracy": score, "val_loss": 0.0, "seconds": 0.0}
-        for stage, own in scores.items()
-        for place, score in enumerate(own)
-    ]
-    result = TrainingResult(model, history, Status.MAX_EPOCHS, Plan((10,)))
-    alone = _settings(ModelConfig(unlabelled=0).resolved(), result)
-    assert (alone.layers, alone.stages, alone.epochs) == (5, (2, 5), 2)
-    assert _settings(ModelConfig(unlabelled=30).resolved(), result).rounds == 21
-
-
-def test_what_was_chosen_stays_and_what_was_set_aside_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("_mean", "_single"):  # what is trained is kept
-        monkeypatch.setattr(choose.Race, kind, lambda *_: None)
-    monkeypatch.setattr(choose, "FEATURES", 1)
-    data = communities(60, labels=10)
-    del data.val_mask, data.test_mask
-    weights = np.where(data.train_mask.numpy(), 2.0, 1.0)
-    settings = SMALL | {"unlabelled": 0, "validation": 0.2}
-    clf = GAMLPClassifier(**settings).fit(data, sample_weight=weights)
-    again = GAMLPClassifier(**settings, refit=True).fit(data, sample_weight=weights)
-    names = ("augment", "hops", "normalize", "teleport", "directed", "label_hops", "row_normalize")
-    assert [getattr(again.config_, name) for name in names] == [getattr(clf.config_, name) for name in names]
-    assert again.config_.weight_decay == pytest.approx(clf.config_.weight_decay * 30 / 24)
-    assert "trained again on all 30 labels" in again.choices_[-1]
 
 
 def test_a_model_that_was_found_on_the_way_is_not_trained_again() -> None:

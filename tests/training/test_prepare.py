@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -9,42 +8,7 @@ from torch_geometric.data import Data
 from pdadmm_g import InputError, as_graph
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.training.fit import fit
-from pdadmm_g.training.prepare import prepare_graph, prepare_rows
-
-CONFIG = ModelConfig(
-    layers=2, hidden=4, epochs=3, augment="average", teleport=0.05, normalize="unit", weight_decay=0.1
-).resolved()
-
-
-def test_outputs_are_the_classes_of_the_training_nodes(tiny_graph: Data) -> None:
-    tiny_graph.y = torch.tensor([3, 7])[tiny_graph.y]
-    problem = prepare_graph(tiny_graph, CONFIG, seed=0, test=True)
-    assert problem.classes.tolist() == [3, 7]
-    assert problem.training.y.unique().tolist() == [0, 1]
-    assert fit(problem, seed=0).model.widths[-1] == 2
-    assert problem.test is not None
-    assert torch.equal(torch.as_tensor(problem.classes)[problem.test.y], tiny_graph.y[tiny_graph.test_mask])
-
-
-def test_choices_are_made_once(tiny_graph: Data) -> None:
-    undecided = ModelConfig(layers=2, epochs=3).resolved()
-    problem = prepare_graph(tiny_graph, undecided, seed=0)
-    assert "auto" not in (problem.config.augment, problem.config.normalize, problem.config.directed)
-    assert None not in (problem.config.weight_decay, problem.config.hops, problem.config.unlabelled)
-    decided = problem.decided(0)
-    assert decided.decided(1).config == decided.config
-    again = prepare_graph(tiny_graph, undecided, seed=0, decided=True)  # as whoever goes on, who knows the choice
-    assert again.ready is None
-
-
-def test_rows_are_taken_as_they_are() -> None:
-    X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    problem = prepare_rows(X, np.array(["b", "a", "b", "a", "b", "a"]), CONFIG)
-    assert problem.classes.tolist() == ["a", "b"]
-    assert problem.training.y.tolist() == [1, 0, 1, 0, 1, 0]
-    assert torch.equal(problem.training.X, X)
-    assert (problem.config.augment, problem.augmentation, problem.validation) == ("none", None, None)
+from pdadmm_g.training.prepare import prepare_graph
 
 
 def test_directions_that_cannot_be_taken_are_refused(tiny_graph: Data) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pdadmm_g.config import ModelConfig
 from pdadmm_g.training import progress
-from pdadmm_g.training.progress import Progress, duration
+from pdadmm_g.training.progress import Progress
 from pdadmm_g.utils import Event
 
 
@@ -37,28 +37,3 @@ def test_tasks_are_named_from_the_start_and_then_now_and_then(monkeypatch: pytes
     shown.task(Event("weight decay", 4, 5, seconds=12.0))
     shown.task(Event("evaluating", 0, None))
     assert text.getvalue().splitlines() == ["one: weight decay 0/5", "one: weight decay 2/5", "one: evaluating"]
-
-
-def test_a_bar_shows_tasks_and_epochs_in_turn() -> None:
-    text = io.StringIO()
-    console = Console(file=text, width=200, force_terminal=True)
-    with Progress(ModelConfig(layers=2), console=console) as shown:
-        shown.task(Event("choosing features", 3, 12))
-        assert "choosing features" in _bar(shown)
-        assert "3/12" in _bar(shown)
-        record = {"stage": 1, "stage_epoch": 7, "epoch": 7, "objective": 1.0, "val_accuracy": 0.5, "workers": []}
-        shown.update(record)
-        assert "2 layers" in _bar(shown)
-        assert "7/300" in _bar(shown)
-
-
-def _bar(shown: Progress) -> str:
-    assert shown._bar is not None
-    console = Console(file=io.StringIO(), width=200)
-    console.print(shown._bar.get_renderable())
-    return console.file.getvalue()
-
-
-def test_durations() -> None:
-    texts = {0.4: "0 s", 59: "59 s", 90: "2 min", 3600: "1 h 0 min", 12000: "3 h 20 min"}
-    assert {seconds: duration(seconds) for seconds in texts} == texts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,13 +15,11 @@ from pdadmm_g.config import ModelConfig
 from pdadmm_g.training.fit import fit
 from pdadmm_g.training.prepare import prepare_graph
 from pdadmm_g.training.rounds import (
-    FIRST_EPOCHS,
     GAIN,
     ROUND_EPOCHS,
     Step,
     is_over,
     margin,
-    schedule,
     sharpened,
     targets_of,
 )
@@ -42,11 +39,6 @@ def config(**changes) -> ModelConfig:
 def trained(**changes):
     problem = prepare_graph(communities(), config(**changes), seed=0)
     return fit(problem, seed=0)
-
-
-def test_a_stage_has_rounds_where_nodes_without_labels_teach() -> None:
-    assert schedule(config(unlabelled=0)) == [Step(1, 2), Step(2, 4)]
-    assert schedule(config(rounds=2)) == [Step(1, 2, 0), Step(1, 2, 1), Step(1, 2, 2), Step(2, 4, 3), Step(2, 4, 4)]
 
 
 def record(epoch: int, accuracy: float | None, stage: int = 1, loss: float = 1.0, round: int = 1) -> dict:
@@ -104,12 +96,6 @@ def test_records_say_which_round_they_are_of_and_how_the_copies_agree() -> None:
     assert ROUND_EPOCHS > 6  # the configuration has fewer
 
 
-def test_labelled_nodes_alone_have_more_epochs_than_a_round() -> None:
-    history = trained(epochs=50, rounds=2, layers=2, stages=(2,), patience=None).history
-    assert Counter(record["round"] for record in history) == {0: FIRST_EPOCHS, 1: ROUND_EPOCHS, 2: ROUND_EPOCHS}
-    assert FIRST_EPOCHS > ROUND_EPOCHS
-
-
 def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:
     """Against a plain computation: the network after labelled nodes alone is asked about the first copies."""
     problem = prepare_graph(communities(), config(rounds=1, layers=2, stages=(2,), patience=6), seed=0)
@@ -126,12 +112,6 @@ def test_the_first_targets_are_what_the_network_says_of_the_copies() -> None:
     assert first["agreement"] == pytest.approx(float((classes[0] == classes[1]).double().mean()), abs=0.05)
 
 
-def test_a_depth_that_gains_nothing_leaves_no_layers_behind() -> None:
-    result = trained(epochs=1, stages=(2, 3), layers=3, growth="gain")
-    assert max(record["stage"] for record in result.history) == 2
-    assert len(result.model.linears) == 2 or margin(2, result.history, config(growth="gain")) == 0
-
-
 def test_nodes_without_labels_teach_something() -> None:
     """With two labels in each community and noisy features, accuracy on other nodes is higher with them."""
     data = communities(300, features=30, labels=2, noise=5.0, seed=3)
@@ -141,21 +121,6 @@ def test_nodes_without_labels_teach_something() -> None:
         for number in (0, 200)
     )
     assert taught > alone + 0.02
-
-
-def _weights(model) -> torch.Tensor:
-    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
-
-
-@pytest.mark.timeout(120)
-def test_rounds_over_shards_of_which_one_asks_nobody() -> None:
-    """To rounding the same."""
-    one, two = (trained(patience=None, unlabelled=1, **mesh) for mesh in ({}, {"shards": 2}))
-    expected = _weights(one.model)
-    assert float((_weights(two.model) - expected).norm() / expected.norm()) < 1e-5
-    for ours, theirs in zip(one.history, two.history, strict=True):
-        assert (ours["round"], ours["agreement"]) == (theirs["round"], theirs["agreement"])
-        assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-4)
 
 
 def test_what_the_nodes_of_a_round_should_become_and_weigh() -> None:

@@ -100,20 +100,6 @@ def test_penalty_below_the_bound_warns_once() -> None:
 # ------------------------------------------------------------------------------------------- weights and probabilities
 
 
-def fit_rows(rows: Examples, **settings):
-    settings = {"layers": 3, "stages": (2, 3), "hidden": 8, "epochs": 12, "weight_decay": 0.05} | settings
-    return train(rows, VALIDATION, 3, ModelConfig(patience=None, **settings), seed=0)
-
-
-@pytest.mark.parametrize("solver", ["linearized", "exact"])
-def test_weights_of_one_change_no_bit(solver: str) -> None:
-    plain = fit_rows(TRAINING, solver=solver)
-    weighted = fit_rows(TRAINING._replace(weights=torch.ones(60)), solver=solver)
-    for a, b in zip(plain.model.parameters(), weighted.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert [record["objective"] for record in plain.history] == [record["objective"] for record in weighted.history]
-
-
 @pytest.mark.parametrize("quantize", ["none", "pq"])
 @pytest.mark.parametrize("solver", ["linearized", "exact"])
 def test_a_row_of_weight_k_trains_like_k_rows(solver: str, quantize: str) -> None:
@@ -152,9 +138,3 @@ def test_growing_does_not_change_the_function() -> None:
     for layer in deep[1:-1]:
         assert torch.equal(layer.W, torch.eye(8))
         assert torch.equal(layer.W0, torch.eye(8))
-
-
-def test_first_and_last_layer_decay_toward_zero() -> None:
-    weights = initial_weights(depth=5)
-    assert [bool(w.W0.any()) for w in weights] == [False, True, True, True, False]
-    assert not torch.equal(weights[0].W[:3, :3], weights[-1].W[:3, :3])

@@ -76,16 +76,6 @@ def test_a_part_outside_of_the_row_space_is_kept() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_growth_goes_on_from_its_depth(data: Data) -> None:
-    two = small(layers=2).fit(data)
-    clf = small(layers=4, stages=(2, 3, 4)).fit(data, init=two)
-    assert [record["workers"][0]["layers"] for record in clf.history_[::5]] == [2, 3, 4]
-    three = small(layers=3, growth="all").fit(data)
-    clf = small(layers=5, stages=(2, 5)).fit(data, init=three)
-    assert {record["workers"][0]["layers"] for record in clf.history_} == {5}
-    assert clf.model_.widths == (20, 8, 8, 8, 8, 3)
-
-
 def test_what_was_learned_of_the_features_stays(data: Data, trained: GAMLPClassifier) -> None:
     """On a graph that has changed, the columns mean what they meant."""
     other = communities(120, seed=1)
