@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from helpers.faults import config
+from helpers.faults import MEMBER, config, free_port
 from pdadmm_g import InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
