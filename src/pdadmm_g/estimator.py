@@ -286,11 +286,8 @@ class Estimator(Parameters, BaseEstimator):
         """
         y, edge_index = edges_apart(X, y, edge_index)
         labels_given = edge_index is not None and y is not None
-        if labels_given:
-            target, columns = self._fitted_target(), self.columns_ or ()
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns), None
-        elif y is None or is_graph(X):
-            X = self._given(X, edge_index, edge_weight)
+        if labels_given or y is None or is_graph(X):
+            X, y = self._given(X, edge_index, edge_weight, y if labels_given else None), None if labels_given else y
         if not isinstance(X, Graph):
             return None
         data, _ = one_split(check_graph(X), self.split)
@@ -515,12 +512,12 @@ class Estimator(Parameters, BaseEstimator):
         problem = prepare_rows(rows, labels, config.resolved(target), sample_weight)
         return problem if names is None else dataclasses.replace(problem, classes=names)
 
-    def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
+    def _given(self, X: Any, edge_index: Any, edge_weight: Any, y: Any = None) -> Any:
         """A graph where there are edges, or a table for a model of a graph; else what was given."""
         alone = is_table(X) and getattr(self, "augmentation_", None) is not None
         if edge_index is not None or is_graph(X) or alone:
             target, columns = self._fitted_target(), self.columns_ or ()
-            return as_graph(X, None, edge_index, edge_weight=edge_weight, target=target, columns=columns)
+            return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns)
         return X
 
     def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:

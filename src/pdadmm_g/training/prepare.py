@@ -151,7 +151,6 @@ def prepare_graph(
     *,
     seed: int,
     test: bool = False,
-    culprit: str = "data",
     fitted: GraphAugment | None = None,
     known: Parts | None = None,
     decided: bool = False,
@@ -160,7 +159,7 @@ def prepare_graph(
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. An augmentation that is ``fitted`` already, as ``config`` says, is taken as it is.
+    too. An augmentation that is ``fitted`` already, as ``config`` says, is taken as it is.
     Who is ``known`` to have trained or validated does so again, unless masks say otherwise. Where all is ``decided``,
     nothing is tried. Of a graph in parts all processes of the ``team`` that have one call this together; the rows are
     those of the own nodes.
@@ -173,11 +172,9 @@ def prepare_graph(
         reasons = (described(columns),)
         if standardized(columns):
             config = config.but(row_normalize=False)
-    data, (_, y, weights, classes), said = split_rows(
-        data, config, seed=seed, culprit=culprit, known=known, crosses=True
-    )
+    data, (_, y, weights, classes), said = split_rows(data, config, seed=seed, known=known, crosses=True)
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
-    check_training(data, culprit=culprit)
+    check_training(data)
     if config.augment != "none" or config.label_hops:
         require_edges(data)
     data, part = _features_on(data, config.device), part_of(data)
@@ -284,20 +281,19 @@ def split_rows(
     config: ModelConfig,
     *,
     seed: int,
-    culprit: str = "data",
     known: Parts | None = None,
     crosses: bool = False,
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
-    require_y(data, culprit=culprit)
+    require_y(data)
     given, weights = data.get("sample_weight"), None
     data, reasons = with_masks(data, config, seed=seed, known=known, crosses=crosses)
-    require_training_nodes(data, culprit=culprit)
+    require_training_nodes(data)
     nodes = data.train_mask.nonzero().view(-1)
     if given is not None:
         nodes = nodes[given[nodes] > 0]
         weights, data = given[nodes], _trained_on(data, nodes)
-    require_labels(data, "train_mask", culprit=culprit)
+    require_labels(data, "train_mask")
     y, names = data.y[nodes], data.get("label_names")
     if has_columns(data):
         classes = np.arange(y.shape[1]) if names is None else names

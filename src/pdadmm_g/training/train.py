@@ -29,7 +29,7 @@ from ..status import Status
 from .checkpoint import Checkpointing, clear
 from .member import Member, dealt
 from .records import OnEpoch, Record
-from .rounds import RoundRows, Step, in_round, is_over, margin, schedule
+from .rounds import RoundRows, Step, is_over, margin, schedule
 from .stage import Stage
 
 
@@ -95,7 +95,7 @@ def train(
     if not config.unlabelled and not starts:
         training, validation, basis = in_row_space(training, validation, team.rows)
     member = Member(team, config, training, validation, num_classes, checkpointing)
-    rows = RoundRows(team, config, copies, seed) if config.unlabelled else None
+    rows = RoundRows(copies, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     with team.in_epochs():
         weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start, starts)
@@ -179,7 +179,7 @@ def _grow(
             plan = new
             with tensor_cores(config.precision):
                 resumed = saved if before is None else None
-                own = member if rows is None else in_round(member, rows, step, new, weights, resumed)
+                own = member if rows is None else rows.member(member, step, new, weights, resumed)
                 gain = 0.0 if resumed else margin(step.stage, history, config)
                 stage = Stage(own, step.stage, new, weights, resumed, margin=gain)
                 status = stage.run(history, on_epoch)
