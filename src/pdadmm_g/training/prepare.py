@@ -294,19 +294,31 @@ def split_rows(
         nodes = nodes[given[nodes] > 0]
         weights, data = given[nodes], _trained_on(data, nodes)
     require_labels(data, "train_mask")
-    y, names = data.y[nodes], data.get("label_names")
-    if has_columns(data):
-        classes = np.arange(y.shape[1]) if names is None else names
-        return data, Weighed(None, y, _plain_weights(weights), classes), reasons
-    if y.is_floating_point():
+    y, names, columns = data.y[nodes], data.get("label_names"), has_columns(data)
+    if columns or y.is_floating_point():
         found = torch.arange(y.shape[1])
     else:
         found, y = y.unique(return_inverse=True)
     classes = found.numpy() if names is None else names[found.numpy()]
-    rows = weighed(y, classes, config.class_weight, weights)
+    rows = _weighed(y, classes, config, weights, columns=columns)
     data = data if rows.kept is None else _trained_on(data, nodes[rows.kept])
+    if columns:
+        return data, rows, reasons
     data, unknown = _without_unknown(data)
     return data, rows, (*reasons, *unknown)
+
+
+def _weighed(
+    y: Tensor, classes: NDArray[Any], config: ModelConfig, weights: Tensor | None, *, columns: bool
+) -> Weighed:
+    """Rows by what they weigh, see :func:`.weighed`; of columns of labels or numbers no class does."""
+    if not columns:
+        return weighed(y, classes, config.class_weight, weights)
+    if weights is None:
+        return Weighed(None, y, None, classes)
+    kept = weights > 0
+    y, weights = y[kept], weights[kept].float()
+    return Weighed(None if bool(kept.all()) else kept, y, None if bool((weights == 1).all()) else weights, classes)
 
 
 def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
@@ -325,11 +337,6 @@ def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
     return data, (f"no training node is of class {names}: it is never predicted, and counts as wrong in tests",)
 
 
-def _plain_weights(weights: Tensor | None) -> Tensor | None:
-    """In single precision, as all are that train; None if each row weighs one."""
-    return None if weights is None or bool((weights == 1).all()) else weights.float()
-
-
 def _trained_on(data: Graph, nodes: Tensor) -> Graph:
     """The same graph with these training nodes."""
     data = copy.copy(data)
@@ -345,28 +352,20 @@ def prepare_rows(
     Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
     """
     config = config.resolved("classification")
-    weights = None if sample_weight is None else row_weights(sample_weight, torch.arange(len(features)), len(features))
-    units, kept = None, None
-    if config.target != "classification":
-        assert isinstance(labels, Tensor)
-        y, classes = labels, np.arange(labels.shape[1])
-        if weights is not None:
-            kept = weights > 0
-            y, weights = y[kept], _plain_weights(weights[kept])
-        if config.target == "regression":
-            units = Units.of(y, weights)
-            y = units.standardized(y)
+    columns, number = config.target != "classification", len(features)
+    weights = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
+    if isinstance(labels, Tensor):
+        classes, y = np.arange(labels.shape[1]), labels
     else:
-        if isinstance(labels, Tensor):
-            classes, y = np.arange(labels.shape[1]), labels
-        else:
-            classes, encoded = np.unique(labels, return_inverse=True)
-            y = torch.as_tensor(encoded)
-        kept, y, weights, classes = weighed(y, classes, config.class_weight, weights)
+        classes, encoded = np.unique(labels, return_inverse=True)
+        y = torch.as_tensor(encoded)
+    kept, y, weights, classes = _weighed(y, classes, config, weights, columns=columns)
+    units = Units.of(y, weights) if config.target == "regression" else None
+    y = y if units is None else units.standardized(y)
     features = features if kept is None else features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
+    config = config.resolved(classes=0 if columns else len(classes))
     unlabelled = None if config.unlabelled is None else 0
-    config = config.resolved(classes=0 if config.target != "classification" else len(classes))
     config = config.but(augment="none", hops=1, normalize="none", unlabelled=unlabelled)
     return Problem(examples, None, classes, config, units=units)
 

@@ -100,7 +100,7 @@ def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -
     The chain's first worker has the copies and gets the mean: activations pass down the chain.
     """
     chain, copies, layers = base.team.chain, base.config.copies, plan.layers(base.team.chain.rank)
-    number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
+    number = chain.told(0 if x is None else len(x))
     if x is None and layers:
         x = chain.receive(base.like.new_empty(number, base.config.width), chain.rank - 1)
     for index, own in zip(layers, weights, strict=True):
@@ -138,11 +138,8 @@ class RoundRows:
         All workers call this together. A round has the labelled nodes first and then a sample of the others, always
         the same one.
         """
-        config, team, copies = (
-            base.config.but(epochs=min(base.config.epochs, epochs_of(step.round))),
-            base.team,
-            self.copies,
-        )
+        team, copies = base.team, self.copies
+        config = base.config.but(epochs=min(base.config.epochs, epochs_of(step.round)))
         if step.round == 0:  # labelled nodes train alone
             alone = copy.copy(base)
             alone.config, alone.round = config, Round(0)

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -86,11 +85,15 @@ def train(
     if team.rank == 0 and config.rho <= bound:
         text = f"rho = {config.rho:g} is not above {bound:g}, where theory guarantees that the objective never rises"
         warnings.warn(text, stacklevel=2)
-    config = _shared(team, config)
-    team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
+    # The others do not see what the first one chose by the data.
+    settings = {name: value for name, value in vars(config).items() if not callable(value) and name != "device"}
+    settings = team.told(settings)
+    if team.rank > 0:
+        config = dataclasses.replace(config, **settings)
+    team.arrange(config.shards or 1)
     training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
     training, validation = (dealt(team, examples, config.device) for examples in (training, validation))
-    starts = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
+    starts = team.told(0 if start is None else len(start.linears))
     # A network that is there may have a part outside of the row space, which validation sees.
     if not config.unlabelled and not starts:
         training, validation, basis = in_row_space(training, validation, team.rows)
@@ -110,20 +113,6 @@ def train(
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     return TrainingResult(GAMLP.from_parameters(parameters, config.activation), history, status, plan, message)
-
-
-def _shared(team: Team, config: ModelConfig) -> ModelConfig:
-    """The settings of the first worker, on all: the others do not see what it chose by the data."""
-    if team.size == 1:
-        return config
-    settings = {name: value for name, value in vars(config).items() if not callable(value) and name != "device"}
-    own = msgspec.json.encode(settings)
-    length = int(team.broadcast(torch.tensor([len(own)]), 0))
-    text = list(own) if team.rank == 0 else [0] * length
-    known = bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist())
-    if team.rank == 0:
-        return config
-    return dataclasses.replace(config, **msgspec.json.decode(known))
 
 
 def _alone(depth: int, team: Team) -> Plan:
