@@ -27,7 +27,7 @@ from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
 from .graph.columns import Column, feature_names, standardized
-from .graph.examples import Parts, one_split, unseen_nodes, with_parts
+from .graph.examples import Split, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
     Graph,
@@ -115,7 +115,7 @@ class Estimator(Parameters, BaseEstimator):
     choices_: tuple[str, ...]
     times_: dict[str, float]
     seed_: int | None
-    nodes_: Parts | None
+    nodes_: Split | None
     estimate_: Estimate | None
     importance_: pd.DataFrame | None = None
     #: The keys of the nodes that trained, and what was said of them out of fold; None where that is not known.

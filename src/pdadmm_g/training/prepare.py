@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
+from ..graph.examples import Examples, Split, folds_of, is_crossed, with_masks
 from ..graph.graph import MASKS, Graph, as_mask, node_keys
 from ..graph.parts import part_of
 from ..graph.propagation import KnownLabels
@@ -116,7 +116,7 @@ class Problem:
     #: Those of numbers that are learned; None for classes and labels.
     units: Units | None = None
     #: Which nodes of a graph train and validate.
-    nodes: Parts | None = None
+    nodes: Split | None = None
     #: Of the settings that are trained with, whose sentences are among the reasons; and the best of what was tried on
     #: the way, see :class:`.Choice`.
     evidence: Evidence = dataclasses.field(default_factory=Evidence)
@@ -152,7 +152,7 @@ def prepare_graph(
     seed: int,
     test: bool = False,
     fitted: GraphAugment | None = None,
-    known: Parts | None = None,
+    known: Split | None = None,
     decided: bool = False,
     team: Team | None = None,
 ) -> Problem:
@@ -214,7 +214,7 @@ def prepare_graph(
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
         examples["train_mask"], examples.get("val_mask"), classes, config, augment, examples.get("test_mask"), copies,
-        (*reasons, *said, *_remarks(data), *choice.reasons, *choice.evidence.about), units, Parts.of(data),
+        (*reasons, *said, *_remarks(data), *choice.reasons, *choice.evidence.about), units, Split.of(data),
         choice.evidence, ready, crossed, part.line,
     )  # fmt: skip
 
@@ -227,7 +227,7 @@ def _rows(
     classes: NDArray[Any],
     config: ModelConfig,
     seed: int,
-    known: Parts | None,
+    known: Split | None,
 ) -> Rows:
     """The nodes whose labels ``t`` decide: those that validate, or else all of few, out of fold."""
     training, validating = parts["train_mask"], parts.get("val_mask")
@@ -281,7 +281,7 @@ def split_rows(
     config: ModelConfig,
     *,
     seed: int,
-    known: Parts | None = None,
+    known: Split | None = None,
     crosses: bool = False,
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
