@@ -544,12 +544,7 @@ class Estimator(Parameters, BaseEstimator):
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
     def predict(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
     ) -> NDArray[Any]:
         """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
 
@@ -733,12 +728,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     score = Estimator.score  # not that of the mixin
 
     def predict_proba(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
     ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
         return outputs(self._logits_of(X, nodes, edge_index, edge_weight), self.config_.target).numpy()

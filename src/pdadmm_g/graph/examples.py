@@ -97,12 +97,7 @@ WITHOUT = (
 
 
 def with_masks(
-    data: Graph,
-    config: ModelConfig,
-    *,
-    seed: int,
-    known: Split | None = None,
-    crosses: bool = False,
+    data: Graph, config: ModelConfig, *, seed: int, known: Split | None = None, crosses: bool = False
 ) -> tuple[Graph, tuple[str, ...]]:
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 

@@ -178,13 +178,7 @@ def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None
 
 
 def refit(
-    data: Graph,
-    problem: Problem,
-    result: TrainingResult,
-    given: ModelConfig,
-    *,
-    seed: int,
-    team: Team | None = None,
+    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, team: Team | None = None
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 

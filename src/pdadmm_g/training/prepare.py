@@ -277,12 +277,7 @@ def with_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: 
 
 
 def split_rows(
-    data: Graph,
-    config: ModelConfig,
-    *,
-    seed: int,
-    known: Split | None = None,
-    crosses: bool = False,
+    data: Graph, config: ModelConfig, *, seed: int, known: Split | None = None, crosses: bool = False
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data)
