@@ -22,7 +22,7 @@ from pdadmm_g.runs.run import train_run
 
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
-    faulthandler.dump_traceback_later(70, exit=True)
+    faulthandler.dump_traceback_later(180, exit=True)
     torch.set_num_threads(1)
     size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=False, shards=size)
