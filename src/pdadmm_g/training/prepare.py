@@ -412,7 +412,7 @@ class WarmStart:
 
             if standardized(known.columns):
                 taken["row_normalize"] = before.row_normalize
-        config = config.but(**taken)
+        config = dataclasses.replace(config, **taken)  # which must go with what is given
         for name in FEATURES if known.augmentation is not None else ():
             given, trained = getattr(config, name), getattr(before, name)
             if given != trained:
