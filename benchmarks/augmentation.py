@@ -24,7 +24,7 @@ import torch
 from experiments.results import write
 from pdadmm_g.graph.augmentation import GraphAugment
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.propagation import renormalized_adjacency
+from pdadmm_g.graph.propagation import adjacency
 
 
 def edges_of(args: argparse.Namespace) -> tuple[torch.Tensor, int, int]:
@@ -98,7 +98,7 @@ def main() -> None:
     watch.done.set()
 
     start = time.perf_counter()
-    A = renormalized_adjacency(data.edge_index, nodes)
+    A = adjacency(data)
     build = time.perf_counter() - start
     nonzeros = A.values().numel()
     row = {

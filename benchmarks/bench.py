@@ -30,12 +30,13 @@ from experiments.results import write
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS
 from pdadmm_g.admm.state import Quantization, forward_state
+from pdadmm_g.engine.layout import widths
 from pdadmm_g.engine.precision import tensor_cores
+from pdadmm_g.engine.team import Line
 from pdadmm_g.engine.worker import Algorithm, Ends, Worker
 from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
-from pdadmm_g.training.growth import initial_layer, widths
-from pdadmm_g.training.train import in_row_space
+from pdadmm_g.training.train import in_row_space, initial_layer
 from pdadmm_g.utils import checked_device, compute_threads
 
 #: Epochs that are timed together: the exact solver inverts large matrices in one of so many.
@@ -118,7 +119,7 @@ def problem(size: Size) -> Examples:
 
 def chain(size: Size, solver: Literal["linearized", "exact"], quantization: Quantization) -> Worker:
     """One worker with the whole network, as training would set it up."""
-    training, _, basis = in_row_space(problem(size), None)
+    training, _, basis = in_row_space(problem(size), None, Line())
     assert training is not None
     X = training.X
     shape = widths(X.shape[1], size.hidden, size.classes, size.layers)

@@ -30,7 +30,9 @@ from pdadmm_g.admm import updates
 from pdadmm_g.admm.activations import ACTIVATIONS
 from pdadmm_g.admm.risks import RISKS, Targets
 from pdadmm_g.admm.rows import Rows
-from pdadmm_g.training.growth import anchor, initial_layer, widths
+from pdadmm_g.admm.state import Weights
+from pdadmm_g.engine.layout import widths
+from pdadmm_g.training.train import initial_layer
 
 DATASETS = (
     "cora", "citeseer", "pubmed", "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics",
@@ -149,7 +151,7 @@ class Algorithm:
         self.rows, self.y = Rows(data.y.shape[1]), Targets(data.y.flatten())
         self.first = updates.gram(data.X, nu=NU, mu=MU, rows=self.rows) if solver == "exact" else None
         self.classes = int(data.y.max()) + 1
-        self.W0 = [anchor(W[0], layer, depth) for layer, W in enumerate(self.weights())]
+        self.W0 = [Weights.of(W[0], W[0, :, 0], layer, depth).W0 for layer, W in enumerate(self.weights())]
         self.past: list[tuple[Tensor, Tensor]] = []
         self.plain: tuple[Tensor, Tensor] | None = None
 

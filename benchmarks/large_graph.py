@@ -4,7 +4,7 @@
     python -m benchmarks.large_graph --folder /tmp/large --nodes 100000 --edges 1000000 --train 10000 --shards 2
 
 Makes a random graph with communities as a folder of arrays, in blocks; then shards it, trains (which augments first),
-and predicts all nodes, each by the command line. The product with the graph is timed by itself in one process too.
+and predicts all nodes, each by the command line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import resource
+import os
 import shutil
 import subprocess
 import sys
@@ -64,40 +64,18 @@ def timed(name: str, arguments: list[str], rows: dict[str, Any]) -> dict[str, An
     """Run the command; wall time, peak memory of its largest process, and what it prints as JSON."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "pdadmm_g", *arguments, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        text = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)  # of the process and of those that it has started
+        process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - begin
-    result: dict[str, Any] = json.loads(done.stdout)
-    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    rows[name] = {"seconds": round(seconds, 1), "largest_process_so_far_bytes": peak}
-    if "processes" in result:
-        rows[name]["processes"] = result["processes"]
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    rows[name] = {"seconds": round(seconds, 1), "peak_bytes": 1024 * used.ru_maxrss}
     print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    result: dict[str, Any] = json.loads(text)
     return result
-
-
-def one_process(folder: str, hops: int, columns: int) -> dict[str, float]:
-    """The product with the whole graph in this process, one thread, some columns: seconds for each entry and column."""
-    import torch
-
-    from pdadmm_g.engine.gathering import Gatherer
-    from pdadmm_g.engine.team import Line
-    from pdadmm_g.graph.sharded_augmentation import OwnRows
-    from pdadmm_g.graph.shards import ShardFolder
-
-    torch.set_num_threads(1)
-    part = ShardFolder(folder).part(0, 1)
-    matrix = OwnRows(part, Line(), [part.count], Gatherer(Line(), [part.count], 0))
-    H = torch.randn(part.count, columns)
-    for _ in range(hops):
-        H = matrix @ H
-    figures = matrix.figures
-    return {"seconds": figures["multiply_seconds"], "entries": figures["entries"], "columns": figures["columns"]}
-
-
-def per_nonzero(processes: list[dict[str, float]]) -> float:
-    """Seconds of the slowest process for each entry of the graph and column."""
-    busy = max(each["multiply_seconds"] + each["gather_seconds"] for each in processes)
-    return busy / (sum(each["entries"] for each in processes) * max(each["columns"] for each in processes))
 
 
 def main() -> None:
@@ -111,11 +89,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--solver", default="linearized")
     parser.add_argument("--keep", action="store_true", help="use shards and features that are there already")
-    parser.add_argument("--one-process", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one_process:
-        print(json.dumps(one_process(options.one_process, 1, 16)))
-        return
     folder, shards = options.folder, str(options.shards)
     shape = ("nodes", "edges", "features", "train", "shards", "workers", "hops", "layers", "hidden", "epochs", "solver")
     rows: dict[str, Any] = {"options": {name: getattr(options, name) for name in shape}}
@@ -125,12 +99,6 @@ def main() -> None:
     if not options.keep:
         shutil.rmtree(folder / "shards", ignore_errors=True)
     timed("shard", ["shard", str(folder / "arrays"), "--shards", shards, "--out", str(folder / "shards")], rows)
-    alone = subprocess.run(
-        [sys.executable, __file__, "--folder", ".", "--one-process", str(folder / "shards")],
-        stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    one = json.loads(alone.stdout)
-    single = one["seconds"] / (one["entries"] * one["columns"])
     train = ["train", "--dataset", str(folder / "shards"), "--shards", shards, "--workers", str(options.workers)]
     train += ["--augment", "average", "--hops", str(options.hops), "--normalize", "centered"]
     train += ["--layers", str(options.layers), "--stages", str(options.layers), "--hidden", str(options.hidden)]
@@ -140,18 +108,9 @@ def main() -> None:
     rows["train"] |= {name: summary[name] for name in ("seconds", "train_accuracy", "test_accuracy", "bytes_sent")} | {
         "wall_seconds": rows["train"]["seconds"]
     }
-    first = [each for each in summary["processes"] if each["entries"]]
-    if first:
-        several = per_nonzero(first)
-        rows["augment"] = {
-            "seconds": max(each["augment_seconds"] for each in first),
-            "nanoseconds_per_nonzero_and_column": {"1": 1e9 * single, shards: 1e9 * several},
-            "speedup": single / several,
-            "bytes_over_the_network": sum(each["sent"] for each in first),
-            "bytes_through_shared_memory": sum(each["shared"] for each in first),
-        }
+    rows["augment"] = {"seconds": summary["times"]["features"]}
     run = str(folder / "run")
-    timed("predict", ["predict", run, "--shards", shards, "--out", str(folder / "predictions")], rows)
+    timed("predict", ["predict", run, "--shards", shards, "--out", str(folder / "predictions.csv")], rows)
     print(json.dumps(rows, indent=1))
     write(options.out, rows)
 

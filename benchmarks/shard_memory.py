@@ -37,7 +37,7 @@ def peak(folder: Path, options: argparse.Namespace, shards: int) -> float:
     train += ["--layers", str(options.layers), "--stages", str(options.layers), "--hidden", str(options.hidden)]
     train += ["--epochs", "3", "--eval-every", "3", "--out", str(folder / "run"), "--overwrite"]
     timed(f"{shards} shards", train, rows)
-    return max(process["peak_bytes"] for process in rows[f"{shards} shards"]["processes"])
+    return float(rows[f"{shards} shards"]["peak_bytes"])
 
 
 def sharded(folder: Path, options: argparse.Namespace) -> Path:

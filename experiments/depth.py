@@ -12,11 +12,12 @@ import torch
 
 from pdadmm_g.baselines import Baseline
 from pdadmm_g.config import ModelConfig
+from pdadmm_g.engine.layout import widths
 from pdadmm_g.graph.candidates import DEFAULT_TELEPORT
 from pdadmm_g.graph.datasets import load_dataset
 from pdadmm_g.model import GAMLP
 from pdadmm_g.training.fit import fit
-from pdadmm_g.training.growth import initial_layer, widths
+from pdadmm_g.training.train import initial_layer
 from pdadmm_g.utils import compute_threads
 
 from .cells import accuracy, problem_of

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.layout import Plan, deal, layer_costs
+from pdadmm_g.engine.layout import Plan, deal, layer_costs, widths
 from pdadmm_g.engine.team import DistributedTeam, Stop, Team
 from pdadmm_g.graph.examples import Examples
 from pdadmm_g.model import GAMLP
-from pdadmm_g.training.growth import initial_layer, widths
+from pdadmm_g.training.train import initial_layer
 
 CLASSES = 10
 #: Of random data, and for so many epochs after some to warm up.

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from pdadmm_g.engine.launch import join
+from pdadmm_g.engine.layout import widths
 from pdadmm_g.engine.team import Team
 from pdadmm_g.graph.examples import Examples
-from pdadmm_g.training.growth import widths
 from pdadmm_g.training.train import train
 
 from .epochs import CLASSES, Mesh, Size, admm_config, ddp_model

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_iris
 from torch_geometric.data import Data
 
-from helpers.communities import communities
+from helpers.communities import communities, renormalized_adjacency
 from pdadmm_g import GAMLP, Graph, InputError, Status, baselines
 from pdadmm_g.baselines import (
     METHODS,
@@ -22,7 +22,6 @@ from pdadmm_g.baselines import (
     forward,
 )
 from pdadmm_g.graph.augmentation import GraphAugment
-from pdadmm_g.graph.propagation import renormalized_adjacency
 from pdadmm_g.training.prepare import prepare_graph
 
 #: A path of four nodes given one way, one edge of it twice, a loop, and a node alone.

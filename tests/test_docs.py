@@ -64,7 +64,7 @@ def write_tables() -> None:
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python and shell blocks, in their order, in a folder with the tables that a reader has and nothing else."""
     monkeypatch.chdir(tmp_path)
-    for name in ("SHORT", "EPOCHS", "FIRST_EPOCHS"):  # what is chosen is not looked at
+    for name in ("SHORT", "FIRST_EPOCHS"):  # what is chosen is not looked at
         monkeypatch.setattr(choose, name, 10)
     write_tables()
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -171,7 +171,7 @@ def test_model_files_that_lie(tmp_path: Path, tiny_graph: Data) -> None:
         ({"extra.scale": torch.zeros(5)}, "column scales are not positive"),
         ({"extra.mean": torch.zeros(3)}, "column means do not fit"),
         ({"linears.1.bias": torch.zeros(3)}, "weights do not fit its description"),
-        ({"linears.0.weight": None}, "Missing .*linears.0.weight"),
+        ({"linears.0.weight": None}, "weights do not fit its description"),
     ):
         write(change)
         with pytest.raises(InputError, match=message):
@@ -183,7 +183,7 @@ def test_model_files_that_lie(tmp_path: Path, tiny_graph: Data) -> None:
     ):
         assert old in about
         write({}, about.replace(old, new))
-        with pytest.raises(InputError, match="not a pdadmm-g model file: its"):
+        with pytest.raises(InputError, match="not a pdadmm-g model file: "):
             GAMLPClassifier.load(path)
 
 

@@ -159,7 +159,7 @@ class Baseline(ClassifierMixin, BaseEstimator):
             if not isinstance(X, Graph):
                 raise InputError(f"{self.name} needs a graph: pass one, or edges beside the matrix")
             require_edges(X, f"{self.name} needs it")
-        problem = asked._problem(X, y, None, config, seed, None)
+        problem = asked._problem(X, y, None, config, seed)
         config, augment = problem.config, problem.augmentation
         logits: Callable[..., Tensor] = forward
         parts = problem.training, problem.validation if isinstance(X, Graph) else None

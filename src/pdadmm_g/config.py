@@ -421,8 +421,10 @@ class ModelConfig(Settings):
         planned = len(self.plan) if self.plan else 1
         settings["workers"] = self.workers or ("auto" if self.shards and not self.plan else planned)
         settings["shards"] = self.shards if self.shards or self.workers == "auto" else 1
-        changes = {name: value for name, value in settings.items() if value != getattr(self, name)}
-        return dataclasses.replace(self, **changes) if changes else self
+        found = self.but(**settings)
+        if target != self.target:
+            found._check_target()
+        return found
 
 
 @dataclass(kw_only=True)
@@ -484,7 +486,7 @@ class RunConfig(ModelConfig):
         )
         root, init = (path and str(Path(path).resolve()) for path in (self.data_root, self.init))
         paths: dict[str, Any] = {"dataset": dataset, "edges": edges, "data_root": root, "init": init, "out": out}
-        return dataclasses.replace(super().resolved(target, classes), **paths)
+        return super().resolved(target, classes).but(**paths)
 
     def naming(self) -> dict[str, Any]:
         """What the columns of tables are called, as keyword arguments of ``load_dataset``."""

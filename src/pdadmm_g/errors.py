@@ -1,5 +1,10 @@
 """The exception for mistakes that the user can mend and its kinds, and how a lack of memory is told from others."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 #: Characters of a message; what a hostile file makes longer is cut out of its middle.
 LONGEST = 500
 
@@ -16,6 +21,17 @@ class InputError(ValueError):
 
 class NotFiniteError(InputError):
     """A prediction came out as NaN or infinity, and is not passed on."""
+
+
+@contextmanager
+def naming(data: str | None) -> Iterator[None]:
+    """What is wrong with the data within this is said of them by their name, where they have one."""
+    try:
+        yield
+    except InputError as error:
+        if data is None or not str(error).startswith("data: "):
+            raise
+        raise InputError(f"{data}{str(error).removeprefix('data')}") from None
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

@@ -189,17 +189,18 @@ class Estimator(Parameters, BaseEstimator):
         config = config.but(device=str(checked_device(config.device)))
         given, seed = config, self._seed()
         given_names: tuple[str, ...] | None = None
+        known = None if start is None else start.known
         if checkpointing is not None:
             config = checkpointing.decided(config)
         if start is not None:
             config = start.decided(config)
+        goes_on = checkpointing is not None and checkpointing.resume is not None
         with self._features_before(), run_tasks() as tasks:
             if isinstance(X, Graph):
-                if start is None or start.augmentation is None:
-                    X = with_values(with_columns(X, config.columns))
-                else:
-                    X = with_columns(X, start.columns or ())
-                X = arranged(check_graph(X), None if start is None else start.feature_names, "init")
+                fitted = None if known is None else known.augmentation
+                columns = config.columns if known is None or fitted is None else known.columns or ()
+                X = with_columns(X, columns) if fitted is not None else with_values(with_columns(X, columns))
+                X = arranged(check_graph(X), None if known is None else known.feature_names, "init")
                 target = target_of(X)
                 if target not in self._targets:
                     other = "GAMLPRegressor" if target == "regression" else "GAMLPClassifier"
@@ -214,14 +215,13 @@ class Estimator(Parameters, BaseEstimator):
                 if sample_weight is not None:
                     X = with_weights(X, config, sample_weight, seed=seed)
                 X = reordered(X, id_order(X))
-            goes_on = checkpointing is not None and checkpointing.resume is not None
-            problem = self._problem(X, y, sample_weight, config, seed, start, decided=goes_on, team=team)
+            problem = self._problem(X, y, sample_weight, config, seed, known, decided=goes_on, team=team)
             if checkpointing is not None and checkpointing.every is not None and isinstance(X, Graph):
                 if goes_on:
                     problem = recalled(checkpointing.folder, problem)
                 elif team is None or team.rank == 0:
                     remember(checkpointing.folder, problem, X.x.shape[1])
-            can_calibrate = problem.validation is not None or problem.asked is not None
+            can_calibrate = problem.validation is not None or problem.evidence.asked is not None
             calibrates = config.calibrate
             if calibrates is None:
                 calibrates = can_calibrate and problem.config.target == "classification"
@@ -494,23 +494,25 @@ class Estimator(Parameters, BaseEstimator):
         sample_weight: ArrayLike | Tensor | None,
         config: ModelConfig,
         seed: int,
-        start: WarmStart | None,
+        known: TrainedModel | None = None,
         *,
         decided: bool = False,
         team: Team | None = None,
     ) -> Problem:
-        """What is to be trained. Sets ``n_features_in_`` and ``feature_names_in_``."""
+        """What is to be trained, from what is ``known`` already. Sets ``n_features_in_`` and ``feature_names_in_``."""
         if isinstance(X, Graph):
-            fitted = None if start is None else start.fitted_to(X.x.shape[1])
-            known = None if start is None else start.nodes
-            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=known, decided=decided, team=team)
-            self._set_features(X.x.shape[1], X.get("feature_names"))
+            fitted, nodes = (None, None) if known is None else (known.augmentation, known.nodes)
+            number = X.x.shape[1]
+            if known is not None and fitted is not None and known.features != number:
+                raise InputError(f"data has {number} features, init was trained with {known.features}")
+            problem = prepare_graph(X, config, seed=seed, fitted=fitted, known=nodes, decided=decided, team=team)
+            self._set_features(number, X.get("feature_names"))
             self.columns_ = X.get("columns")
             return problem
         self.columns_ = None
         features, labels, target, names = self._targets_of_rows(X, y, config.asked_target)
-        config = config.resolved(target)
-        problem = prepare_rows(as_tensor(features, "X must be numbers"), labels, config, sample_weight)
+        rows = as_tensor(features, "X must be numbers")
+        problem = prepare_rows(rows, labels, config.resolved(target), sample_weight)
         return problem if names is None else dataclasses.replace(problem, classes=names)
 
     def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
@@ -878,22 +880,24 @@ def _bare(graph: Graph) -> Graph:
 def _estimated(model: GAMLP, problem: Problem, calibration: Calibration) -> Estimate | None:
     """How good classes are expected to be, by nodes that did not train."""
     on = "validation"
-    if problem.config.target != "classification" or (problem.validation is None and problem.asked is None):
+    asked = problem.evidence.asked
+    if problem.config.target != "classification" or (problem.validation is None and asked is None):
         return None
-    if problem.asked is not None:
-        P, y = calibration.outputs(problem.asked[0]), problem.asked[1]
+    if asked is not None:
+        P, y = calibration.outputs(asked[0]), asked[1]
         on = on if problem.nodes is not None and len(problem.nodes.val) else OUT_OF_FOLD
     else:
         logits, y = problem.logits(model)
         P, y = outputs(logits.double(), "classification").cpu(), y.cpu()
-    return estimate(y.numpy(), P.numpy(), on, problem.optimism) if bool(P.isfinite().all()) else None
+    return estimate(y.numpy(), P.numpy(), on, problem.evidence.optimism) if bool(P.isfinite().all()) else None
 
 
 def _crossed(problem: Problem, calibration: Calibration) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """The keys of all nodes whose classes were asked out of fold, and their probabilities."""
-    if problem.config.target != "classification" or problem.asked is None or problem.crossed is None:
+    asked = problem.evidence.asked
+    if problem.config.target != "classification" or asked is None or problem.crossed is None:
         return None
-    P = calibration.outputs(problem.asked[0].double()).numpy()
+    P = calibration.outputs(asked[0].double()).numpy()
     return (problem.crossed, P) if len(P) == len(problem.crossed) and np.isfinite(P).all() else None
 
 
@@ -933,8 +937,7 @@ def warm_start(init: Estimator | GAMLP | str | Path | None) -> WarmStart | None:
         found = init._trained()
     else:
         raise InputError(f"init must be an estimator, a network or the path of one, got {type(init).__name__}")
-    known = (found.augmentation, found.classes, found.features, found.feature_names, found.nodes, found.columns)
-    return WarmStart(found.model, found.config.resolved(), *known)
+    return WarmStart(found.model, found._replace(config=found.config.resolved()))
 
 
 def column_names(names: NDArray[Any], kind: str) -> list[str]:

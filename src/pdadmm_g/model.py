@@ -128,6 +128,10 @@ class GAMLP(nn.Module):
             }
             with torch.device("meta"):
                 model = cls(header.widths, header.activation)
+            if {name: own.shape for name, own in model.state_dict().items()} != {
+                k: v.shape for k, v in tensors.items()
+            }:
+                raise ValueError("its weights do not fit its description")
             model.load_state_dict(tensors, assign=True)
             return model, header.extra, further
         except KeyError as error:

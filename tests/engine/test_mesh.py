@@ -14,7 +14,7 @@ from pdadmm_g.cli.train import _dealt
 from pdadmm_g.config import ModelConfig, RunConfig
 from pdadmm_g.engine.launch import run_workers
 from pdadmm_g.errors import InputError
-from pdadmm_g.graph.examples import Examples, part_of
+from pdadmm_g.graph.examples import Examples, shares
 from pdadmm_g.training.train import train
 
 BASE = {"layers": 4, "stages": [2, 4], "hidden": 12, "epochs": 12, "eval_every": 5, "weight_decay": 0.01}
@@ -82,7 +82,7 @@ def check_meshes(case: str, on_meshes: dict[str, dict]) -> None:
 
 @pytest.mark.parametrize(("number", "parts"), [(41, 3), (6, 6), (7, 1)])
 def test_parts_are_all_rows_in_order_and_nearly_alike(number: int, parts: int) -> None:
-    dealt = [part_of(number, place, parts) for place in range(parts)]
+    dealt = shares(number, parts)
     assert [row for part in dealt for row in part] == list(range(number))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 

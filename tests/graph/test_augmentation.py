@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from helpers.communities import communities
+from helpers.communities import communities, renormalized_adjacency
+from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph import propagation
 from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions
 from pdadmm_g.graph.parts import Part
-from pdadmm_g.graph.propagation import renormalized_adjacency
+
+UNASKED = Targets(torch.empty(0, dtype=torch.int64))
 
 
 def path_of_four() -> Data:
@@ -145,7 +147,7 @@ def test_a_copy_is_what_propagation_makes_of_what_is_kept(components, normalize:
     augment.fit(data)
     A = renormalized_adjacency(data.edge_index, 60, kind).to_dense()
     nodes = torch.tensor([5, 50, 17])
-    drawn = augment.copies(augment.source(data), nodes, 0.4, entries).rows(nodes, 2, seed=11)
+    drawn = augment.copies(augment.source(data), nodes, UNASKED, 0.4, entries).rows(nodes, 2, seed=11)
     generator = torch.Generator().manual_seed(11)
     for copy in drawn:
         kept = torch.rand(60, 1, generator=generator) >= 0.4

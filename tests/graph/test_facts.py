@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 from helpers.communities import communities
 from pdadmm_g import GAMLPClassifier
-from pdadmm_g.graph.facts import are_directed, graph_facts, homophily, join_unlike
+from pdadmm_g.graph.parts import are_directed, graph_facts, homophily, join_unlike
 
 
 def test_homophily_is_one_in_cliques_and_nothing_by_chance(tiny_graph: Data) -> None:

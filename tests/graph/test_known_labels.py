@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.known_labels import KnownLabels, _parts
+from pdadmm_g.graph.propagation import KnownLabels, _parts
 
 HOPS = 3
 NODES = torch.tensor([0, 1, 2, 3, 5, 6])

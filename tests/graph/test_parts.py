@@ -13,10 +13,10 @@ from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph.augmentation import GraphAugment, is_mostly_zero
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.facts import graph_facts, join_unlike
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.known_labels import KnownLabels
-from pdadmm_g.graph.parts import part_of
+from pdadmm_g.graph.parts import graph_facts, join_unlike, part_of
+from pdadmm_g.graph.propagation import KnownLabels
+from tests.helpers.lines import on_threads, part_for
 
 NODES = 47
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers.communities import communities
+from helpers.communities import communities, renormalized_adjacency
 from pdadmm_g.graph.propagation import (
     Operator,
     inverse_row_sums,
     neighbourhood,
-    renormalized_adjacency,
 )
 
 OPERATORS = (Operator("average", 2, 0.25), Operator("hops", 3), Operator("power", 2), Operator("none", 1))

@@ -26,9 +26,8 @@ from pdadmm_g.cli.data import shard
 from pdadmm_g.graph import shards as sharding
 from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.datasets import load_dataset
-from pdadmm_g.graph.facts import are_directed
 from pdadmm_g.graph.graph import MASKS, arranged, id_order, natural, reordered
-from pdadmm_g.graph.parts import summed
+from pdadmm_g.graph.parts import are_directed, summed
 from pdadmm_g.graph.shards import ShardFolder, graph_source, is_sharded, open_source, shard_graph
 from pdadmm_g.graph.tables import with_values
 

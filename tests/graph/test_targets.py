@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from pdadmm_g import Graph, InputError, as_graph, load_dataset
 from pdadmm_g.graph.checks import check_graph
-from pdadmm_g.graph.facts import graph_facts
+from pdadmm_g.graph.parts import graph_facts
 from pdadmm_g.graph.targets import columns_of, is_indicator, labelled, row_weights, strata, target_of, weighed
 
 

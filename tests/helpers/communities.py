@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pdadmm_g.graph.graph import Graph
+from pdadmm_g.graph.propagation import Adjacency, adjacency
 
 
 def communities(
@@ -38,3 +41,13 @@ def communities(
         data[mask] = torch.zeros(nodes, dtype=torch.bool)
         data[mask][part] = True
     return data
+
+
+def renormalized_adjacency(
+    edge_index: torch.Tensor,
+    nodes: int,
+    dtype: torch.dtype = torch.float32,
+    weights: torch.Tensor | None = None,
+    **options: Any,
+) -> Adjacency:
+    return adjacency(Graph(edge_index=edge_index, num_nodes=nodes, edge_weight=weights), dtype, **options)

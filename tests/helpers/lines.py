@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from pdadmm_g.engine.team import Line
-from pdadmm_g.graph.examples import part_of as share_of
-from pdadmm_g.graph.facts import are_directed, pairs
+from pdadmm_g.graph.examples import shares
 from pdadmm_g.graph.graph import Graph
-from pdadmm_g.graph.parts import Neighbours, Part, neighbours
+from pdadmm_g.graph.parts import Neighbours, Part, are_directed, neighbours, pairs
 
 A = TypeVar("A")
 
@@ -75,7 +74,7 @@ def on_threads(size: int, work: Callable[[ThreadLine], A]) -> list[A]:
 
 def part_for(data: Graph, line: Line) -> Graph:
     """The part of a checked graph in memory that a member of a line has."""
-    own, whole = share_of(data.num_nodes, line.rank, line.size), neighbours(data, weighed=True)
+    own, whole = shares(data.num_nodes, line.size)[line.rank], neighbours(data, weighed=True)
     keeps = are_directed(data) or data.get("edge_weight") is not None
     first, last = whole.starts[own.start], whole.starts[own.stop]
     values = [each[first:last] if keeps and each is not None else None for each in (whole.out, whole.into)]

@@ -6,7 +6,6 @@ run is written to FOLDER/name-SIZE.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import sys
@@ -24,7 +23,6 @@ from pdadmm_g.training import choose
 
 def main(folder: Path) -> None:
     warnings.simplefilter("ignore")
-    faulthandler.dump_traceback_later(70, exit=True)
     torch.set_num_threads(1)
     size = int(os.environ["WORLD_SIZE"])
     team = join("cpu", 60.0, watch=False, shards=size)

@@ -25,7 +25,7 @@ from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import choose
 
 JOB = Path(__file__).with_name("parts_job.py")
-SMALL: dict[str, Any] = {"layers": 3, "stages": (2, 3), "hidden": 8, "epochs": 12, "patience": 5, "seed": 0}
+SMALL: dict[str, Any] = {"layers": 3, "stages": (2, 3), "hidden": 8, "epochs": 8, "patience": 4, "seed": 0}
 GIVEN: dict[str, Any] = SMALL | {
     "augment": "average", "hops": 2, "teleport": 0.05, "normalize": "centered", "row_normalize": True,
     "weight_decay": 0.1, "unlabelled": 0, "label_hops": 0, "calibrate": False,

@@ -219,7 +219,7 @@ def scored(monkeypatch: pytest.MonkeyPatch, *, alone: float, taught: float) -> N
 
         def judged(*given: Any, judge: Any = judge, **others: Any) -> Any:
             found = judge(*given, **others)
-            return found._replace(score=(taught if found.candidate.config.unlabelled else alone, 0.0))
+            return found._replace(score=(taught if found.config.unlabelled else alone, 0.0))
 
         monkeypatch.setattr(choose.Race, name, judged)
 
@@ -255,8 +255,16 @@ def test_where_they_help_they_are_learned_from_and_where_not_they_are_not(monkey
             assert prepared(communities(), unlabelled=20).config.unlabelled == 20
 
 
+def test_of_equal_scores_out_of_fold_the_chosen_one_has_been_asked_about_all_labels(monkeypatch) -> None:
+    scored(monkeypatch, alone=0.9, taught=0.9)
+    monkeypatch.setattr(choose.Race, "_luck", lambda *_: 0.0)
+    problem = prepared(without(communities(labels=8), "val_mask", "test_mask"), rounds=1)
+    assert problem.config.unlabelled
+    assert {len(each) for each in problem.evidence.asked} == {len(problem.training.y)}
+
+
 def test_what_is_given_stays_and_nothing_is_raced_where_nothing_is_open(monkeypatch) -> None:
-    monkeypatch.setattr(choose, "short_runs", lambda *_: pytest.fail("a short run"))
+    monkeypatch.setattr(choose.Race, "_trained", lambda *_: pytest.fail("a short run"))
     given = {"augment": "average", "hops": 3, "teleport": 0.1, "normalize": "unit", "weight_decay": 0.2}
     for others in ({"unlabelled": 0}, {"unlabelled": 10, "sharpness": 4.0, "drop_entries": 0.0}):
         config = prepared(communities(), **given, **others).config

@@ -9,11 +9,10 @@ from helpers.blobs import TRAINING, blobs, fit
 from pdadmm_g import Status
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.config import ModelConfig
-from pdadmm_g.engine.layout import Plan
+from pdadmm_g.engine.layout import Plan, widths
 from pdadmm_g.engine.team import Team
 from pdadmm_g.graph.examples import Examples
-from pdadmm_g.training.growth import initial_layer, redeal, widths
-from pdadmm_g.training.train import train
+from pdadmm_g.training.train import initial_layer, redeal, train
 
 # ------------------------------------------------------------------------------------------------------ growth
 

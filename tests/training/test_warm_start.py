@@ -108,7 +108,7 @@ def test_a_matrix(tmp_path: Path, data: Data, trained: GAMLPClassifier) -> None:
         ({"layers": 2}, "init has 3 layers"),
         ({"hops": 3}, "init was trained with hops = 2, not 3"),
         ({"directed": "out"}, "directed = symmetric, not out"),
-        ({"activation": "tanh"}, "activation relu"),
+        ({"activation": "tanh"}, "relu activation"),
     ],
 )
 def test_what_does_not_fit_is_refused(data: Data, trained: GAMLPClassifier, settings, culprit: str) -> None:

@@ -23,6 +23,11 @@ class Weights:
     #: Anchor of the weight decay, as W: zero for the first and last layer, the identity for those in between.
     W0: Tensor
 
+    @staticmethod
+    def of(W: Tensor, b: Tensor, index: int, depth: int) -> Weights:
+        """Those of one of so many layers, with their anchor."""
+        return Weights(W, b, torch.eye(len(W)).to(W) if 0 < index < depth - 1 else torch.zeros_like(W))
+
 
 @dataclass
 class Layer(Weights):

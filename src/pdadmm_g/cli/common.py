@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..config import GROUPS, KINDS, RUN, RunConfig, alternatives, described, settings_where
-from ..errors import InputError
+from ..errors import InputError, naming
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -205,13 +205,9 @@ def data_options(apply: Command) -> Command:
     """Options of the commands that apply a finished run to a data set, whose errors name that where it is given."""
 
     @functools.wraps(apply)
-    def naming(*arguments: Any, dataset: str | None, **options: Any) -> Any:
-        try:
+    def applied(*arguments: Any, dataset: str | None, **options: Any) -> Any:
+        with naming(dataset):
             return apply(*arguments, dataset=dataset, **options)
-        except InputError as error:
-            if dataset is None or not str(error).startswith("data: "):
-                raise
-            raise InputError(f"{dataset}{str(error).removeprefix('data')}") from None
 
     about = {item.name: str(item.metadata["help"]).split(" [")[0] for item in fields(RunConfig)}
     dataset = "apply the model to this data set, by name, a file, a table of nodes, or a folder of shards"
@@ -228,7 +224,7 @@ def data_options(apply: Command) -> Command:
         data_root_option,
         run_argument,
     )
-    command: Command = naming
+    command: Command = applied
     for option in reversed(options):
         command = option(command)
     return command

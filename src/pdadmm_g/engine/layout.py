@@ -50,6 +50,11 @@ def describe(layers: range) -> str:
 ELEMENTWISE = 60
 
 
+def widths(features: int, hidden: int, classes: int, depth: int) -> list[int]:
+    """Input features, hidden widths and classes of a network with ``depth`` layers."""
+    return [features, *[hidden] * (depth - 1), classes]
+
+
 def layer_costs(nodes: int, widths: Sequence[int], solver: str) -> list[float]:
     """Relative time of each layer's share of an epoch, in multiply-adds.
 

@@ -70,6 +70,10 @@ class Line(Counted):
         """The rows of all processes, ``counts[rank]`` from each, stacked in order of rank, on every process."""
         return rows
 
+    def counts(self, number: int) -> list[int]:
+        """How many each process has, on all of them."""
+        return self.concat(torch.tensor([number]), [1] * self.size).tolist()
+
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
         """Put the rows of all processes into ``whole``, in order of rank, where each has its own in their place."""
 

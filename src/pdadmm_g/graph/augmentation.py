@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from ..admm.risks import Targets
+from ..engine.team import Line
 from ..errors import InputError
 from .graph import Graph
-from .known_labels import KnownLabels
-from .parts import Part, counts_of, has_edges, part_of
+from .parts import Part, has_edges, part_of
 from .propagation import (
     DENSE,
     LEARNED,
     Adjacency,
     Directed,
+    KnownLabels,
     Matrix,
     Mode,
     Normalization,
@@ -33,7 +34,6 @@ from .propagation import (
     csr,
     inverse_row_sums,
     neighbourhood,
-    normalized,
     put,
     quiet,
     to_unit_length,
@@ -56,15 +56,15 @@ class Source:
     A: Adjacency | None
     #: What H was made of, as a sparse matrix, and the directions on which that was projected, if it was. None where
     #: most of it is not zero: to keep it a second time would take too much.
-    raw: Tensor | None = None
-    basis: Tensor | None = None
-    #: The number of all nodes, and which of them are here where not all are.
-    nodes: int = 0
-    part: Part | None = None
+    raw: Tensor | None
+    basis: Tensor | None
+    #: The number of all nodes, and those of them that are here.
+    nodes: int
+    part: Part
 
     def to(self, device: str | torch.device) -> Source:
         """The same on another device."""
-        if self.part is not None or self.H.device == torch.device(device):
+        if self.part.line.size > 1 or self.H.device == torch.device(device):
             return self
 
         def moved(x: Any) -> Any:
@@ -77,9 +77,8 @@ class Source:
         """The rows of H of some nodes, or all, as if each entry of their features were left out with a probability."""
         assert self.raw is not None
         raw, values = self.raw, self.raw.values()
-        counts = [len(values)] if self.part is None else counts_of(self.part.line, len(values))
-        place = 0 if self.part is None else self.part.line.rank
-        lots = [torch.rand(count, generator=generator) for count in counts][place]
+        line = self.part.line
+        lots = [torch.rand(count, generator=generator) for count in line.counts(len(values))][line.rank]
         kept = (lots >= drop).to(values) / (1 - drop)
         raw = csr(raw.crow_indices(), raw.col_indices(), values * kept, raw.shape)
         raw = raw if nodes is None else sparse_rows(raw, nodes)
@@ -99,11 +98,8 @@ class Copies:
     """
 
     source: Source
-    operator: Operator
-    normalize: str
-    #: Of the clean features, see :class:`~pdadmm_g.graph.augmentation.GraphAugment`.
-    mean: Tensor | None
-    scale: Tensor | None
+    #: Fitted on the clean features.
+    augment: GraphAugment
     #: The probability delta, and that of single entries.
     drop: float
     drop_entries: float
@@ -119,36 +115,34 @@ class Copies:
 
     def is_own(self, nodes: Tensor) -> Tensor:
         """Which of some nodes are here, a mask."""
-        return torch.ones_like(nodes, dtype=torch.bool) if self.source.part is None else self.source.part.has(nodes)
+        return self.source.part.has(nodes)
 
     def rows(self, nodes: Tensor, number: int, seed: int) -> Tensor:
         """So many copies of the rows of ``nodes``, of the own ones (copies, nodes, features), the same for a seed."""
-        source, part = self.source, self.source.part
+        source, part, operator = self.source, self.source.part, self.augment.operator
         assert not isinstance(source.A, tuple)
-        near, A = neighbourhood(source.A, nodes, self.operator.reach)
-        H = source.H if near is None else source.H[near]
-        if part is None:
-            here, rows = near, nodes if near is None else torch.searchsorted(near, nodes)
-        else:
-            here, rows = torch.arange(part.first, part.first + part.count), part.own(nodes)
-        width, blocks = H.shape[1], self.operator.blocks
-        out = H.new_empty(number, len(rows), blocks * width)
+        near, A = neighbourhood(source.A, nodes, operator.reach)
+        here: Any = slice(part.first, part.first + part.count)
+        H, rows = source.H, part.own(nodes)
+        if near is not None:
+            H, here, rows = source.H[near], near, torch.searchsorted(near, nodes)
+        width = H.shape[1]
+        out = H.new_empty(number, len(rows), operator.blocks * width)
         generator = torch.Generator().manual_seed(seed)
         for each in out:
             kept = torch.rand(source.nodes, 1, generator=generator) >= self.drop
-            factor = (kept / (1 - self.drop)).to(H)
-            factor = factor if here is None else factor[here]
+            factor = (kept / (1 - self.drop)).to(H)[here]
             if self.drop_entries:
                 H = source.thinned(near, self.drop_entries, generator)
-            for start, block in column_blocks(H, H.dtype, len(H) if part is None else source.nodes):
-                put(each, width, start, self.operator(A, block.mul_(factor)), rows)
-            normalized(each, self.normalize, [width] * blocks, self.mean, self.scale)
+            for start, block in column_blocks(H, H.dtype, source.nodes if near is None else len(H)):
+                put(each, width, start, operator(A, block.mul_(factor)), rows)
+            self.augment._normalized(each)
         return out
 
     def tensors(self) -> dict[str, Tensor]:
-        """What another process needs, beside the operator, its settings and the targets, to have the same."""
+        """What another process needs, beside settings and targets, to have the same."""
         source = self.source
-        known = {"H": source.H, "mean": self.mean, "scale": self.scale}
+        known = {"H": source.H, "mean": self.augment.mean, "scale": self.augment.scale}
         known |= {"basis": source.basis, "training": self.training, "others": self.others}
         for name in ("A", "raw"):
             matrix = getattr(source, name)
@@ -159,10 +153,11 @@ class Copies:
 
     @staticmethod
     def of_tensors(
-        known: dict[str, Tensor], operator: Operator, normalize: str, drop: float, drop_entries: float, targets: Targets
+        known: dict[str, Tensor], augment: GraphAugment, drop: float, drop_entries: float, targets: Targets
     ) -> Copies:
         """What :meth:`tensors` gave."""
         H, basis = known["H"], known.get("basis")
+        augment.mean, augment.scale = known.get("mean"), known.get("scale")
 
         def matrix(name: str, width: int) -> Tensor | None:
             if f"{name}_{SPARSE[0]}" not in known:
@@ -171,9 +166,8 @@ class Copies:
             return csr(starts, columns, values, (len(H), width))
 
         raw = matrix("raw", H.shape[1] if basis is None else len(basis))
-        source = Source(H, matrix("A", len(H)), raw, basis, len(H))
-        learned, nodes = (known.get("mean"), known.get("scale")), (known["training"], known["others"])
-        return Copies(source, operator, normalize, *learned, drop, drop_entries, *nodes, targets)
+        source = Source(H, matrix("A", len(H)), raw, basis, len(H), Part(0, len(H), Line()))
+        return Copies(source, augment, drop, drop_entries, known["training"], known["others"], targets)
 
 
 #: A :class:`.Graph`, or a ``torch_geometric`` ``Data``.
@@ -214,10 +208,10 @@ class GraphAugment:
         components: H is first projected on so many principal directions, those in which its rows are longest after
             two steps over the graph that the transform first sees; centred columns are then divided by the square
             root of their standard deviation, not the fourth. None for the features as they are.
-        directed: Which way features go along edges, see :func:`~pdadmm_g.graph.propagation.weighted_adjacency`. With
+        directed: Which way features go along edges, see :func:`~pdadmm_g.graph.propagation.adjacency`. With
             ``"both"`` each direction has blocks of its own, after the features themselves where these are one.
         label_hops: So many blocks follow with what is ``known`` of the labels of nodes one, two, ... hops away, see
-            :mod:`~pdadmm_g.graph.known_labels`.
+            :class:`~pdadmm_g.graph.propagation.KnownLabels`.
     """
 
     #: Evenly spaced nodes give the column means: at least so many where there are, and fewer than twice as many.
@@ -308,8 +302,7 @@ class GraphAugment:
         sample = torch.arange(0, data.num_nodes, max(1, data.num_nodes // self.sample), device=nodes.device)
         rows, part = self.own_propagated(data, torch.cat([nodes, sample]), source=source), part_of(data)
         number = len(part.own(nodes))
-        self.learn(rows[number:], len(sample), part.line.sum)
-        return self._normalized(rows[:number])
+        return self.fit_rows(rows[:number], rows[number:].clone(), part.line)
 
     def source(self, data: Graph) -> Source:
         """What is propagated, in memory: the features in their principal directions, which are learned first."""
@@ -324,28 +317,28 @@ class GraphAugment:
         raw, basis = (H if H.layout != torch.strided else None), self.basis
         if basis is not None:
             H = H @ basis
-        own = part if part.line.size > 1 else None
-        return Source(H.to_dense(), A, raw, basis, data.num_nodes, own).to(data.x.device)
+        return Source(H.to_dense(), A, raw, basis, data.num_nodes, part).to(data.x.device)
 
-    def fit_rows(self, rows: Tensor, sample: Tensor) -> Tensor:
-        """What :meth:`fit_transform` makes of propagated rows, given those of a sample of all nodes."""
-        if self.normalize in LEARNED:
-            self.learn(sample, len(sample), lambda part: part)
-        return self._normalized(rows.clone())
+    def fit_rows(self, rows: Tensor, sample: Tensor, line: Line | None = None) -> Tensor:
+        """What :meth:`fit_transform` makes of propagated rows, given those of a sample of all nodes. Overwrites both.
 
-    def learn(self, rows: Tensor, number: int, total: Callable[[Tensor], Tensor]) -> None:
-        """Column means and scales by a sample of the propagated rows, so many with those of other processes."""
-        rows = rows.clone()
+        Column means and scales are those of the sample, of which the processes of a ``line`` have a part each.
+        """
+        if self.normalize not in LEARNED:
+            return self._normalized(rows)
+        line = line or Line()
+        number = sum(line.counts(len(sample)))
         if self.normalize == "centered":
-            to_unit_length(rows, self.sizes(rows.shape[1]))
-        mean = total(rows.sum(0)) / number
-        deviation = total(torch.linalg.vector_norm(rows.sub_(mean), dim=0).square()).sqrt() / number**0.5
+            to_unit_length(sample, self.sizes(sample.shape[1]))
+        mean = line.sum(sample.sum(0)) / number
+        deviation = line.sum(torch.linalg.vector_norm(sample.sub_(mean), dim=0).square()).sqrt() / number**0.5
         self.mean = mean.cpu()
         root = 0.25 if self.basis is None else 0.5
         least = torch.tensor(1e-12)
         if self.normalize == "standard":  # a column that is constant but for rounding stays so
             root, least = 1.0, 1e-12 + 1e-6 * mean.abs()
         self.scale = (deviation.where(deviation > least, 1.0) ** root).cpu()
+        return self._normalized(rows)
 
     def learned(self) -> dict[str, Tensor]:
         """What it learned from the graph that it was fitted on."""
@@ -391,8 +384,17 @@ class GraphAugment:
         return self._normalized(self.own_propagated(data, nodes))
 
     def _normalized(self, rows: Tensor) -> Tensor:
-        """Overwrites ``rows``."""
-        return normalized(rows, self.normalize, self.sizes(rows.shape[1]), self.mean, self.scale)
+        """The propagated ``rows`` as the network takes them. Overwrites them."""
+        blocks = self.sizes(rows.shape[1])
+        if self.normalize in ("unit", "centered"):
+            to_unit_length(rows, blocks)
+        if self.normalize in LEARNED:
+            assert self.mean is not None
+            assert self.scale is not None
+            rows.sub_(self.mean.to(rows.device)).div_(self.scale.to(rows.device))
+        if self.normalize == "centered":
+            to_unit_length(rows, blocks)
+        return rows
 
     def propagated(self, data: Graph, nodes: Tensor | None = None) -> Tensor:
         """The rows of ``nodes`` (all by default) before they are normalised."""
@@ -445,8 +447,7 @@ class GraphAugment:
         other = torch.ones(source.nodes, dtype=torch.bool, device=training.device)
         other[training] = False
         own, others = (each.to(source.H.device) for each in (training, other.nonzero().view(-1)))
-        learned = (self.operator, self.normalize, self.mean, self.scale)
-        return Copies(source, *learned, drop, drop_entries or 0.0, own, others, targets)
+        return Copies(source, self, drop, drop_entries or 0.0, own, others, targets)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mode!r}, {self.hops})"
@@ -466,7 +467,7 @@ def directions(H: Tensor, A: Matrix | None, number: int, part: Part) -> Tensor:
     By subspace iteration from random directions, on evenly spaced rows. H is dense or sparse by rows, the own rows of a
     part, and A the undirected graph.
     """
-    features, total = H.shape[1], sum(counts_of(part.line, len(H)))
+    features, total = H.shape[1], sum(part.line.counts(len(H)))
     nodes = torch.arange(0, total, -(-total // SAMPLE))
     sampled, own = len(nodes), part.own(nodes)
     near, A = neighbourhood(A, nodes, reach=2)

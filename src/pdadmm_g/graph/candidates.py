@@ -9,11 +9,9 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from .augmentation import GraphAugment, Source, candidate_features
-from .facts import are_directed
 from .graph import MASKS, Graph
-from .known_labels import KnownLabels
-from .parts import has_edges
-from .propagation import Directed, Mode, Normalization
+from .parts import are_directed, has_edges
+from .propagation import Directed, KnownLabels, Mode, Normalization
 
 #: Taken where nothing is tried.
 DEFAULT_HOPS = 8

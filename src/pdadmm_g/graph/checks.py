@@ -113,7 +113,7 @@ def _check_label_names(data: Graph, culprit: str) -> None:
 
 def _give_features(data: Graph, culprit: str) -> None:
     """Make features of the edges, for as many nodes as anything in the graph tells of."""
-    from .facts import structural_features
+    from .parts import structural_features
 
     number = int(check_edges(data.edge_index, sys.maxsize, culprit).max()) + 1
     own = [len(each) for each in (data.y, data.get("ids")) if isinstance(each, Tensor | np.ndarray) and each.ndim]

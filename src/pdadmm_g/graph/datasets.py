@@ -24,8 +24,8 @@ from ..config import GRAPH_FILES, NODE_TABLES, TargetKind
 from ..errors import InputError
 from ..utils import find_graph, write_atomically
 from .checks import check_graph
-from .facts import distinct
 from .graph import MASKS, Graph, as_mask, first_line, reading
+from .parts import distinct
 from .readers import as_graph, load_file
 from .shards import is_sharded
 from .tables import Columns

@@ -80,9 +80,9 @@ def at_most(number: int, rows: Tensor) -> Tensor:
     return rows[:: -(-len(rows) // number)]
 
 
-def part_of(number: int, place: int, parts: int) -> range:
-    """The rows of one of so many parts, all of nearly the same size."""
-    return range(number * place // parts, number * (place + 1) // parts)
+def shares(number: int, parts: int) -> list[range]:
+    """The rows of each of so many parts, all of nearly the same size."""
+    return [range(number * place // parts, number * (place + 1) // parts) for place in range(parts)]
 
 
 # --------------------------------------------------------------------------------------------------------- splits
@@ -101,7 +101,6 @@ def with_masks(
     config: ModelConfig,
     *,
     seed: int,
-    counted: Tensor | None = None,
     known: Parts | None = None,
     crosses: bool = False,
 ) -> tuple[Graph, tuple[str, ...]]:
@@ -128,7 +127,8 @@ def with_masks(
             reasons += (WITHOUT,)
         return data, reasons
     nodes = data.train_mask & (labels >= 0) & ~torch.isin(labels, weightless(data, config))
-    nodes = (nodes if counted is None else nodes & counted).nonzero().view(-1)
+    counts = data.get("sample_weight")
+    nodes = (nodes if counts is None else nodes & (counts > 0)).nonzero().view(-1)
     number, again = len(nodes), nodes[:0]
     if crosses and is_crossed(config, number, known):
         what = f"there is no val_mask: all {number} nodes with a label train, and decide out of fold in {PARTS} parts"

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..engine.gathering import Gatherer
-from .graph import Graph
-from .parts import Part, counts_of, neighbours, part_of
+from .graph import Graph, node_keys
+from .parts import Part, neighbours, part_of
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -40,7 +40,7 @@ class PartMatrix:
 
     def __init__(self, rows: Tensor, part: Part) -> None:
         self.rows, self.line = rows, part.line
-        self._counts = counts_of(part.line, part.count)
+        self._counts = part.line.counts(part.count)
         self._gather: Gatherer | None = None
         self._columns = 0
 
@@ -80,7 +80,7 @@ def adjacency(
     own = neighbours(data, weighed=not plain)
     line, shape = part.line, (part.count, data.num_nodes)
     device = None if data.edge_index is None else data.edge_index.device
-    counts = counts_of(line, part.count)
+    counts = line.counts(part.count)
 
     def matrix(A: scipy.sparse.csr_array, values: NDArray[Any]) -> Matrix:
         starts, columns, own_values = (torch.from_numpy(each).to(device) for each in (A.indptr, A.indices, values))
@@ -108,10 +108,8 @@ def adjacency(
         values *= scale[A.indices]
         return matrix(A, values)
     there = np.ones(len(own.columns)) if own.out is None else own.out[own.out > 0]
-    mean = there.mean() if line.size == 1 and len(there) else 1.0
-    if line.size > 1:
-        total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
-        mean = total / number if number else 1.0
+    total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
+    mean = total / number if number else 1.0
     out, into = (np.ones(len(own.columns)) if each is None else each / mean for each in (own.out, own.into))
     larger = np.maximum(out, into)
     ways = {"symmetric": [(larger, larger)], "out": [(out, into)], "in": [(into, out)]}
@@ -129,15 +127,6 @@ def adjacency(
         values = np.repeat(by_out[part.first : part.first + part.count], np.diff(A.indptr)) * A.data * by_in[A.indices]
         found.append(matrix(A, torch.from_numpy(values).to(dtype).numpy()))
     return (found[0], found[1]) if directed == "both" else found[0]
-
-
-def renormalized_adjacency(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, *, weights: Tensor | None = None,
-    directed: Directed = "symmetric", self_loops: bool = True,
-) -> Adjacency:  # fmt: skip
-    """:func:`adjacency` of a list of edges."""
-    data = Graph(edge_index=edge_index, num_nodes=num_nodes, edge_weight=weights)
-    return adjacency(data, dtype, directed=directed, self_loops=self_loops)
 
 
 def csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -245,24 +234,6 @@ def neighbourhood(A: Matrix | None, nodes: Tensor, reach: int) -> tuple[Tensor |
     return found, csr(own[0], own[1], own[2], part.shape)
 
 
-def normalized(
-    rows: Tensor, normalize: str, blocks: Sequence[int], mean: Tensor | None, scale: Tensor | None
-) -> Tensor:
-    """The propagated ``rows``, in ``blocks`` of so many columns, as the network takes them. Overwrites ``rows``.
-
-    See :class:`~pdadmm_g.graph.augmentation.GraphAugment`.
-    """
-    if normalize in ("unit", "centered"):
-        to_unit_length(rows, blocks)
-    if normalize in LEARNED:
-        assert mean is not None
-        assert scale is not None
-        rows.sub_(mean.to(rows.device)).div_(scale.to(rows.device))
-    if normalize == "centered":
-        to_unit_length(rows, blocks)
-    return rows
-
-
 def to_unit_length(rows: Tensor, blocks: Sequence[int]) -> None:
     """Scale each of the blocks, of so many columns, of each row to length 1; zero rows stay zero."""
     for block in rows.split([*blocks], dim=1):
@@ -306,3 +277,94 @@ def inverse_row_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
 def inverse(sums: Tensor, dtype: torch.dtype) -> Tensor:
     """One over each sum, 1 where it is zero; of a sum that is next to nothing the largest number that there is."""
     return (1 / sums.where(sums > 0, 1.0)).to(dtype).clamp(max=torch.finfo(dtype).max)
+
+
+# -------------------------------------------------------------------------------------------------- known labels
+
+PARTS = 5
+
+
+class KnownLabels(NamedTuple):
+    r"""The targets of some nodes, named by their keys (:func:`~.graph.node_keys`): those of neighbours are features.
+
+    .. math:: x_i^{(k)} = \frac{\sum_j (P^k)_{ij} t_j}{\sum_j (P^k)_{ij}}, \quad P = D^{-1/2} A D^{-1/2}, \quad
+              k = 1, \ldots, K
+
+    The sums are over the nodes j whose target :math:`t_j` is known; where there is none, x is 0. A node's own target is
+    never part of its features: nodes with a known target are dealt into five parts by their ids, and for a node of one
+    part only targets of the four others count. So rows that train are made as those that are predicted.
+    """
+
+    keys: Tensor
+    #: A column a class, label or number (nodes, columns).
+    targets: Tensor
+    #: The sums of their features, which tell whether a graph without ids is the one that the targets are of.
+    sums: Tensor
+
+    @classmethod
+    def of(cls, data: Graph, nodes: Tensor, targets: Tensor) -> KnownLabels:
+        """The targets of these nodes of a graph."""
+        return cls(torch.from_numpy(node_keys(data)[nodes.numpy()].copy()), targets.float(), _sums(data, nodes))
+
+    def check(self) -> None:
+        """Raise a ValueError if these, which somebody else may have written, are none."""
+        keys, targets, sums = self
+        kinds = (keys.dtype == torch.int64, targets.is_floating_point(), sums.is_floating_point())
+        if not all(kinds) or (keys.ndim, targets.ndim, sums.ndim) != (1, 2, 1):
+            raise ValueError("its known labels are none")
+        if not 0 < len(keys) == len(targets) == len(sums) or len(keys.unique()) < len(keys):
+            raise ValueError("its known labels do not fit each other")
+
+    def rows(self, data: Graph, nodes: Tensor | None, hops: int) -> Tensor:
+        """The features of ``nodes`` (all by default) in a graph that has some of the known ones: a block a hop."""
+        keys, width = node_keys(data), self.targets.shape[1]
+        place = self._places(data, keys)
+        part = np.where(place >= 0, _parts(keys), -1)
+        here = part_of(data)
+        nodes = torch.arange(len(keys)) if nodes is None else nodes.cpu()
+        asked, own_part = here.own(nodes), slice(here.first, here.first + here.count)
+        P = adjacency(data, self_loops=False)
+        assert not isinstance(P, tuple)
+        P = P.cpu() if isinstance(P, Tensor) else P
+        found = torch.zeros(len(asked), hops, width)
+        for own in np.unique(part[nodes]):
+            counted = torch.from_numpy(np.flatnonzero(((place >= 0) & (part != own))[own_part]))
+            H = torch.zeros(here.count, width + 1)
+            H[counted, :width] = self.targets[torch.from_numpy(place[own_part])[counted]]
+            H[counted, width] = 1.0
+            rows = np.flatnonzero(part[own_part][asked] == own)
+            where = asked[torch.from_numpy(rows)]
+            for hop in range(hops):
+                with quiet():
+                    H = P @ H
+                sums, total = H[where].split([width, 1], dim=1)
+                found[torch.from_numpy(rows), hop] = torch.where(total > 0, sums / total, 0.0)
+        return found.flatten(1).to(data.x.device)
+
+    def _places(self, data: Graph, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each node of a graph is among the known ones; -1 for all others."""
+        import pandas as pd
+
+        nobody = np.full(len(keys), -1)
+        if data.get("ids") is None:
+            if int(self.keys.max()) >= len(keys) or not torch.allclose(_sums(data, self.keys), self.sums, rtol=1e-5):
+                return nobody  # it is another graph
+            nobody[self.keys.numpy()] = np.arange(len(self.keys))
+            return nobody
+        found: NDArray[np.int64] = pd.Index(self.keys.numpy()).get_indexer(pd.Index(keys))
+        return found
+
+
+def _parts(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The part of each node, whatever the others are."""
+    import pandas as pd
+
+    return (pd.util.hash_array(keys) % np.uint64(PARTS)).astype(np.int64)
+
+
+def _sums(data: Graph, nodes: Tensor) -> Tensor:
+    part, x = part_of(data), data.x.cpu()
+    own = part.own(nodes.cpu())
+    x = (x if x.layout == torch.strided else x.to_sparse_coo()).index_select(0, own)
+    sums = x.to_dense().double().sum(1) if x.layout == torch.strided else torch.sparse.sum(x.double(), 1).to_dense()
+    return part.together(nodes, sums)

@@ -35,7 +35,7 @@ from ..errors import InputError
 from ..utils import Count, Size, read_record, write_atomically, writing
 from .checks import check_edges, check_features, check_graph, check_nodes
 from .columns import Column, feature_names, matrix_of, standardized, understood
-from .examples import part_of
+from .examples import shares
 from .graph import LARGEST, MASKS, Graph, are_names, as_tensor, id_order, natural, reading, reordered
 from .parts import Neighbours, Part
 from .propagation import to_csc
@@ -151,7 +151,7 @@ class ShardFolder:
         """
         self.check_parts(line.size)
         whole = self.whole
-        parts = [part_of(whole.shards, place, line.size) for place in range(line.size)]
+        parts = shares(whole.shards, line.size)
         counts = [sum(whole.counts[part.start : part.stop]) for part in parts]
         shards = agreed(line, lambda: [self._shard(number) for number in parts[line.rank]])
         own = shards[0]
@@ -200,9 +200,8 @@ class ShardFolder:
         return arrays
 
 
-#: Entries of a graph that are kept as they are, and those of a part that its folder knows.
+#: Entries of a graph that are kept as they are.
 PLAIN = ("target_kind", "structural", "columns", "notes")
-SAID = (*PLAIN, "feature_names", "digest", "edges", "listed", "directed")
 
 
 def _mapped(path: Path, mode: Literal["r", "c"] = "r", remedy: str = "") -> Array:
@@ -465,7 +464,7 @@ class _Writer:
 
     def __init__(self, source: Source, shards: int, out: Path, on_progress: OnProgress) -> None:
         self.source, self.shards, self.out, self.on_progress = source, shards, out, on_progress
-        self.starts = np.array([part_of(source.nodes, shard, shards).start for shard in range(shards)] + [source.nodes])
+        self.starts = np.array([own.start for own in shares(source.nodes, shards)] + [source.nodes])
         self.id = hashlib.sha256(f"{FORMAT} {shards} {source.mark}".encode()).hexdigest()[:32]
         self.folders = [out / shard_name(shard, shards) for shard in range(shards)]
 

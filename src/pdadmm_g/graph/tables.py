@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from ..config import NODE_TABLES, TargetKind
 from ..errors import InputError
 from .columns import BOOLEANS, NOTHING, Column, matrix_of, numbers_of, standardized, understood, words_of
-from .facts import distinct
 from .graph import LARGEST, MASKS, Graph, check_file, is_missing, listed, reading
+from .parts import distinct
 from .readers import as_features, as_matrix
 from .targets import asked, factorized, set_targets, target_of
 

@@ -16,7 +16,7 @@ from ..config import RunConfig
 from ..engine.launch import run_processes, tell
 from ..engine.team import PeerLostError, Team, agreed, same
 from ..engine.watchdog import WorkerLostError
-from ..errors import InputError, is_lack_of_memory
+from ..errors import InputError, is_lack_of_memory, naming
 from ..estimator import AnyEstimator, Estimator, estimator_for, warm_start
 from ..graph.datasets import digest, load_dataset, require_edge_table
 from ..graph.examples import with_parts
@@ -132,7 +132,7 @@ def train_run(
             return folder.summary() if leads else {}
         with task("reading"):
             data = read(config, group)
-            known = digest(data) if leads and data is not None else ""
+            known = (data.get("digest") or digest(data)) if leads and data is not None else ""
 
         def begin() -> Checkpointing:
             if not leads:
@@ -156,10 +156,11 @@ def train_run(
                 estimator: Estimator = estimator_for(config, config.seed)
                 if leads:
                     folder.begin(config, checkpointing.history)
-                estimator._fit(
-                    data, None, on_epoch=record_epoch if leads else None, checkpointing=checkpointing, team=team,
-                    start=start,
-                )  # fmt: skip
+                with naming(config.dataset):
+                    estimator._fit(
+                        data, None, on_epoch=record_epoch if leads else None, checkpointing=checkpointing, team=team,
+                        start=start,
+                    )  # fmt: skip
                 estimator.times_ = tasks.times()
                 if leads:
                     summary = summarize(estimator, config) | {DIGEST: known}

@@ -19,8 +19,8 @@ from ..config import RunConfig
 from ..errors import NotFiniteError
 from ..estimator import Estimator
 from ..graph.examples import at_most
-from ..graph.facts import graph_facts
 from ..graph.graph import MASKS, Graph, node_keys
+from ..graph.parts import graph_facts
 from ..graph.readers import ids_of, labels_of
 from ..graph.targets import class_places, has_columns, labelled
 from ..metrics import OUT_OF_FOLD, by_output, metrics, reliability

@@ -13,7 +13,6 @@ What happens behind it:
 ``stage``           one depth: epochs, evaluation, rules that end it
 ``rounds``          learning from unlabelled nodes: pseudo-labels and the rounds of a stage
 ``member``          what a worker has and knows in every stage, and how rows are spread over processes
-``growth``          the weights that a stage starts from
 ``records``         the record of an epoch, a line of metrics.jsonl, and who is called with it
 ``checkpoint``      what a run goes on from, on disk
 ``progress``        what is shown of a run that goes on

@@ -33,7 +33,6 @@ from ..engine.team import Team
 from ..engine.worker import Worker
 from ..errors import InputError
 from ..utils import Count, Positive, Size, read_record, write_atomically, writing
-from .growth import anchor
 from .records import Record
 
 META, PSEUDO_LABELS = "meta.json", "pseudo-labels.safetensors"
@@ -324,9 +323,9 @@ def restore(
     boundaries: list[Boundary | None] = []
     for index in mine:
         own = tensors[index]
-        W0 = anchor(own["W"], index, depth)
+        best.append(Weights.of(own["best_W"], own["best_b"], index, depth))
+        W0 = best[-1].W0
         layers.append(Layer(own["W"], own["b"], W0, own["z"], own["r"], *(own.get(name) for name in INVERSES)))
-        best.append(Weights(own["best_W"], own["best_b"], W0))
     for place in range(mine.start, mine.stop + 1):
         if not 0 < place < depth:
             boundaries.append(None)

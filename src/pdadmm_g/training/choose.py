@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..engine.layout import layer_costs
+from ..engine.layout import layer_costs, widths
 from ..engine.team import Team
 from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment, Source, is_mostly_zero
@@ -31,64 +32,20 @@ from ..graph.candidates import (
     with_defaults,
 )
 from ..graph.examples import Examples, at_most
-from ..graph.facts import join_unlike
 from ..graph.graph import Graph
-from ..graph.known_labels import KnownLabels
-from ..graph.parts import has_edges, part_of
-from ..graph.propagation import Normalization, quiet
+from ..graph.parts import are_directed, has_edges, join_unlike, part_of
+from ..graph.propagation import KnownLabels, Normalization, quiet
 from ..metrics import optimism_of, scoring_name, shown, standard_error
 from ..metrics import score as metric
 from ..model import GAMLP
 from ..model import outputs as network_outputs
 from ..utils import compute_threads, task, usable_cores
 from . import linear
-from .growth import widths
 from .records import judged
 from .rounds import FIRST_EPOCHS
 from .train import TrainingResult, train
 
 Found = TypeVar("Found")
-
-
-def in_parallel(
-    run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], config: ModelConfig, team: Team | None = None
-) -> Iterator[Found]:
-    """What ``run`` gives for the arguments of each job, as many at a time as there are cores for.
-
-    Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there; and
-    so where a team does each together. Jobs are asked for as they can begin.
-    """
-    if team is not None and team.size > 1:
-        yield from (run(*job) for job in jobs)
-        return
-    at_a_time = max(1, usable_cores() // config.threads) if config.device == "cpu" else 1
-    begun: deque[Future[Found]] = deque()
-    with (
-        quiet(),
-        ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(config.threads,)) as pool,
-    ):
-        try:
-            for job in jobs:
-                begun.append(pool.submit(run, *job))
-                if len(begun) > at_a_time:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
-            raise
-
-
-def short_runs(
-    name: str, run: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], config: ModelConfig, team: Team | None = None
-) -> list[Found]:
-    """All results of :func:`in_parallel`, as a task of that name."""
-    found = []
-    with task(name, len(jobs)) as step:
-        for each in in_parallel(run, jobs, config, team):
-            found.append(each)
-            step()
-    return found
 
 
 def _pilot(config: ModelConfig, **changes: Any) -> ModelConfig:
@@ -181,27 +138,45 @@ class Rows(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Settings, and the weight decay a row, where that is left open."""
+    """Settings, the weight decay a row, where that is left open, and how they did, once they have been tried."""
 
     config: ModelConfig
     decay: float | None = None
+    #: The score and the negative of the loss, the higher the better.
+    score: tuple[float, float] = (-math.inf, -math.inf)
+    #: Of each fold the model, whose input are the rows of :class:`Known`, and what it says of the nodes that are asked.
+    models: Sequence[GAMLP] = ()
+    outputs: Sequence[Tensor] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What its features depend on."""
+        return _key(self.config)
+
+    @property
+    def learns(self) -> bool:
+        """Does it learn from unlabelled nodes?"""
+        return bool(self.config.unlabelled)
+
+    @property
+    def is_linear(self) -> bool:
+        """Is it a linear model?"""
+        return bool(self.models) and len(self.models[0].linears) == 1
 
     def on(self, weight: float) -> ModelConfig:
         """The settings for training rows that weigh so much together: the risk is a sum over them."""
-        if self.decay is None:
-            return self.config
-        return self.config.but(weight_decay=self.decay * weight)
+        return self.config if self.decay is None else self.config.but(weight_decay=self.decay * weight)
 
 
-class Tried(NamedTuple):
-    """A candidate and how it did."""
+class Evidence(NamedTuple):
+    """What there is to say of a model beside its score."""
 
-    candidate: Candidate
-    #: The score and the negative of the loss, the higher the better.
-    score: tuple[float, float]
-    #: Of each fold the model, whose input are the rows of :class:`Known`, and what it says of the nodes that are asked.
-    models: list[GAMLP]
-    outputs: list[Tensor]
+    #: Its settings and why they are such, a sentence each.
+    about: tuple[str, ...] = ()
+    #: What it says of nodes that it did not train on, and what is known of them.
+    asked: tuple[Tensor, Tensor] | None = None
+    #: By figure, how much better the best of all looks on the nodes that decide than it is.
+    optimism: Mapping[str, float] = MappingProxyType({})
 
 
 class Ready(NamedTuple):
@@ -214,31 +189,22 @@ class Ready(NamedTuple):
     #: What a network that is trained after all has to reach: less than the score of a linear model, by how much of that
     #: is luck.
     bar: float
-    #: What it says of nodes that it did not train on, and what is known of them.
-    asked: tuple[Tensor, Tensor]
-    #: By figure, how much better it looks on these nodes than it is.
-    optimism: Mapping[str, float]
     #: How many models it is the mean of.
     members: int
-    #: Its settings and why they are such, a sentence each.
-    about: tuple[str, ...] = ()
+    evidence: Evidence
 
 
 class Choice(NamedTuple):
     """What was decided and why; what is propagated, and its principal directions, where they are known."""
 
     config: ModelConfig
+    reasons: tuple[str, ...] = ()
+    #: Of the settings, and of what the best candidate says of all nodes out of fold.
+    evidence: Evidence = Evidence()
     source: Source | None = None
     basis: Tensor | None = None
-    reasons: tuple[str, ...] = ()
-    #: What is said of these settings alone.
-    about: tuple[str, ...] = ()
     #: The best of what was tried, where it may be better than what is trained in the end.
     ready: Ready | None = None
-    #: What the best candidate says of all nodes out of fold, and what is known of them.
-    asked: tuple[Tensor, Tensor] | None = None
-    #: By figure, how much better the best of all looks on the nodes that decide than it is.
-    optimism: Mapping[str, float] = MappingProxyType({})
 
 
 class Known(NamedTuple):
@@ -268,21 +234,31 @@ def choose(data: Graph, rows: Rows, config: ModelConfig, *, seed: int, team: Tea
 
 def _defaults(data: Graph, rows: Rows, config: ModelConfig) -> Choice:
     """What is usual, where nothing tells what is better."""
-    if not config.unlabelled:
-        chosen = with_defaults(data, config.but(unlabelled=0))
-        is_open = "auto" in (config.augment, config.normalize)
-        return Choice(
-            chosen, reasons=(f"features: {described(chosen)}, the default without validation nodes",) if is_open else ()
+    reasons: tuple[str, ...] = ()
+    if config.unlabelled:
+        chosen = candidates(data, config)[0]
+        drop = DROP_ENTRIES[0] if is_mostly_zero(data) else 0.0
+        chosen = chosen.but(
+            drop_entries=drop if config.drop_entries is None else config.drop_entries,
+            sharpness=config.sharpness or SHARPNESSES[0],
         )
-    first = candidates(data, config)[0]
-    drop = DROP_ENTRIES[0] if is_mostly_zero(data) else 0.0
-    usual = first.but(
-        drop_entries=drop if config.drop_entries is None else config.drop_entries,
-        sharpness=config.sharpness or SHARPNESSES[0],
-    )
-    decay = DECAYS_PER_LABEL[0] if config.weight_decay is None else None
-    number = float(len(rows.nodes) if rows.weights is None else rows.weights.sum())
-    return Choice(Candidate(usual, decay).on(number))
+        decay = DECAYS_PER_LABEL[0] if config.weight_decay is None else None
+        chosen = Candidate(chosen, decay).on(rows.weight(torch.arange(len(rows.nodes))))
+    else:
+        chosen = with_defaults(data, config.but(unlabelled=0))
+        if "auto" in (config.augment, config.normalize):
+            reasons = (f"features: {described(chosen)}, the default without validation nodes",)
+    return Choice(chosen, reasons, Evidence(_directions(data, config, chosen, is_compared=bool(rows.folds))))
+
+
+def _directions(data: Graph, given: ModelConfig, chosen: ModelConfig, *, is_compared: bool = True) -> tuple[str, ...]:
+    """What is made of directions that edges have."""
+    if given.directed != "auto" or chosen.augment == "none" or not are_directed(data):
+        return ()
+    way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
+    alone = is_compared and not chosen.unlabelled
+    why = "which suits best" if alone else "directed='both' keeps the two ways apart"
+    return (f"edges have directions: features go along them {way}, {why}",)
 
 
 def _of_all(config: ModelConfig) -> ModelConfig:
@@ -327,8 +303,8 @@ class Race:
         self.rows = rows.at_most(most)
         #: Nodes of all kinds, which say what columns are like.
         self.sample = at_most(most, torch.arange(data.num_nodes))
-        self.linear: list[Tried] = []
-        self.networks: list[Tried] = []
+        self.linear: list[Candidate] = []
+        self.networks: list[Candidate] = []
         self._known: dict[tuple[Any, ...], Known] = {}
         self._results: dict[tuple[Any, ...], TrainingResult] = {}
         #: How its scores are named.
@@ -354,22 +330,21 @@ class Race:
         said = f"{self._judge} {shown(best.score[0])} with them, {shown(rival.score[0])} without"
         if len(best.outputs) < len(self.rows.folds):
             said += f", in {len(best.outputs)} of {len(self.rows.folds)} parts"
-        if near and best.score >= rival.score:
-            return self._choice(best, (f"unlabelled nodes are learned from: {said}",))
-        if near and best.score[0] > rival.score[0] - luck:
-            return self._choice(best, (f"unlabelled nodes are learned from: {said}, {LUCK}",))
+        ahead = best.score >= rival.score
+        if near and (ahead or best.score[0] > rival.score[0] - luck):
+            return self._choice(best, (f"unlabelled nodes are learned from: {said}{'' if ahead else f', {LUCK}'}",))
         return self._choice(alone, (f"unlabelled nodes are not learned from: {said}",))
 
     # Candidates
 
-    def _labelled_alone(self, rival: Tried | None = None) -> Tried:
+    def _labelled_alone(self, rival: Candidate | None = None) -> Candidate:
         """The best network on labelled nodes alone; not looked for far where a ``rival`` is ahead on its features."""
         given, is_open = self.given.but(unlabelled=0), self.given.weight_decay is None
         if rival is None:
             features = self._features(given)
         else:
             hops = (0, LABEL_HOPS) if self._may_know_labels(given) else (given.label_hops or 0,)
-            features = [rival.candidate.config.but(unlabelled=0, label_hops=each) for each in hops]
+            features = [rival.config.but(unlabelled=0, label_hops=each) for each in hops]
             self.linear += [self._linear(each) for each in features if each.label_hops and is_open]
         best = self._best([
             Candidate(each, decay)
@@ -379,35 +354,28 @@ class Race:
         ahead = max([*self.linear, *([rival] if rival else [])], key=_score, default=best)
         if best.score[0] < ahead.score[0] - BEHIND:
             return best
-        config, decay = best.candidate
-        if decay is not None:
-            best = self._best([Candidate(config, by * decay) for by in FURTHER])
-            config, decay = best.candidate
+        if best.decay is not None:
+            best = self._best([Candidate(best.config, by * best.decay) for by in FURTHER])
         if given.hidden is None:
-            wide = config.but(hidden=WIDE)
-            best = self._best([Candidate(wide, decay)])
+            best = self._best([Candidate(best.config.but(hidden=WIDE), best.decay)])
         return best
 
-    def _with_unlabelled(self) -> Tried:
+    def _with_unlabelled(self) -> Candidate:
         """The best network on unlabelled nodes too, after a few rounds on some of them."""
         given = self.given.but(unlabelled=self.given.unlabelled or UNLABELLED)
-        features = self._features(given)
         decays = DECAYS_PER_LABEL if given.weight_decay is None else (None,)
         drops, sharp = [given.drop_entries or 0.0], [given.sharpness or SHARPNESSES[0]]
         if given.drop_entries is None and is_mostly_zero(self.data):
             drops = [*DROP_ENTRIES]
         if given.sharpness is None:
             sharp = [*SHARPNESSES]
-        best = self._best([
-            Candidate(each.but(drop_entries=drops[0], sharpness=sharp[0]), decays[0])
-            for each in features
-        ])  # fmt: skip
+        first = {"drop_entries": drops[0], "sharpness": sharp[0]}
+        best = self._best([Candidate(each.but(**first), decays[0]) for each in self._features(given)])
         if decays[1:]:
-            best = self._best([Candidate(best.candidate.config, decay) for decay in decays[1:]])
+            best = self._best([Candidate(best.config, decay) for decay in decays[1:]])
         for name, values in (("drop_entries", drops[1:]), ("sharpness", sharp[1:])):
-            config, decay = best.candidate
-            others = [config.but(**{name: value}) for value in values]
-            best = self._best([Candidate(other, decay) for other in others]) if others else best
+            if values:
+                best = self._best([Candidate(best.config.but(**{name: value}), best.decay) for value in values])
         return best
 
     def _features(self, given: ModelConfig) -> list[ModelConfig]:
@@ -416,7 +384,7 @@ class Race:
         if len(tried) * len(kinds) == 1:
             return tried
         keys = [_key(each) for each in tried]
-        known = [each for each in self.linear if _key(each.candidate.config) in keys]
+        known = [each for each in self.linear if each.key in keys]
         fresh = [each for each, key in zip(tried, keys, strict=True) if key not in self._known]
         found = self._screened(fresh, kinds, given)
         if given.weight_decay is None:  # or else it is a network that was asked for
@@ -424,7 +392,7 @@ class Race:
         ranked = sorted(known + found, key=_score, reverse=True)
         if given.weight_decay is not None and given.hidden is not None and not given.unlabelled:
             ranked = ranked[:1]
-        configs = [own.candidate.config.but(unlabelled=given.unlabelled) for own in ranked]
+        configs = [own.config.but(unlabelled=given.unlabelled) for own in ranked]
         # Networks may like another normalization than linear models do.
         of_kinds = [[each for each in configs if each.normalize == kind] for kind in kinds]
         if given.unlabelled:
@@ -432,34 +400,31 @@ class Race:
         first = [own[0] for own in of_kinds if own]
         return [each for place, each in enumerate(configs) if place < FEATURES or each in first]
 
-    def _screened(self, fresh: list[ModelConfig], kinds: Sequence[Normalization], given: ModelConfig) -> list[Tried]:
+    def _screened(
+        self, fresh: list[ModelConfig], kinds: Sequence[Normalization], given: ModelConfig
+    ) -> list[Candidate]:
         """Linear models on all these features, on the best also with other normalizations and with known labels."""
         with_labels = self._may_know_labels(given)
-        found: list[Tried] = []
-        ahead: list[tuple[Tried, Propagated]] = []
+        found: list[Candidate] = []
+        ahead: list[tuple[Candidate, Propagated]] = []
 
-        def trial(each: Propagated) -> tuple[Tried, Propagated]:
+        def trial(each: Propagated) -> tuple[Candidate, Propagated]:
             self._enter(each)
             return self._linear(each.config), each
 
         def screen(rows: Iterable[Propagated]) -> None:
             nonlocal ahead
-            for tried, each in in_parallel(trial, ((own,) for own in rows), given, self.team):
+            for tried, each in self._in_parallel(trial, ((own,) for own in rows), step):
                 found.append(tried)
                 # Of no others are the rows kept: they may take much memory.
                 ahead = sorted([*ahead, (tried, each)], key=lambda both: _score(both[0]), reverse=True)[:FEATURES]
-                step()
 
         with task("choosing features", len(fresh) + min(FEATURES, len(fresh)) * (len(kinds) - 1 + with_labels)) as step:
-            narrow = [each for each in fresh if not self._is_wide(each)]
-            narrow = narrow or [each for each in fresh if each.augment not in BLOCKS]
+            alike = [each for each in fresh if each.augment not in BLOCKS]
+            narrow = [each for each in alike if (each.components or self.data.x.shape[1]) <= COMPONENTS] or alike
             screen(self._propagated(narrow))
-            screen(self._propagated(self._suited([each for each in fresh if each not in narrow], found)))
-            screen([
-                each._replace(config=each.config.but(normalize=kind))
-                for _, each in ahead
-                for kind in kinds[1:]
-            ])  # fmt: skip
+            screen(self._propagated(_suited([each for each in fresh if each not in narrow], found)))
+            screen([each._replace(config=each.config.but(normalize=kind)) for _, each in ahead for kind in kinds[1:]])
             if with_labels:
                 screen([each._replace(config=each.config.but(label_hops=LABEL_HOPS)) for _, each in ahead])
         return found
@@ -469,29 +434,40 @@ class Race:
         is_open = given.label_hops is None and not given.unlabelled and given.augment != "none"
         return is_open and (self.data.edge_index is not None or has_edges(self.data))
 
-    def _is_wide(self, config: ModelConfig) -> bool:
-        """Have these features so many columns that they take long?"""
-        return config.augment in BLOCKS or (config.components or self.data.x.shape[1]) > COMPONENTS
-
-    def _suited(self, wide: list[ModelConfig], found: list[Tried]) -> list[ModelConfig]:
-        """Those with the scale of rows and the directions of edges that suit averages best, if there are any."""
-        averages = [each for each in found if each.candidate.config.augment == "average"]
-        if not averages:
-            return wide
-        best = max(averages, key=_score).candidate.config
-        return [
-            each
-            for each in wide
-            if each.row_normalize == best.row_normalize and (each.augment == "none" or each.directed == best.directed)
-        ]
-
     # Trials
 
-    def _rows_of(self, config: ModelConfig) -> Known:
-        """The rows of the known nodes under these features."""
-        if _key(config) not in self._known:
-            self._enter(next(self._propagated([config])))
-        return self._known[_key(config)]
+    def _in_parallel(
+        self, run: Callable[..., Found], jobs: Iterable[tuple[Any, ...]], step: Callable[[], object]
+    ) -> Iterator[Found]:
+        """What ``run`` gives for the arguments of each job, as many at a time as there are cores for.
+
+        Each is as it would be alone, bit for bit. On a GPU one after the other: they would wait for each other there;
+        and so where a team does each together. Jobs are asked for as they can begin.
+        """
+        config = self.given
+        at_a_time = max(1, usable_cores() // config.threads) if config.device == "cpu" else 1
+        if self.team.size > 1:
+            for job in jobs:
+                yield run(*job)
+                step()
+            return
+        begun: deque[Future[Found]] = deque()
+        with (
+            quiet(),
+            ThreadPoolExecutor(at_a_time, initializer=torch.set_num_threads, initargs=(config.threads,)) as pool,
+        ):
+            try:
+                for job in jobs:
+                    begun.append(pool.submit(run, *job))
+                    if len(begun) > at_a_time:
+                        yield begun.popleft().result()
+                        step()
+                for each in begun:
+                    yield each.result()
+                    step()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # an interrupt does not wait for those that have not begun
+                raise
 
     def _propagated(self, configs: list[ModelConfig]) -> Iterator[Propagated]:
         """The rows of the known nodes, and of the sample."""
@@ -507,92 +483,97 @@ class Race:
         """Numbers that decide, those of the first process on all: the last bits may differ between machines."""
         return self.team.broadcast(torch.tensor(numbers, dtype=torch.float64), 0).tolist()
 
-    def _enter(self, each: Propagated) -> Known:
+    def _rows_of(self, config: ModelConfig) -> Known:
+        """The rows of the known nodes under these features."""
+        if _key(config) not in self._known:
+            self._enter(next(self._propagated([config])))
+        return self._known[_key(config)]
+
+    def _enter(self, each: Propagated) -> None:
         """Keep the rows of a candidate; in coordinates, unless random copies are to be made of them.
 
         The coordinates are of the span of the rows that train: a model sees nothing else of the others.
         """
-        config, training, found = each.config, self.rows.training, []
-        apart = self.rows.crossed and bool(config.label_hops)  # no fold sees the labels that it is asked about
-        for fold in range(len(self.rows.folds) if apart else 1):
-            labels, rows, number = self._labels(fold), each.rows, len(self.rows.nodes)
+        config, rows_of, training, known = each.config, [], self.rows.training, self.rows.known
+        nodes, number = torch.cat([self.rows.nodes, self.sample]), len(self.rows.nodes)
+        # No fold sees the labels that it is asked about.
+        apart = self.rows.crossed and bool(config.label_hops)
+        for labels in [KnownLabels(*(x[own] for x in known)) for own, _ in self.all.folds] if apart else [known]:
+            rows = each.rows
             if config.label_hops:
-                nodes = torch.cat([self.rows.nodes, self.sample])
                 own = labels.rows(self.data, nodes, config.label_hops)
                 rows = torch.cat([rows, self.part.together(nodes, own).to(rows)], dim=1)
             augment = augmentation(config, each.basis, labels)
-            X = augment.fit_rows(rows[:number], rows[number:])
+            X = augment.fit_rows(rows[:number].clone(), rows[number:].clone())
             if len(training) < min(X.shape[1], MOST_COORDINATES) and not config.unlabelled:
                 K = X @ X[training].T
                 X = K @ linear.spanned(K[training])
-            found.append(X.to(config.device))
-        augment = augmentation(config, each.basis, self.rows.known) if apart else augment
-        X_of = tuple(found) if apart else (found[0],) * len(self.rows.folds)
-        known = self._known[_key(config)] = Known(X_of, augment, each.source)
-        return known
+            rows_of.append(X.to(config.device))
+        if apart:
+            augment = augmentation(config, each.basis, known)
+        else:
+            rows_of *= len(self.rows.folds)
+        self._known[_key(config)] = Known(tuple(rows_of), augment, each.source)
 
-    def _labels(self, fold: int) -> KnownLabels:
-        """The labels that are known where the nodes of a fold are asked."""
-        known = self.rows.known
-        if not self.rows.crossed:
-            return known
-        training, _ = self.all.folds[fold]
-        return KnownLabels(*(each[training] for each in known))
-
-    def _best(self, candidates: Sequence[Candidate]) -> Tried:
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         """The best network of its kind, after these have run too; one that stands alone need not run."""
-        narrow = self.given.hidden is None and not candidates[0].config.unlabelled
+        learns = candidates[0].learns
+        narrow = self.given.hidden is None and not learns
         if len(candidates) == 1 and not (self.networks or narrow or self.rows.crossed):
-            return Tried(candidates[0], (-math.inf, -math.inf), [], [])
-        learns = bool(candidates[0].config.unlabelled)
-        before = [each for each in self.networks if bool(each.candidate.config.unlabelled) is learns]
+            return candidates[0]
+        before = [each for each in self.networks if each.learns is learns]
         if self.rows.crossed and not learns:
             candidates = self._ahead(candidates, before)
         self.networks += (found := self._run(candidates, folds=FOLDS if learns else None) if candidates else [])
         return max(before + found, key=_score)
 
-    def _ahead(self, candidates: Sequence[Candidate], before: Sequence[Tried]) -> list[Candidate]:
+    def _ahead(self, candidates: Sequence[Candidate], before: Sequence[Candidate]) -> list[Candidate]:
         """Of these the few that are ahead of the best one before on the first folds."""
         found = sorted(self._run(candidates, folds=FOLDS), key=_score, reverse=True)[:FINALISTS]
         if before:
-            (rival,) = self._run([max(before, key=_score).candidate], folds=FOLDS)
+            (rival,) = self._run([max(before, key=_score)], folds=FOLDS)
             found = [each for each in found if each.score > rival.score]
-        return [each.candidate for each in found]
+        return found
 
-    def _whole(self, tried: Tried, rival: Tried | None = None, luck: float = 0.0) -> Tried:
+    def _whole(self, tried: Candidate, rival: Candidate | None = None, luck: float = 0.0) -> Candidate:
         """The same after all rounds; on few folds where it is behind a ``rival`` on these by more than ``luck``."""
         if rival is not None and len(self.rows.folds) > FOLDS:
-            (found,) = self._run([tried.candidate], whole=True, folds=FOLDS)
+            (found,) = self._run([tried], whole=True, folds=FOLDS)
             other = self._like(found, rival)
             if found.score < other.score and found.score[0] <= other.score[0] - luck:
                 return found
-        (found,) = self._run([tried.candidate], whole=True)
+        (found,) = self._run([tried], whole=True)
         self.networks.append(found)
         return found
 
-    def _like(self, first: Tried, other: Tried) -> Tried:
+    def _like(self, first: Candidate, other: Candidate) -> Candidate:
         """Another network on the folds that the first one was tried on."""
         number = len(first.outputs)
-        return other if len(other.outputs) == number else self._run([other.candidate], folds=number)[0]
+        return other if len(other.outputs) == number else self._run([other], folds=number)[0]
 
-    def _run(self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None) -> list[Tried]:
+    def _run(
+        self, candidates: Sequence[Candidate], *, whole: bool = False, folds: int | None = None
+    ) -> list[Candidate]:
         """Networks of these settings on the first folds, or all: ``whole`` runs of them, or short ones."""
-        places = range(len(self.rows.folds))[:folds]
         for each in candidates:
             self._rows_of(each.config)  # here, so that no two runs make the same
-        jobs = [(each, place, whole) for each in candidates for place in places]
-        fresh = [job for job in jobs if _run_of(*job) not in self._results]
-        results = short_runs("short runs", self._trained, fresh, self.given, self.team)
-        self._results |= zip([_run_of(*job) for job in fresh], results, strict=True)
-        return [
-            self._judged(each, [self._results[_run_of(each, place, whole)] for place in places], whole=whole)
+        places = range(len(self.rows.folds))[:folds]
+        jobs = [
+            {(str(each.config), each.decay, place, whole): (each, place, whole) for place in places}
             for each in candidates
+        ]
+        fresh = {name: job for own in jobs for name, job in own.items() if name not in self._results}
+        with task("short runs", len(fresh)) as step:
+            self._results |= zip(fresh, self._in_parallel(self._trained, fresh.values(), step), strict=True)
+        return [
+            self._judged(each, [self._results[name] for name in own], whole=whole)
+            for each, own in zip(candidates, jobs, strict=True)
         ]
 
     def _trained(self, candidate: Candidate, place: int, whole: bool) -> TrainingResult:
         """A network that is trained on a part of the rows, and is asked about another."""
         rows, (training, asked) = self.rows, self.rows.folds[place]
-        known, config = self._known[_key(candidate.config)], candidate.on(rows.weight(training))
+        known, config = self._known[candidate.key], candidate.on(rows.weight(training))
         X = known.X[place]
         y, t = (each.to(X if each.is_floating_point() else X.device) for each in (rows.y[training], rows.t[asked]))
         weights = None if rows.weights is None else rows.weights[training].to(X)
@@ -612,19 +593,19 @@ class Race:
         self, own: Examples, others: Examples | None, config: ModelConfig, copies: Copies | None = None
     ) -> TrainingResult:
         """Train on rows that are in all processes, dealt to these."""
-        leads, classes = self.team.rank == 0, len(self.rows.classes)
+        leads = self.team.rank == 0
         result = train(
-            own if leads else None, others if leads else None, classes if leads else 0, config, seed=self.seed,
-            copies=copies, team=self.team,
+            own if leads else None, others if leads else None, len(self.rows.classes) if leads else 0, config,
+            seed=self.seed, copies=copies, team=self.team,
         )  # fmt: skip
         assert result is not None
         return result.uninterrupted()
 
-    def _judged(self, candidate: Candidate, results: list[TrainingResult], *, whole: bool) -> Tried:
+    def _judged(self, candidate: Candidate, results: list[TrainingResult], *, whole: bool) -> Candidate:
         """How networks did: at their end where nobody will validate, or in short runs with unlabelled nodes."""
-        learns, sizes = bool(candidate.config.unlabelled), [len(asked) for _, asked in self.rows.folds]
+        learns, sizes = candidate.learns, [len(asked) for _, asked in self.rows.folds]
         curves, outputs = [], []
-        for (_, asked), X, result in zip(self.rows.folds, self._known[_key(candidate.config)].X, results, strict=False):
+        for (_, asked), X, result in zip(self.rows.folds, self._known[candidate.key].X, results, strict=False):
             scores = [judged(record) for record in result.history if not learns or record["round"]]
             known = [score for score in scores if score is not None]
             curves.append(known if known and not result.status.is_failure else [(-math.inf, -math.inf)])
@@ -635,11 +616,10 @@ class Race:
         curve = np.average(np.array(padded), axis=0, weights=sizes[: len(curves)])
         number = min(LAST if learns else SMOOTHED, longest)
         smooth = [tuple(curve[end - number : end].mean(0).tolist()) for end in range(number, longest + 1)]
-        at_end = self.rows.crossed or (learns and not whole)
-        score, loss = smooth[-1] if at_end else max(smooth)
-        return Tried(candidate, (score, loss), [result.model for result in results], outputs)
+        score = smooth[-1] if self.rows.crossed or (learns and not whole) else max(smooth)
+        return candidate._replace(score=score, models=[result.model for result in results], outputs=outputs)
 
-    def _linear(self, config: ModelConfig) -> Tried:
+    def _linear(self, config: ModelConfig) -> Candidate:
         """The best of a few linear models on the rows of a candidate."""
         rows, X_of = self.rows, self._rows_of(config).X
         models = linear.MODELS[config.target]
@@ -652,107 +632,93 @@ class Race:
         tried = [(self._score_of([P[place] for P in said]), place, ridge) for place, ridge in enumerate(linear.RIDGES)]
         score, place, ridge = max(tried)
         networks = [linear.network(W[place], b[place], config.activation) for W, b in fitted]
-        return Tried(Candidate(config, ridge), score, networks, [P[place] for P in said])
+        return Candidate(config, ridge, score, networks, [P[place] for P in said])
 
     def _score_of(self, outputs: list[Tensor]) -> tuple[float, float]:
         """The mean over the folds of the score, and of the negative of the loss."""
-        config, found = self.given, []
-        for (_, asked), P in zip(self.rows.folds, outputs, strict=True):
-            t = self.rows.t[asked]
-            value = metric(config.scoring, t.numpy(), P.numpy(), config.target)
-            found.append((-math.inf if value is None else value, -linear.loss(P, t, config.target)))
-        sizes = [len(asked) for _, asked in self.rows.folds]
-        value, loss = self._told(*np.average(np.array(found), axis=0, weights=sizes).tolist())
+        targets = [self.rows.t[asked] for _, asked in self.rows.folds]
+        found = [
+            (self._metric(P, t), -linear.loss(P, t, self.given.target)) for P, t in zip(outputs, targets, strict=True)
+        ]
+        value, loss = self._told(*np.average(np.array(found), axis=0, weights=[*map(len, targets)]).tolist())
         return value, loss
+
+    def _metric(self, P: Tensor, t: Tensor) -> float:
+        """The score of predictions; below all others where it is not defined."""
+        value = metric(self.given.scoring, t.numpy(), P.numpy(), self.given.target)
+        return -math.inf if value is None else value
 
     # The end
 
-    def _finals(self, best: Tried) -> Tried:
+    def _choice(self, best: Candidate, why: tuple[str, ...] = ()) -> Choice:
+        """The settings that the best candidate is trained with on all rows, and what there is beside it."""
+        best = self._finals(best)
+        rows, known = self.all, self._known.get(best.key)
+        config, asked = best.on(rows.weight(rows.training)), None
+        config = config.but(label_hops=config.label_hops or 0)
+        ready = self._mean(best) or self._single(best)
+        if rows.crossed:
+            asked, config = self._asked(best.outputs), _of_all(config)
+        optimism = self._optimism([*self.linear, *self.networks])
+        # Another model may be kept that does not learn from unlabelled nodes.
+        about = self._about(best, config, why if best.learns else ())
+        source, basis = (known.source, known.augmentation.basis) if known else (None, None)
+        why = () if best.learns else why
+        return Choice(config, why, Evidence(about, asked, optimism), source, basis, ready)
+
+    def _finals(self, best: Candidate) -> Candidate:
         """The best on all rows, where others than all were tried, with smaller decays too, and linear models too.
 
         The best decay a row falls with the number of rows.
         """
-        tried_all = len(self.rows.nodes) == len(self.all.nodes)
-        if not best.models or tried_all or best.candidate.config.unlabelled:
+        if not best.models or len(self.rows.nodes) == len(self.all.nodes) or best.learns:
             return best
-        width = self._known[_key(best.candidate.config)].augmentation.width(self.data.x.shape[1])
+        width = self._known[best.key].augmentation.width(self.data.x.shape[1])
         if self.team.size > 1 and len(self.all.nodes) * width > MOST_NUMBERS:  # nobody has room for all
             return best
         most = 1 if self.rows.crossed else FINALISTS
         networks, linears = (
-            [*{_key(each.candidate.config): each.candidate for each in sorted(tried, key=_score)}.values()][-most:]
+            [*{each.key: each for each in sorted(tried, key=_score)}.values()][-most:]
             for tried in (self.networks, self.linear)
         )
         self.rows, self._known, self._results, self.networks, self.linear = self.all, {}, {}, [], []
         with task("choosing features", len(linears)) as step:
-            for candidate in linears:
-                if min(len(self.rows.training), self._rows_of(candidate.config).X[0].shape[1]) <= MOST_COORDINATES:
-                    self.linear.append(self._linear(candidate.config))
+            for each in linears:
+                if min(len(self.rows.training), self._rows_of(each.config).X[0].shape[1]) <= MOST_COORDINATES:
+                    self.linear.append(self._linear(each.config))
                 step()
         return self._best([
-            Candidate(config, decay and by * decay) for config, decay in networks for by in FALLING if decay or by == 1
+            Candidate(each.config, each.decay and by * each.decay)
+            for each in networks
+            for by in FALLING
+            if each.decay or by == 1
         ])  # fmt: skip
 
-    def _choice(self, best: Tried, why: tuple[str, ...] = ()) -> Choice:
-        """The settings that the best candidate is trained with on all rows, and what there is beside it."""
-        best = self._finals(best)
-        rows, known = self.all, self._known.get(_key(best.candidate.config))
-        config, asked = best.candidate.on(rows.weight(rows.training)), None
-        config = config.but(label_hops=config.label_hops or 0)
-        ready, learns = self._mean(best) or self._single(best), bool(config.unlabelled)
-        if rows.crossed:
-            asked, config = self._asked(best.outputs), _of_all(config)
-        source, basis = (known.source, known.augmentation.basis) if known else (None, None)
-        optimism = self._optimism([*self.linear, *self.networks])
-        about = self._about(best, config)
-        if learns:  # another model may be kept that does not
-            why, about = (), (*why, *about)
-        return Choice(config, source, basis, why, about, ready, asked, optimism)
-
-    def _luck(self, kind: Sequence[Tried]) -> float:
-        """How much of the score of the best of its kind is that it is the best of many on these nodes."""
-        return self._told(self._optimism(kind).get(scoring_name(self.given.scoring), 0.0))[0]
-
-    def _optimism(self, tried: Sequence[Tried], members: int = 1) -> dict[str, float]:
-        """Of the best of these that were asked about all nodes that decide."""
-        tried = [each for each in tried if len(each.outputs) == len(self.rows.folds)]
-        if self.given.target != "classification" or not tried:
-            return {}
-        y = self._asked(tried[0].outputs)[1].numpy()
-        outputs = [torch.cat(each.outputs).numpy() for each in tried]
-        finite = [P for P in outputs if np.isfinite(P).all()]
-        return optimism_of(y, finite, self.given.scoring, members) if finite else {}
-
-    def _asked(self, outputs: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """What is said of the nodes of all folds, and what is known of them."""
-        return torch.cat(outputs), torch.cat([self.rows.t[asked] for _, asked in self.rows.folds])
-
-    def _mean(self, best: Tried) -> Ready | None:
+    def _mean(self, best: Candidate) -> Ready | None:
         """The mean of the best models on different features, where these and networks are open; None if it is behind.
 
         Which of models is best that differ by less than a standard error is luck.
         """
-        given, tried = self.given, [*self.linear, *self.networks]
+        given = self.given
         is_open = given.weight_decay is None and given.hidden is None and given.growth == "gain"
-        if not is_open or best.candidate.config.unlabelled or given.activation != "relu":
+        if not is_open or best.learns or given.activation != "relu":
             return None
-        tried = [each for each in tried if len(each.outputs) == len(self.rows.folds)]
-        tried = sorted((each for each in tried if not each.candidate.config.unlabelled), key=_score, reverse=True)
-        of_each = {_key(each.candidate.config): each for each in reversed(tried)}
-        ranked = sorted(of_each.values(), key=_score, reverse=True)
-        members, most = list[Tried](), MOST_NUMBERS // self.data.num_nodes
+        tried = [each for each in self._whole_of([*self.linear, *self.networks]) if not each.learns]
+        tried.sort(key=_score, reverse=True)
+        ranked = sorted({each.key: each for each in reversed(tried)}.values(), key=_score, reverse=True)
+        members, most = list[Candidate](), MOST_NUMBERS // self.data.num_nodes
         for each in ranked[:MEMBERS]:
-            most -= self._known[_key(each.candidate.config)].augmentation.width(self.data.x.shape[1])
+            most -= self._known[each.key].augmentation.width(self.data.x.shape[1])
             members += [each] if most >= 0 else []
         if len(members) < 2:
             return None
         of_folds = zip(*(each.outputs for each in members), strict=True)
         outputs = [linear.mean_output(own, given.target) for own in of_folds]
-        score, _ = self._score_of(outputs)
-        error = self._error(tried[0])
-        if score < tried[0].score[0] - error:
+        (score, _), alone = self._score_of(outputs), tried[0].score[0]
+        if score < alone - self._error(tried[0]):
             return None
-        fitted = short_runs("the best models", self._fitted, [(each,) for each in members], given, self.team)
+        with task("the best models", len(members)) as step:
+            fitted = list(self._in_parallel(self._fitted, ((each,) for each in members), step))
         (augment, _), *others = fitted
         augment = copy.copy(augment)
         augment.others = tuple(other for other, _ in others)
@@ -760,28 +726,22 @@ class Race:
         config = self._settings(members[0])
         if len(model.widths) > 2:
             config = config.but(hidden=model.widths[1])
-        alone = f"the best one alone {shown(tried[0].score[0])}"
-        about = [f"the mean of {len(members)} models: {self._judge} {shown(score)}, {alone}"]
-        for place, each in enumerate(members, start=1):
-            kind = "a linear model" if _is_linear(each) else "a network"
-            on = f"{described(each.candidate.config)} ({shown(each.score[0])})"
-            about.append(f"{place} of {len(members)}: {kind} on {on}")
-        optimism = self._optimism(ranked, len(members))
-        asked = self._asked(outputs)
-        return Ready(config, augment, model, score, score, asked, optimism, len(members), tuple(about))
+        about = [
+            f"the mean of {len(members)} models: {self._judge} {shown(score)}, the best one alone {shown(alone)}",
+            *(
+                f"{place} of {len(members)}: {'a linear model' if each.is_linear else 'a network'} on "
+                f"{described(each.config)} ({shown(each.score[0])})"
+                for place, each in enumerate(members, start=1)
+            ),
+        ]
+        evidence = Evidence(tuple(about), self._asked(outputs), self._optimism(ranked, len(members)))
+        return Ready(config, augment, model, score, score, len(members), evidence)
 
-    def _error(self, tried: Tried) -> float:
-        """The standard error of its score."""
-        P, y = self._asked(tried.outputs)
-        if self.given.target != "classification" or not bool(P.isfinite().all()):
-            return 0.0
-        return self._told(standard_error(y.numpy(), P.numpy(), self.given.scoring))[0]
-
-    def _single(self, best: Tried) -> Ready | None:
+    def _single(self, best: Candidate) -> Ready | None:
         """The best model of what was tried, where it may be better than what is trained in the end."""
         kinds = [] if self.given.unlabelled else [(self.linear, True)]  # who asks for unlabelled nodes gets a network
         if not self.rows.crossed:
-            kinds.append((self.networks, bool(best.candidate.config.unlabelled)))
+            kinds.append((self.networks, best.learns))
         found = [(max(kind, key=_score), self._luck(kind) if has_luck else 0.0) for kind, has_luck in kinds if kind]
         if not found:
             return None
@@ -795,32 +755,31 @@ class Race:
             with torch.no_grad():
                 X = self._features_of(augment, self.all.nodes[places])
                 asked = network_outputs(model(X), config.target).cpu(), self.all.t[places]
-            value = metric(config.scoring, asked[1].numpy(), asked[0].numpy(), config.target)
-            (score,) = self._told(-math.inf if value is None else value)
-        optimism = self._optimism([*self.linear, *self.networks])
-        return Ready(config, augment, model, score, score - luck, asked, optimism, 1, about)
+            (score,) = self._told(self._metric(*asked))
+        evidence = Evidence(about, asked, self._optimism([*self.linear, *self.networks]))
+        return Ready(config, augment, model, score, score - luck, 1, evidence)
 
-    def _settings(self, tried: Tried) -> ModelConfig:
+    def _settings(self, tried: Candidate) -> ModelConfig:
         """What a model is trained with on the rows that it has in the end."""
         rows = self.all if self.rows.crossed else self.rows
-        config = tried.candidate.on(rows.weight(rows.training))
-        unlabelled = 0 if _is_linear(tried) else config.unlabelled or 0
+        config = tried.on(rows.weight(rows.training))
+        unlabelled = 0 if tried.is_linear else config.unlabelled or 0
         return config.but(unlabelled=unlabelled, label_hops=config.label_hops or 0)
 
-    def _fitted(self, tried: Tried) -> tuple[GraphAugment, GAMLP]:
+    def _fitted(self, tried: Candidate) -> tuple[GraphAugment, GAMLP]:
         """A candidate for the features themselves; where all nodes train in the end, trained on all of them."""
-        candidate, known = tried.candidate, self._known[_key(tried.candidate.config)]
-        rows, target = self.all if self.rows.crossed else self.rows, candidate.config.target
-        X = self._features_of(known.augmentation, rows.nodes)
-        if rows.crossed and _is_linear(tried):
-            W, b = linear.fitted(X, rows.indicators(rows.training, target), rows.weights, target)
-            place = linear.RIDGES.index(candidate.decay or 0)
-            return known.augmentation, linear.network(W[place], b[place], candidate.config.activation)
+        config, known = tried.config, self._known[tried.key]
+        rows, augment = self.all if self.rows.crossed else self.rows, known.augmentation
+        X = self._features_of(augment, rows.nodes)
+        if rows.crossed and tried.is_linear:
+            W, b = linear.fitted(X, rows.indicators(rows.training, config.target), rows.weights, config.target)
+            place = linear.RIDGES.index(tried.decay or 0)
+            return augment, linear.network(W[place], b[place], config.activation)
         if rows.crossed:
-            config = _pilot(self._settings(tried), epochs=min(candidate.config.epochs, SHORT), patience=None)
-            own = Examples(X, rows.y, rows.weights).to(config.device)
+            pilot = _pilot(self._settings(tried), epochs=min(config.epochs, SHORT), patience=None)
+            own = Examples(X, rows.y, rows.weights).to(pilot.device)
             own = own._replace(y=own.y.to(X) if own.y.is_floating_point() else own.y)
-            return known.augmentation, self._together(own, None, config).model.cpu()
+            return augment, self._together(own, None, pilot).model.cpu()
         model = copy.deepcopy(tried.models[0]).cpu()
         if model.widths[0] < X.shape[1]:
             # The coordinates are X V with V^T V = I, and their columns are orthogonal.
@@ -828,25 +787,53 @@ class Race:
             V = X[training].T @ (C[training] / C[training].square().sum(0))
             W, *others = model.parameters()
             layers = [W.data @ V.T, *others]
-            model = GAMLP.from_parameters([*zip(layers[::2], layers[1::2], strict=True)], candidate.config.activation)
-        return known.augmentation, model
+            model = GAMLP.from_parameters([*zip(layers[::2], layers[1::2], strict=True)], config.activation)
+        return augment, model
 
-    def _about(self, best: Tried, config: ModelConfig) -> tuple[str, ...]:
+    def _whole_of(self, tried: Sequence[Candidate]) -> list[Candidate]:
+        """Those of these that were asked about all nodes that decide."""
+        return [each for each in tried if len(each.outputs) == len(self.rows.folds)]
+
+    def _asked(self, outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """What is said of the nodes of all folds, and what is known of them."""
+        return torch.cat([*outputs]), torch.cat([self.rows.t[asked] for _, asked in self.rows.folds])
+
+    def _optimism(self, tried: Sequence[Candidate], members: int = 1) -> dict[str, float]:
+        """How much better the best of these looks than it is."""
+        asked = [self._asked(each.outputs) for each in self._whole_of(tried)]
+        finite = [P.numpy() for P, _ in asked if bool(P.isfinite().all())]
+        if self.given.target != "classification" or not finite:
+            return {}
+        return optimism_of(asked[0][1].numpy(), finite, self.given.scoring, members)
+
+    def _luck(self, kind: Sequence[Candidate]) -> float:
+        """How much of the score of the best of its kind is that it is the best of many on these nodes."""
+        return self._told(self._optimism(kind).get(scoring_name(self.given.scoring), 0.0))[0]
+
+    def _error(self, tried: Candidate) -> float:
+        """The standard error of its score."""
+        P, y = self._asked(tried.outputs)
+        if self.given.target != "classification" or not bool(P.isfinite().all()):
+            return 0.0
+        return self._told(standard_error(y.numpy(), P.numpy(), self.given.scoring))[0]
+
+    def _about(self, best: Candidate, config: ModelConfig, why: tuple[str, ...] = ()) -> tuple[str, ...]:
         """What was chosen, and what it was chosen before."""
-        given, own, about = self.given, _key(best.candidate.config), list[str]()
+        given, about = self.given, [*_directions(self.data, self.given, config), *why]
+        score = f"{self._judge} {shown(best.score[0])}"
         others = [
             each.score[0]
             for each in self.networks
-            if _key(each.candidate.config) != own
+            if each.key != best.key
             and len(each.outputs) == len(best.outputs)
-            and bool(each.candidate.config.unlabelled) is bool(config.unlabelled)
+            and each.learns is bool(config.unlabelled)
         ]
-        next_best = f", next best {shown(max(others))}" if others else ""
         if others or self.linear:
-            about.append(f"features: {described(config)} ({self._judge} {shown(best.score[0])}{next_best})")
+            next_best = f", next best {shown(max(others))}" if others else ""
+            about.append(f"features: {described(config)} ({score}{next_best})")
         elif not best.models and len(self._known) > 1:
             about.append(f"features: {described(config)}, which suit linear models best")
-        if _is_linear(best):
+        if best.is_linear:
             return tuple(about)
         parts = [f"weight decay {config.weight_decay:.3g}"] if given.weight_decay is None else []
         parts += [f"{config.width} neurons a layer"] if given.hidden is None else []
@@ -854,8 +841,11 @@ class Race:
         if config.unlabelled and given.drop_entries is None and config.drop_entries:
             parts.append(f"single features dropped with probability {config.drop_entries:g}")
         if parts and self.networks:
-            about.append(f"{', '.join(parts)} ({self._judge} {shown(best.score[0])})")
+            about.append(f"{', '.join(parts)} ({score})")
         return tuple(about)
+
+
+_score = attrgetter("score")
 
 
 def _key(config: ModelConfig) -> tuple[Any, ...]:
@@ -864,17 +854,17 @@ def _key(config: ModelConfig) -> tuple[Any, ...]:
     return (*(getattr(config, name) for name in names), config.label_hops or 0)
 
 
-def _run_of(candidate: Candidate, place: int, whole: bool) -> tuple[Any, ...]:
-    """By which a run is told from all others."""
-    return str(candidate), place, whole
-
-
-def _is_linear(tried: Tried) -> bool:
-    return bool(tried.models) and len(tried.models[0].linears) == 1
-
-
-def _score(tried: Tried) -> tuple[float, float]:
-    return tried.score
+def _suited(wide: list[ModelConfig], found: list[Candidate]) -> list[ModelConfig]:
+    """Those with the scale of rows and the directions of edges that suit averages best, if there are any."""
+    averages = [each for each in found if each.config.augment == "average"]
+    if not averages:
+        return wide
+    best = max(averages, key=_score).config
+    return [
+        each
+        for each in wide
+        if each.row_normalize == best.row_normalize and (each.augment == "none" or each.directed == best.directed)
+    ]
 
 
 # Workers and shards

@@ -32,7 +32,6 @@ from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
 from ..graph.examples import Parts, weightless, with_masks
 from ..graph.graph import Graph, are_names
-from ..graph.parts import counts_of
 from ..graph.propagation import Directed, Mode, Normalization
 from ..graph.targets import hard_labels, has_columns, labelled
 from ..metrics import OUT_OF_FOLD, score, shown
@@ -40,7 +39,7 @@ from ..model import GAMLP
 from ..status import Status
 from ..utils import Count, decoded, read_record, write_atomically, writing
 from .checkpoint import write_tensors
-from .choose import LUCK, Ready
+from .choose import LUCK, Evidence, Ready
 from .fit import fit
 from .prepare import Problem, prepare_graph
 from .records import Record, judged
@@ -54,8 +53,7 @@ def kept(result: TrainingResult, config: ModelConfig) -> str:
     best = best_epoch(result.history, config, depth)
     if config.patience is None or best is None:
         return f"{layers}, the last epoch"
-    score, epoch = best
-    return f"{layers}, epoch {epoch} of {len(result.history)} (validation {shown(score)})"
+    return f"{layers}, epoch {best[1]} of {len(result.history)} (validation {shown(best[0])})"
 
 
 def best_epoch(history: list[Record], config: ModelConfig, depth: int) -> tuple[float, int] | None:
@@ -77,35 +75,35 @@ def delivered(
 ) -> tuple[Problem, TrainingResult, tuple[str, ...]]:
     """The best model of all that there is, its problem, and the ``reasons`` as they are true of it."""
     ready, config = problem.ready, problem.config
-    best = best_epoch(result.history, config, len(result.model.linears))
     if ready is None:
         return problem, result, (*reasons, kept(result, config))
-    layers = len(ready.model.linears)
+    best, layers = best_epoch(result.history, config, len(result.model.linears)), len(ready.model.linears)
     what = "a linear model" if layers == 1 else f"{layers} layers of a short run"
     what = what if ready.members == 1 else f"the mean of {ready.members} models"
     if config.patience is not None and best is not None and best[0] >= ready.bar:
         beaten = f"; {what} had {shown(ready.score)}, {LUCK}" if best[0] < ready.score else ""
         return problem, result, (*reasons, kept(result, config) + beaten)
-    beaten = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
-    if ready.members > 1:
-        beaten = "each trained on all labels"
-        if problem.validation is not None:
-            beaten = "which no network is ahead of by more than a standard error"
-    refits = config.refit and problem.validation is not None
-    again = ("refit is left out: it trains what training gave",) if refits else ()
-    reasons = tuple(reason for reason in reasons if reason not in problem.about)
-    problem = dataclasses.replace(
-        problem, config=ready.config, augmentation=ready.augmentation, asked=ready.asked, validation=None, copies=None,
-        optimism=dict(ready.optimism),
-    )  # fmt: skip
-    return (
-        problem,
-        dataclasses.replace(result, model=ready.model),
-        (*reasons, *ready.about, f"kept: {what}, {beaten}", *again),
+    if ready.members > 1 and problem.validation is None:
+        why = "each trained on all labels"
+    elif ready.members > 1:
+        why = "which no network is ahead of by more than a standard error"
+    else:
+        why = "which no network reached" if best is None else f"which training did not reach ({shown(best[0])})"
+    reasons = (
+        *(reason for reason in reasons if reason not in problem.evidence.about),
+        *ready.evidence.about,
+        f"kept: {what}, {why}",
     )
+    if config.refit and problem.validation is not None:
+        reasons += ("refit is left out: it trains what training gave",)
+    problem = dataclasses.replace(
+        problem, config=ready.config, augmentation=ready.augmentation, evidence=ready.evidence, validation=None,
+        copies=None,
+    )  # fmt: skip
+    return problem, dataclasses.replace(result, model=ready.model), reasons
 
 
-#: What was found while choosing, beside the checkpoints of a run.
+#: What was found while choosing, beside the checkpoints of a run: the model, tensors, and the rest.
 FOUND, ASKED, ABOUT = "found.safetensors", "asked.safetensors", "chosen.json"
 
 
@@ -121,20 +119,22 @@ class Chosen(msgspec.Struct, frozen=True):
 
 def remember(folder: Path, problem: Problem, features: int) -> None:
     """Write what was found while choosing, for whoever goes on."""
-    ready, tensors = problem.ready, dict[str, Tensor]()
+    ready, own = problem.ready, problem.evidence
+    chosen, tensors = Chosen(own.about, dict(own.optimism)), dict[str, Tensor]()
+    if own.asked is not None:
+        tensors["outputs"], tensors["targets"] = own.asked
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if ready is not None:
-        about = (ready.config, ready.augmentation, problem.classes, features, None)
-        save_model(folder / FOUND, TrainedModel(ready.model, *about))
-        tensors = dict(zip(("found", "known"), ready.asked, strict=True))
+        found = ready.evidence
+        chosen = Chosen(own.about, dict(own.optimism), found.about, dict(found.optimism), ready.members)
+        assert found.asked is not None
+        tensors["found"], tensors["known"] = found.asked
         tensors["score"] = torch.tensor([ready.score, ready.bar], dtype=torch.float64)
-    if problem.asked is not None:
-        tensors |= dict(zip(("outputs", "targets"), problem.asked, strict=True))
+        trained = TrainedModel(ready.model, ready.config, ready.augmentation, problem.classes, features, None)
+        save_model(folder / FOUND, trained)
     write_tensors(folder / ASKED, tensors)
     with writing(folder / ABOUT):
-        known = () if ready is None else (ready.about, dict(ready.optimism), ready.members)
-        chosen = Chosen(problem.about, problem.optimism, *known)
         write_atomically(folder / ABOUT, msgspec.json.encode(chosen))
 
 
@@ -148,11 +148,11 @@ def recalled(folder: Path, problem: Problem) -> Problem:
         found = load_model(folder / FOUND)
         assert found.augmentation is not None
         config = dataclasses.replace(found.config, scoring=problem.config.scoring)
-        said, (reached, bar) = (tensors["found"], tensors["known"]), tensors["score"].tolist()
-        about = (chosen.ready_optimism, chosen.members, chosen.of_ready)
-        ready = Ready(config, found.augmentation, found.model, reached, bar, said, *about)
+        own = Evidence(chosen.of_ready, (tensors["found"], tensors["known"]), chosen.ready_optimism)
+        score, bar = tensors["score"].tolist()
+        ready = Ready(config, found.augmentation, found.model, score, bar, chosen.members, own)
     asked = (tensors["outputs"], tensors["targets"]) if "outputs" in tensors else None
-    return dataclasses.replace(problem, about=chosen.about, ready=ready, asked=asked, optimism=chosen.optimism)
+    return dataclasses.replace(problem, evidence=Evidence(chosen.about, asked, chosen.optimism), ready=ready)
 
 
 @torch.no_grad()
@@ -203,9 +203,7 @@ def refit(
     config = _settings(problem.config, result)
     if given.weight_decay is None and config.weight_decay is not None:
         # The risk is a sum over rows: with more of them the same pull needs a larger weight.
-        config = config.but(
-            weight_decay=config.weight_decay * rows / sum(counts_of(problem.line, len(problem.training.y)))
-        )
+        config = config.but(weight_decay=config.weight_decay * rows / sum(problem.line.counts(len(problem.training.y))))
     problem_of_all = prepare_graph(data, config, seed=seed, team=team)
     again = fit(problem_of_all, seed=seed, team=team).uninterrupted()
     if again.status.is_failure:
@@ -280,8 +278,9 @@ class Calibration(NamedTuple):
 @torch.no_grad()
 def calibration(model: GAMLP, problem: Problem) -> tuple[Calibration, str]:
     """The best one for a network, by nodes that it did not train on; and a sentence."""
-    if problem.asked is not None:
-        logits, y = problem.asked[0].double().clamp(1e-12).log(), problem.asked[1]
+    if problem.evidence.asked is not None:
+        P, y = problem.evidence.asked
+        logits = P.double().clamp(1e-12).log()
     else:
         logits, y = problem.logits(model)
         logits = logits.double()

@@ -21,8 +21,8 @@ from ..engine.team import Team
 from ..engine.watchdog import WorkerLostError
 from ..errors import InputError
 from ..graph.augmentation import Copies
+from ..graph.candidates import augmentation
 from ..graph.examples import Examples
-from ..graph.propagation import Operator
 from ..model import GAMLP
 from ..status import Status
 from ..utils import compute_threads, temporary_folder
@@ -138,9 +138,8 @@ def fit_as_worker(
     assert training is not None
     copies, known = None, {name.removeprefix(COPIES): rows[name] for name in rows if name.startswith(COPIES)}
     if known:
-        operator = Operator(config.augment, config.hops, config.teleport)  # type: ignore[arg-type]
         drops = (config.drop, config.drop_entries or 0.0)
-        copies = Copies.of_tensors(known, operator, config.normalize, *drops, training.targets)
+        copies = Copies.of_tensors(known, augmentation(config), *drops, training.targets)
     start = GAMLP.load(folder / START)[0] if (folder / START).exists() else None
     problem = Problem(training, validation, np.arange(classes), config, copies=copies)
     result = fit(problem, seed=seed, on_epoch=tell_epoch, checkpointing=joined, team=team, start=start)

@@ -11,12 +11,11 @@ from torch import Tensor
 from ..admm.risks import Targets
 from ..admm.rows import Rows
 from ..config import ModelConfig
+from ..engine.layout import widths
 from ..engine.team import ProcessLine, RowSums, Team
 from ..errors import InputError
-from ..graph.examples import Examples, part_of
-from ..graph.parts import counts_of
+from ..graph.examples import Examples, shares
 from .checkpoint import Checkpointing
-from .growth import widths
 
 
 class Round(NamedTuple):
@@ -124,11 +123,11 @@ def dealt(team: Team, examples: Examples | None, device: str, places: Tensor | N
         examples = Examples(empty(0, features), y)
     if weighted and examples.weights is None:
         examples = examples._replace(weights=examples.X.new_ones(len(examples.y)))
-    counts = counts_of(line, len(examples.y))
+    counts = line.counts(len(examples.y))
     if places is None:
         places = sum(counts[: line.rank]) + torch.arange(len(examples.y))
     everyone = line.concat(places.cpu(), counts)
-    parts = [part_of(len(everyone), place, line.size) for place in range(line.size)]
+    parts = shares(len(everyone), line.size)
     own = Examples(*(None if x is None else x.new_empty(len(parts[line.rank]), *x.shape[1:]) for x in examples))  # type: ignore[arg-type]
     for source, theirs in enumerate(everyone.split(counts)):
         for target, part in enumerate(parts):  # in the same order for all, so that nobody waits in a circle

@@ -29,10 +29,9 @@ from ..graph.augmentation import Copies, GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
 from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
-from ..graph.facts import are_directed
 from ..graph.graph import MASKS, Graph, as_mask, node_keys
-from ..graph.known_labels import KnownLabels
-from ..graph.parts import counts_of, part_of
+from ..graph.parts import part_of
+from ..graph.propagation import KnownLabels
 from ..graph.targets import (
     Weighed,
     class_name,
@@ -49,10 +48,10 @@ from ..graph.targets import (
 from ..model import GAMLP
 from ..utils import task
 from .checkpoint import CHOSEN
-from .choose import Ready, Rows, choose, choose_mesh
+from .choose import Evidence, Ready, Rows, choose, choose_mesh
 
-if TYPE_CHECKING:  # a worker process starts faster without pandas
-    from ..graph.columns import Column
+if TYPE_CHECKING:
+    from .finish import TrainedModel
 
 #: Taken where nothing tells what is better.
 DEFAULT_WEIGHT_DECAY = 0.1
@@ -118,15 +117,12 @@ class Problem:
     units: Units | None = None
     #: Which nodes of a graph train and validate.
     nodes: Parts | None = None
-    #: Of these reasons, the settings that are trained with.
-    about: tuple[str, ...] = ()
-    #: The best of what was tried on the way, and what was said out of fold of all nodes that train, see ``Choice``.
+    #: Of the settings that are trained with, whose sentences are among the reasons; and the best of what was tried on
+    #: the way, see :class:`.Choice`.
+    evidence: Evidence = dataclasses.field(default_factory=Evidence)
     ready: Ready | None = None
-    asked: tuple[Tensor, Tensor] | None = None
     #: The keys of all nodes that are asked out of fold, in the order in which they are, see :func:`.node_keys`.
     crossed: NDArray[np.int64] | None = None
-    #: By figure, how much better the best of what was tried looks on the nodes that decided than it is.
-    optimism: dict[str, float] = dataclasses.field(default_factory=dict)
     #: The processes that have these rows together, each those of its part of a graph.
     line: Line = dataclasses.field(default_factory=Line)
 
@@ -135,7 +131,7 @@ class Problem:
         """What a network says of all rows that validate, on all processes, and what it should say."""
         assert self.validation is not None
         X, y = self.validation.X, self.validation.targets.labels
-        counts = counts_of(self.line, len(y))
+        counts = self.line.counts(len(y))
         return self.line.concat(model.to(X.device)(X), counts), self.line.concat(y, counts)
 
     def decided(self, team: Team | None = None) -> Problem:
@@ -144,7 +140,7 @@ class Problem:
         if config.weight_decay is None:
             config = config.but(weight_decay=DEFAULT_WEIGHT_DECAY)
             reasons += (f"weight decay {DEFAULT_WEIGHT_DECAY}, the default without validation nodes",)
-        shape = (sum(counts_of(self.line, len(self.training.y))), self.training.X.shape[1])
+        shape = (sum(self.line.counts(len(self.training.y))), self.training.X.shape[1])
         config, mesh = choose_mesh(config, shape, len(self.classes), team)
         return dataclasses.replace(self, config=config, reasons=reasons + mesh)
 
@@ -164,75 +160,65 @@ def prepare_graph(
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. An augmentation that is
-    ``fitted`` already, as ``config`` says, is taken as it is. Who is ``known`` to have trained or validated does so
-    again, unless masks say otherwise. Where all is ``decided``, nothing is tried. Of a graph in parts all processes of
-    the ``team`` that have one call this together; the rows are those of the own nodes.
+    too. Errors name the ``culprit``. An augmentation that is ``fitted`` already, as ``config`` says, is taken as it is.
+    Who is ``known`` to have trained or validated does so again, unless masks say otherwise. Where all is ``decided``,
+    nothing is tried. Of a graph in parts all processes of the ``team`` that have one call this together; the rows are
+    those of the own nodes.
     """
     config = config.resolved(target_of(data))
-    columns = data.get("columns") or ()
-    told: tuple[str, ...] = ()
-    if columns:
+    reasons: tuple[str, ...] = ()
+    if columns := data.get("columns"):
         from ..graph.columns import described, standardized
 
-        told = (described(columns),)
+        reasons = (described(columns),)
         if standardized(columns):
             config = config.but(row_normalize=False)
-    data, rows_of, reasons = split_rows(data, config, seed=seed, culprit=culprit, known=known, crosses=True)
-    _, y, weights, classes = rows_of
+    data, (_, y, weights, classes), said = split_rows(
+        data, config, seed=seed, culprit=culprit, known=known, crosses=True
+    )
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
     check_training(data, culprit=culprit)
     if config.augment != "none" or config.label_hops:
         require_edges(data)
-    data = _features_on(data, config.device)
-    masks = [mask for mask in MASKS[: 3 if test else 2] if mask in data and bool(data[mask].any())]
-    parts = {mask: data[mask].nonzero().view(-1) for mask in masks}
+    data, part = _features_on(data, config.device), part_of(data)
+    parts = {mask: data[mask].nonzero().view(-1) for mask in MASKS[: 3 if test else 2] if mask in data}
+    parts = {mask: own for mask, own in parts.items() if len(own)}
     units = Units.of(y, weights) if config.target == "regression" else None
-    if not has_columns(data):
+    if has_columns(data):
+        t, y = (own if units is None else units.standardized(own) for own in (data.y, y))
+    else:
         names = data.get("label_names")
         codes = torch.as_tensor(classes if names is None else np.searchsorted(names, classes))
-        labels = {mask: torch.searchsorted(codes, hard_labels(data)[own]) for mask, own in parts.items()}
-    else:
-        labels = {
-            mask: data.y[own] if units is None else units.standardized(data.y[own]) for mask, own in parts.items()
-        }
-    own = _examples(torch.empty(0), y if units is None else units.standardized(y), weights, config)
-    rows = _rows(data, parts, own, labels, classes, config, seed, known)
+        t = torch.searchsorted(codes, hard_labels(data))
+    own = _examples(torch.empty(0), y, weights, config)
+    rows = _rows(data, parts, own, t, classes, config, seed, known)
     crossed = node_keys(data)[rows.nodes[torch.cat([asked for _, asked in rows.folds])]] if rows.crossed else None
     rows = rows._replace(folds=()) if decided else rows
-    part = part_of(data)
     choice = choose(data, rows, config, seed=seed, team=Team() if team is None or part.line.size == 1 else team.heads())
-    given, config = config, choice.config
-    augment, source = fitted or augmentation(config, known=rows.known), None
-    if fitted is None:
-        augment.basis, source = choice.basis, choice.source
+    config, augment, source = choice.config, fitted, None
     nodes = torch.cat(list(parts.values()))
     with task("features"):
-        X = augment.fit_transform(data, nodes, source=source) if fitted is None else augment.features(data, nodes)
-    here = {mask: part.has(nodes) for mask, nodes in parts.items()}
-    X_of = dict(zip(masks, X.to(config.device).split([int(own.sum()) for own in here.values()]), strict=True))
-    targets, training = own.targets, Examples(X_of["train_mask"], own.y, own.weights)
-    if part.line.size > 1:
-        labels = {mask: labels[mask][here[mask]] for mask in masks}
-        mine = here["train_mask"].to(own.y.device)
-        training = Examples(training.X, own.y[mine], None if own.weights is None else own.weights[mine])
-    validation, scored = (
-        _examples(X_of[mask], labels[mask], None, config) if mask in X_of else None for mask in MASKS[1:]
-    )
+        if augment is None:
+            augment, source = augmentation(config, choice.basis, rows.known), choice.source
+            X = augment.fit_transform(data, nodes, source=source)
+        else:
+            X = augment.features(data, nodes)
+    here, examples = [part.has(each) for each in parts.values()], dict[str, Examples]()
+    X_of = X.to(config.device).split([int(mine.sum()) for mine in here])
+    for mask, mine, X in zip(parts, here, X_of, strict=True):
+        y, weights = (own.y, own.weights) if mask == "train_mask" else (t[parts[mask]], None)
+        examples[mask] = _examples(X, y[mine], None if weights is None else weights[mine], config)
     copies = None
     if config.unlabelled:
         source = (source or augment.source(data)).to(config.device)
-        copies = augment.copies(source, parts["train_mask"], targets, config.drop, config.drop_entries)
-    reasons = (*told, *reasons, *_remarks(data), *choice.reasons)
-    is_compared, ready = bool(rows.folds), choice.ready
-    about = (*_directions(data, given, config, is_compared), *choice.about)
-    if ready is not None and ready.members == 1:
-        ready = ready._replace(about=(*_directions(data, given, ready.config, is_compared), *ready.about))
+        copies = augment.copies(source, parts["train_mask"], own.targets, config.drop, config.drop_entries)
+    ready = choice.ready
     if ready is not None and units is not None:
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
-        training, validation, classes, config, augment, scored, copies, (*reasons, *about), units, Parts.of(data),
-        about, ready, choice.asked, crossed, dict(choice.optimism), part.line,
+        examples["train_mask"], examples.get("val_mask"), classes, config, augment, examples.get("test_mask"), copies,
+        (*reasons, *said, *_remarks(data), *choice.reasons, *choice.evidence.about), units, Parts.of(data),
+        choice.evidence, ready, crossed, part.line,
     )  # fmt: skip
 
 
@@ -240,14 +226,14 @@ def _rows(
     data: Graph,
     parts: dict[str, Tensor],
     own: Examples,
-    labels: dict[str, Tensor],
+    t: Tensor,
     classes: NDArray[Any],
     config: ModelConfig,
     seed: int,
     known: Parts | None,
 ) -> Rows:
-    """The nodes whose labels decide: those that validate, or else all of few, out of fold."""
-    training, validating, t = parts["train_mask"], parts.get("val_mask"), labels["train_mask"]
+    """The nodes whose labels ``t`` decide: those that validate, or else all of few, out of fold."""
+    training, validating = parts["train_mask"], parts.get("val_mask")
     y, weights, number = own.y.cpu(), None if own.weights is None else own.weights.cpu(), len(training)
     shares = y if y.is_floating_point() else torch.nn.functional.one_hot(y, len(classes))
     labels_known = KnownLabels.of(data, training, shares)
@@ -255,10 +241,9 @@ def _rows(
         aside = len(validating)  # of which y and weights are not asked for
         y = torch.cat([y, y.new_zeros(aside, *y.shape[1:])])
         weights = None if weights is None else torch.cat([weights, weights.new_ones(aside)])
-        fold = (torch.arange(number), torch.arange(number, number + aside))
-        both = torch.cat([training, validating]), y, torch.cat([t, labels["val_mask"]])
-        return Rows(*both, weights, classes, (fold,), crossed=False, known=labels_known)
-    crossed = is_crossed(config, number, known)
+        fold, nodes = (torch.arange(number), torch.arange(number, number + aside)), torch.cat([training, validating])
+        return Rows(nodes, y, t[nodes], weights, classes, (fold,), crossed=False, known=labels_known)
+    crossed, t = is_crossed(config, number, known), t[training]
     folds = folds_of(strata(data)[training] if has_columns(data) else t, seed) if crossed else ()
     return Rows(training, y, t, weights, classes, folds, crossed=crossed, known=labels_known)
 
@@ -270,15 +255,6 @@ def _remarks(data: Graph) -> Iterator[str]:
     if data.get("edge_attr") is not None:
         yield "edge_attr has several columns and is not used: edge_weight is the place for a weight an edge"
     yield from data.get("notes", ())
-
-
-def _directions(data: Graph, given: ModelConfig, chosen: ModelConfig, is_compared: bool) -> Iterator[str]:
-    """What is made of directions that edges have."""
-    if given.directed == "auto" and chosen.augment != "none" and are_directed(data):
-        way = "both ways alike" if chosen.directed == "symmetric" else "each way by itself"
-        alone = is_compared and not chosen.unlabelled
-        why = "which suits best" if alone else "directed='both' keeps the two ways apart"
-        yield f"edges have directions: features go along them {way}, {why}"
 
 
 def _features_on(data: Graph, device: str) -> Graph:
@@ -315,8 +291,7 @@ def split_rows(
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
     require_y(data, culprit=culprit)
     given, weights = data.get("sample_weight"), None
-    counted = None if given is None else given > 0
-    data, reasons = with_masks(data, config, seed=seed, counted=counted, known=known, crosses=crosses)
+    data, reasons = with_masks(data, config, seed=seed, known=known, crosses=crosses)
     require_training_nodes(data, culprit=culprit)
     nodes = data.train_mask.nonzero().view(-1)
     if given is not None:
@@ -418,17 +393,7 @@ class WarmStart:
     """A network to start from, and what is known of how it was trained; nothing of a network alone."""
 
     model: GAMLP
-    config: ModelConfig | None = None
-    augmentation: GraphAugment | None = None
-    classes: NDArray[Any] | None = None
-    #: Columns before augmentation.
-    features: int | None = None
-    #: Their names, where they have any.
-    feature_names: NDArray[Any] | None = None
-    #: The nodes that trained and validated: they do so again.
-    nodes: Parts | None = None
-    #: What was learned of the columns of a table.
-    columns: tuple[Column, ...] | None = None
+    known: TrainedModel | None = None
 
     def staged(self, config: Config) -> Config:
         """The resolved ``config`` with the stages that are left: growth goes on from the depth of the network."""
@@ -442,57 +407,48 @@ class WarmStart:
 
     def decided(self, config: ModelConfig) -> ModelConfig:
         """The resolved ``config`` with what it leaves open as it was when the network was trained."""
-        config = self.staged(config)
-        if self.config is None:
+        config, known = self.staged(config), self.known
+        if known is None:
             return config
         if config.asked_target != "auto":
             self.check_target(config.asked_target)
-        # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
-        way = self.config.directed if self.augmentation is None else self.augmentation.directed
-        before = self.config.but(directed=way)
-        open_to_init = [name for name in CHOSEN if name != "target" and getattr(config, name) in (None, "auto")]
-        taken = {name: getattr(before, name) for name in open_to_init}
-        if self.columns:
+        before, names = known.config, [name for name in CHOSEN if name != "target"]
+        if known.augmentation is not None:
+            # With learning from unlabelled nodes, edges count both ways alike whether anybody said so or not.
+            before = before.but(directed=known.augmentation.directed)
+        taken = {name: getattr(before, name) for name in names if getattr(config, name) in (None, "auto")}
+        if known.columns:
             from ..graph.columns import standardized
 
-            if standardized(self.columns):
+            if standardized(known.columns):
                 taken["row_normalize"] = before.row_normalize
         config = config.but(**taken)
-        for name in FEATURES if self.augmentation is not None else ():
-            given, known = getattr(config, name), getattr(before, name)
-            if given != known:
-                raise InputError(f"init was trained with {name} = {known}, not {given}: leave it out, or set it so")
+        for name in FEATURES if known.augmentation is not None else ():
+            given, trained = getattr(config, name), getattr(before, name)
+            if given != trained:
+                raise InputError(f"init was trained with {name} = {trained}, not {given}: leave it out, or set it so")
         return config
 
     def check_target(self, target: TargetKind) -> None:
         """Raise if the network learned another kind of target."""
-        if self.config is not None and self.config.target != target:
-            raise InputError(f"init was trained for {self.config.target}, the data are for {target}")
-
-    def fitted_to(self, features: int) -> GraphAugment | None:
-        """The augmentation of the network, if one is known, for a graph with so many features."""
-        if self.augmentation is not None and features != self.features:
-            raise InputError(f"data has {features} features, init was trained with {self.features}")
-        return self.augmentation
+        if self.known is not None and self.known.config.target != target:
+            raise InputError(f"init was trained for {self.known.config.target}, the data are for {target}")
 
     def check(self, problem: Problem) -> None:
         """Raise unless the network fits the problem."""
-        config, widths = problem.config, self.model.widths
+        config, widths, known = problem.config, self.model.widths, self.known
         self.check_target(config.target)
-        if self.config is not None and (self.augmentation is None) != (problem.augmentation is None):
-            kinds = ("a matrix", "a graph") if self.augmentation is None else ("a graph", "a matrix")
+        if known is not None and (known.augmentation is None) != (problem.augmentation is None):
+            kinds = ("a matrix", "a graph") if known.augmentation is None else ("a graph", "a matrix")
             raise InputError(f"init was fitted on {kinds[0]}, this is {kinds[1]}")
-        hidden = {*widths[1:-1]} - {config.width}
-        if hidden:
-            raise InputError(f"init has {min(hidden)} neurons per hidden layer: set hidden so, not to {config.width}")
-        for name, has, needed in (
-            ("features", widths[0], problem.training.X.shape[1]),
-            ("classes", widths[-1], len(problem.classes)),
+        for has, name, needed in (
+            *((width, "neurons per hidden layer: set hidden so, not to", config.width) for width in widths[1:-1]),
+            (widths[0], "features, the data have", problem.training.X.shape[1]),
+            (widths[-1], "classes, the data have", len(problem.classes)),
+            (self.model.activation, "activation: set it so, not to", config.activation),
         ):
             if has != needed:
-                raise InputError(f"init has {has} {name}, the data have {needed}")
-        if self.classes is not None and not np.array_equal(self.classes, problem.classes):
-            known, given = (classes[:5].tolist() for classes in (self.classes, problem.classes))
-            raise InputError(f"init knows the classes {known}, the data have {given}: the labels must be the same ones")
-        if self.model.activation != config.activation:
-            raise InputError(f"init has activation {self.model.activation}: set it so, not {config.activation}")
+                raise InputError(f"init has {has} {name} {needed}")
+        if known is not None and not np.array_equal(known.classes, problem.classes):
+            first, given = (classes[:5].tolist() for classes in (known.classes, problem.classes))
+            raise InputError(f"init knows the classes {first}, the data have {given}: the labels must be the same ones")

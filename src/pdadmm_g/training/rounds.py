@@ -27,7 +27,6 @@ from ..engine.layout import Plan
 from ..engine.team import Team
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples
-from ..graph.parts import counts_of
 from .checkpoint import Checkpoint
 from .member import Member, Round, dealt
 from .records import Record, judged
@@ -202,7 +201,7 @@ class RoundRows:
         And the share of those that were asked before whose class is another now.
         """
         if drawn.asked is not None:
-            mean = self.team.rows.concat(mean, counts_of(self.team.rows, len(mean)))
+            mean = self.team.rows.concat(mean, self.team.rows.counts(len(mean)))
         if drawn.others is None:
             return mean, None
         now, before = mean.argmax(1), self.known[drawn.others]

@@ -24,7 +24,6 @@ from ..engine.link import Codec, Link
 from ..engine.team import Stop, Traffic
 from ..engine.watchdog import check_replicas
 from ..engine.worker import Algorithm, Ends, Worker
-from ..graph.parts import counts_of
 from ..metrics import score
 from ..model import outputs
 from ..status import Status
@@ -258,7 +257,7 @@ class Stage:
             line, y, target = self.team.rows, self.member.validation_targets, self.config.target
             assert logits is not None
             assert y is not None
-            counts = counts_of(line, len(y.t))
+            counts = line.counts(len(y.t))
             # Numbers are in standard deviations of the training rows, so that all columns count alike.
             predicted = outputs(line.concat(logits, counts).double(), target).cpu()
             value = score(self.config.scoring, line.concat(y.t, counts).cpu(), predicted, target)

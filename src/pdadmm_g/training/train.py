@@ -6,7 +6,9 @@ Every worker runs this same program; the first one brings the data and gets the 
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,11 +24,9 @@ from ..engine.precision import tensor_cores
 from ..engine.team import Line, Team
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples, aligned, simplified
-from ..graph.parts import counts_of
 from ..model import GAMLP
 from ..status import Status
 from .checkpoint import Checkpointing, clear
-from .growth import anchor, initial_layer, redeal
 from .member import Member, dealt
 from .records import OnEpoch, Record
 from .rounds import RoundRows, Step, in_round, is_over, margin, schedule
@@ -121,7 +121,7 @@ def _shared(team: Team, config: ModelConfig) -> ModelConfig:
     length = int(team.broadcast(torch.tensor([len(own)]), 0))
     text = list(own) if team.rank == 0 else [0] * length
     known = bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist())
-    if team.rank == 0:
+    if known == own:
         return config
     return dataclasses.replace(config, **msgspec.json.decode(known))
 
@@ -163,7 +163,7 @@ def _grow(
                 W.copy_(start.linears[index].get_parameter("weight").detach())
                 b.copy_(start.linears[index].get_parameter("bias").detach())
             W, b = team.rows.broadcast(W, 0), team.rows.broadcast(b, 0)
-            weights.append(Weights(W, b, anchor(W, index, depth)))
+            weights.append(Weights.of(W, b, index, depth))
     for step in steps[steps.index(Step(saved.meta.stage, saved.meta.depth, saved.meta.round)) if saved else 0 :]:
         if plan is not None and is_over(step, history, config):
             continue
@@ -206,7 +206,7 @@ def in_row_space(
     """
     if training is None:
         return training, validation, None
-    counts = counts_of(line, len(training.X))
+    counts = line.counts(len(training.X))
     if sum(counts) >= training.X.shape[1]:
         return training, validation, None
     basis, R = (line.broadcast(each, 0) for each in torch.linalg.qr(line.concat(training.X, counts).T))
@@ -221,3 +221,54 @@ def deal_layers(nodes: int, shape: list[int], config: ModelConfig, workers: int)
     if config.plan is not None and depth == config.layers:
         return Plan(config.plan)
     return deal(layer_costs(nodes, shape, config.solver), workers)
+
+
+# The weights that a stage starts from: random at first, deepened by identity layers, dealt to the workers
+
+
+def initial_layer(
+    index: int, shape: Sequence[int], depth: int, *, seed: int, like: Tensor, basis: Tensor | None = None
+) -> Weights:
+    """He-scaled random weights for the first and last layer, the identity for those between.
+
+    Each layer has a random stream of its own, so that a worker need not draw the weights of others. Where the features
+    are coordinates in a ``basis`` (its columns), the weights of the first layer are drawn for the features themselves.
+    """
+    out, into = shape[index + 1], shape[index]
+    if index == 0 and basis is not None:
+        into = len(basis)
+    if 0 < index < depth - 1:
+        W = torch.eye(out).to(like)
+    else:
+        generator = torch.Generator().manual_seed(2 * seed + (index > 0))
+        W = (torch.randn(out, into, generator=generator, dtype=torch.float64) * math.sqrt(2 / into)).to(like)
+        if index == 0 and basis is not None:
+            W = W @ basis
+    return Weights.of(W, W.new_zeros(out), index, depth)
+
+
+def redeal(
+    chain: Line, weights: list[Weights], old: Plan, new: Plan, shape: Sequence[int], *, like: Tensor
+) -> list[Weights]:
+    """This worker's layers under the plan ``new``, which may be deeper than ``old``.
+
+    The first layers and the last one keep their weights and move to their new owners; the layers inserted before the
+    last one start as the identity. After ReLU that changes nothing: the deeper network starts as the same function.
+    """
+    mine = dict(zip(old.layers(chain.rank), weights, strict=True))
+    result = []
+    for index in range(new.depth):
+        source, taker = min(index, old.depth - 1), new.owner(index)
+        if old.depth - 1 <= index < new.depth - 1:
+            if chain.rank == taker:
+                result.append(initial_layer(index, shape, new.depth, seed=0, like=like))
+        elif source in mine and chain.rank == taker:
+            result.append(mine[source])
+        elif source in mine:
+            chain.send(mine[source].W, taker)
+            chain.send(mine[source].b, taker)
+        elif chain.rank == taker:
+            W = chain.receive(like.new_empty(shape[index + 1], shape[index]), old.owner(source))
+            b = chain.receive(W.new_empty(len(W)), old.owner(source))
+            result.append(Weights.of(W, b, index, new.depth))
+    return result
