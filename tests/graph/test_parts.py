@@ -16,7 +16,6 @@ from pdadmm_g.graph.checks import check_graph
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.graph.parts import graph_facts, join_unlike, part_of
 from pdadmm_g.graph.propagation import KnownLabels
-from tests.helpers.lines import on_threads, part_for
 
 NODES = 47
 
