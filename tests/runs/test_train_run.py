@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
-from helpers.faults import MEMBER, config, free_port
+from helpers.faults import config
 from pdadmm_g import InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
