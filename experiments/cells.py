@@ -333,7 +333,7 @@ def _prepare(dataset: str, data_root: str | None, config: ModelConfig, seed: int
     data = _load(dataset, data_root)
     if split is not None:
         data = split(data, seed)
-    prepared = prepare_graph(data, config, seed=seed, test=True, culprit=dataset)
+    prepared = prepare_graph(data, config, seed=seed, test=True)
     training, validation, test = map(aligned, (prepared.training, prepared.validation, prepared.test))
     assert training is not None
     return dataclasses.replace(prepared, training=training, validation=validation, test=test)

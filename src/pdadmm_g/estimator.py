@@ -27,7 +27,7 @@ from .errors import InputError
 from .graph.augmentation import GraphAugment
 from .graph.checks import check_graph, require_edges
 from .graph.columns import Column, feature_names, standardized
-from .graph.examples import Parts, one_split, unseen_nodes, with_parts
+from .graph.examples import Split, one_split, unseen_nodes, with_parts
 from .graph.graph import (
     MASKS,
     Graph,
@@ -115,7 +115,7 @@ class Estimator(Parameters, BaseEstimator):
     choices_: tuple[str, ...]
     times_: dict[str, float]
     seed_: int | None
-    nodes_: Parts | None
+    nodes_: Split | None
     estimate_: Estimate | None
     importance_: pd.DataFrame | None = None
     #: The keys of the nodes that trained, and what was said of them out of fold; None where that is not known.
@@ -286,11 +286,8 @@ class Estimator(Parameters, BaseEstimator):
         """
         y, edge_index = edges_apart(X, y, edge_index)
         labels_given = edge_index is not None and y is not None
-        if labels_given:
-            target, columns = self._fitted_target(), self.columns_ or ()
-            X, y = as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns), None
-        elif y is None or is_graph(X):
-            X = self._given(X, edge_index, edge_weight)
+        if labels_given or y is None or is_graph(X):
+            X, y = self._given(X, edge_index, edge_weight, y if labels_given else None), None if labels_given else y
         if not isinstance(X, Graph):
             return None
         data, _ = one_split(check_graph(X), self.split)
@@ -515,12 +512,12 @@ class Estimator(Parameters, BaseEstimator):
         problem = prepare_rows(rows, labels, config.resolved(target), sample_weight)
         return problem if names is None else dataclasses.replace(problem, classes=names)
 
-    def _given(self, X: Any, edge_index: Any, edge_weight: Any) -> Any:
+    def _given(self, X: Any, edge_index: Any, edge_weight: Any, y: Any = None) -> Any:
         """A graph where there are edges, or a table for a model of a graph; else what was given."""
         alone = is_table(X) and getattr(self, "augmentation_", None) is not None
         if edge_index is not None or is_graph(X) or alone:
             target, columns = self._fitted_target(), self.columns_ or ()
-            return as_graph(X, None, edge_index, edge_weight=edge_weight, target=target, columns=columns)
+            return as_graph(X, y, edge_index, edge_weight=edge_weight, target=target, columns=columns)
         return X
 
     def _set_features(self, number: int, names: Sequence[str] | NDArray[Any] | None) -> None:
@@ -547,12 +544,7 @@ class Estimator(Parameters, BaseEstimator):
         return self._logits(self._given(X, edge_index, edge_weight), nodes)
 
     def predict(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
     ) -> NDArray[Any]:
         """The most probable label of every row, or of ``nodes`` (indices or a mask, all by default) of a graph.
 
@@ -736,12 +728,7 @@ class GAMLPClassifier(ClassifierMixin, Estimator):
     score = Estimator.score  # not that of the mixin
 
     def predict_proba(
-        self,
-        X: Any,
-        nodes: ArrayLike | Tensor | None = None,
-        *,
-        edge_index: Any = None,
-        edge_weight: Any = None,
+        self, X: Any, nodes: ArrayLike | Tensor | None = None, *, edge_index: Any = None, edge_weight: Any = None
     ) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes_``, for what :meth:`predict` gives labels."""
         return outputs(self._logits_of(X, nodes, edge_index, edge_weight), self.config_.target).numpy()

@@ -10,7 +10,7 @@ from helpers.communities import communities, renormalized_adjacency
 from pdadmm_g.admm.risks import Targets
 from pdadmm_g.engine.team import Line
 from pdadmm_g.graph import propagation
-from pdadmm_g.graph.augmentation import GraphAugment, candidate_features, directions
+from pdadmm_g.graph.augmentation import GraphAugment, directions
 from pdadmm_g.graph.parts import Part
 
 UNASKED = Targets(torch.empty(0, dtype=torch.int64))
@@ -91,18 +91,6 @@ def test_centered_features_by_hand() -> None:
     # What was learned stays: other nodes are centred by the means of the first graph.
     other = augment.features(Data(x=torch.tensor([[0.0, 5.0]])))
     torch.testing.assert_close(other[0], X[2])
-
-
-def test_candidates_are_what_the_augmentations_give() -> None:
-    data = path_of_four()
-    nodes = torch.tensor([2, 0])
-    like = GraphAugment()
-    candidates = list(candidate_features(data, nodes, ((2, 0.25), (5, 0.1), (2, 0.0)), like))
-    assert [each[:3] for each in candidates] == [
-        ("none", 1, None), ("average", 2, 0.25), ("average", 5, 0.1), ("average", 2, 0.0), ("hops", 4, None),
-    ]  # fmt: skip
-    for mode, hops, own, X in candidates:
-        torch.testing.assert_close(X, GraphAugment(mode, hops, teleport=own or 0.0).propagated(data, nodes))
 
 
 @given(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -73,6 +74,15 @@ class Line(Counted):
     def counts(self, number: int) -> list[int]:
         """How many each process has, on all of them."""
         return self.concat(torch.tensor([number]), [1] * self.size).tolist()
+
+    def told(self, known: Any) -> Any:
+        """What the first process knows, plain values as JSON has them, on every process."""
+        if self.size == 1:
+            return known
+        own = msgspec.json.encode(known)
+        length = int(self.broadcast(torch.tensor([len(own)]), 0))
+        text = list(own) if self.rank == 0 else [0] * length
+        return msgspec.json.decode(bytes(self.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist()))
 
     def fill(self, whole: Tensor, counts: Sequence[int]) -> None:
         """Put the rows of all processes into ``whole``, in order of rank, where each has its own in their place."""

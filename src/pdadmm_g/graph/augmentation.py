@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar, get_args
 
@@ -523,42 +523,3 @@ def feature_rows(x: Tensor, dtype: torch.dtype, *, row_normalize: bool, sparse: 
         return x
     values = x.values() * scale.view(-1).repeat_interleave(x.crow_indices().diff())
     return csr(x.crow_indices(), x.col_indices(), values, x.shape)
-
-
-# ------------------------------------------------------------------------------------------------------- other products
-
-
-def candidate_features(
-    data: Graph,
-    nodes: Tensor,
-    averages: Sequence[tuple[int, float]],
-    like: GraphAugment,
-    source: Source | None = None,
-) -> Iterator[tuple[Mode, int, float | None, Tensor]]:
-    """Rows of ``nodes`` under several augmentations, from one propagation: mode, hops, teleport and features of each.
-
-    The features alone, averages over so many powers with such a teleport, and four hop blocks, before they are
-    normalised.
-    """
-    reach = max([3, *(k for k, _ in averages)])
-    blocks = [("hop", 0, 0.0)] + [
-        (kind, k, own)
-        for k in range(1, reach + 1)
-        for kind, own in (*((("hop", 0.0),) if k < 4 else ()), *(("mean", own) for hops, own in averages if hops == k))
-    ]
-
-    def operators(A: Tensor, H: Tensor) -> Iterator[Tensor]:
-        power, total, step = H, torch.zeros_like(H), 0
-        for kind, k, own in blocks:
-            while step < k:
-                power = A @ power
-                total += power
-                step += 1
-            yield power if kind == "hop" else torch.add(own * H, total, alpha=(1 - own) / k)
-
-    rows = like.own_propagated(data, nodes, source=source, operators=operators, blocks=len(blocks))
-    found = dict(zip(blocks, rows.chunk(len(blocks), dim=1), strict=True))
-    yield "none", 1, None, found["hop", 0, 0.0]
-    for k, own in averages:
-        yield "average", k, own, found["mean", k, own]
-    yield "hops", 4, None, torch.cat([found["hop", k, 0.0] for k in range(4)], dim=1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..config import ModelConfig
-from .augmentation import GraphAugment, Source, candidate_features
+from .augmentation import GraphAugment, Source
 from .graph import MASKS, Graph
 from .parts import are_directed, has_edges
 from .propagation import Directed, KnownLabels, Mode, Normalization
@@ -179,24 +180,53 @@ def propagated(data: Graph, nodes: Tensor, configs: Sequence[ModelConfig]) -> It
         source = like.source(data) if components is not None or first.unlabelled else None
         if like.basis is not None:
             directions.setdefault(scale, like.basis)
-        shared = {
-            (config.augment, config.hops, config.teleport if config.augment == "average" else None): config
+        shared = [
+            config
             for config in group
-            if config.augment == "average" or (config.augment, config.hops) in (("none", 1), ("hops", 4))
-            if config.directed == "symmetric" or config.augment == "none"
-        }
-        averages = [
-            (config.hops or 1, config.teleport or 0.0) for config in shared.values() if config.augment == "average"
+            if config.augment == "none" or (config.augment in ("average", "hops") and config.directed == "symmetric")
         ]
         if len(shared) > 1:
-            for mode, hops, teleport, rows in candidate_features(data, nodes, averages, like, source):
-                if (mode, hops, teleport) in shared:
-                    config = shared[mode, hops, teleport]
-                    group.remove(config)
-                    yield Propagated(config, rows, source, like.basis)
+            for config, rows in at_once(data, nodes, shared, like, source):
+                group.remove(config)
+                yield Propagated(config, rows, source, like.basis)
         for config in group:
             augment = augmentation(config.but(normalize="none"), like.basis)
             # What is propagated goes with the adjacency of one direction and mode.
             same = config.directed == "symmetric" and config.augment != "apart"
             own = source if same else None
             yield Propagated(config, augment.own_propagated(data, nodes, source=own), own, like.basis)
+
+
+def at_once(
+    data: Graph, nodes: Tensor, configs: Sequence[ModelConfig], like: GraphAugment, source: Source | None = None
+) -> Iterator[tuple[ModelConfig, Tensor]]:
+    """Rows of ``nodes`` under each of these, which are the features alone, hop blocks, and averages over powers.
+
+    Of one propagation, before they are normalised.
+    """
+    averages = dict.fromkeys((each.hops or 1, each.teleport or 0.0) for each in configs if each.augment == "average")
+    hops = max([1, *(each.hops or 1 for each in configs if each.augment == "hops")])
+    reach = max([hops - 1, *(k for k, _ in averages)])
+    blocks = [("hop", 0, 0.0)] + [
+        (kind, k, own)
+        for k in range(1, reach + 1)
+        for kind, own in (*((("hop", 0.0),) if k < hops else ()), *(("mean", own) for K, own in averages if k == K))
+    ]
+
+    def operators(A: Tensor, H: Tensor) -> Iterator[Tensor]:
+        power, total, step = H, torch.zeros_like(H), 0
+        for kind, k, own in blocks:
+            while step < k:
+                power = A @ power
+                total += power
+                step += 1
+            yield power if kind == "hop" else torch.add(own * H, total, alpha=(1 - own) / k)
+
+    rows = like.own_propagated(data, nodes, source=source, operators=operators, blocks=len(blocks))
+    found = dict(zip(blocks, rows.chunk(len(blocks), dim=1), strict=True))
+    for config in configs:
+        if config.augment == "average":
+            yield config, found["mean", config.hops or 1, config.teleport or 0.0]
+        else:
+            number = config.hops or 1 if config.augment == "hops" else 1
+            yield config, torch.cat([found["hop", k, 0.0] for k in range(number)], dim=1)

@@ -19,14 +19,14 @@ from .graph import MASKS, Graph, node_keys
 from .targets import class_name, hard_labels, has_columns, labelled, strata, target_of
 
 
-class Parts(NamedTuple):
+class Split(NamedTuple):
     """Which nodes trained and which validated, as sorted keys, see :func:`~pdadmm_g.graph.graph.node_keys`."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
 
     @classmethod
-    def of(cls, data: Graph) -> Parts:
+    def of(cls, data: Graph) -> Split:
         """Those of the masks of a graph."""
         keys, none = node_keys(data), torch.zeros(data.num_nodes, dtype=torch.bool)
         return cls(*(np.sort(keys[data.get(mask, none).numpy()]) for mask in MASKS[:2]))
@@ -97,12 +97,7 @@ WITHOUT = (
 
 
 def with_masks(
-    data: Graph,
-    config: ModelConfig,
-    *,
-    seed: int,
-    known: Parts | None = None,
-    crosses: bool = False,
+    data: Graph, config: ModelConfig, *, seed: int, known: Split | None = None, crosses: bool = False
 ) -> tuple[Graph, tuple[str, ...]]:
     """The graph with the nodes that train and validate under these settings, and a sentence on each decision.
 
@@ -151,13 +146,13 @@ def with_masks(
     return data, (*reasons, f"there is no val_mask: {what}{remedy}")
 
 
-def is_crossed(config: ModelConfig, number: int, known: Parts | None) -> bool:
+def is_crossed(config: ModelConfig, number: int, known: Split | None) -> bool:
     """Do so many labelled nodes decide out of fold, where none is there to validate?"""
     asked = config.patience is None or config.validation is not None or (known is not None and len(known.val))
     return not asked and number in CROSSED
 
 
-def with_parts(data: Graph, config: ModelConfig, known: Parts | None) -> Graph:
+def with_parts(data: Graph, config: ModelConfig, known: Split | None) -> Graph:
     """The graph with one split, in which those trained and validated of whom it is ``known``.
 
     Where it has a mask of its own, that counts; but nothing validates that trained. Where it has none, but some of

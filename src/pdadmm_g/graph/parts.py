@@ -87,13 +87,13 @@ def neighbours(data: Graph, *, weighed: bool) -> Neighbours:
     import scipy.sparse
 
     number, weights = data.num_nodes, data.get("edge_weight")
-    row, col = data.edge_index.cpu().numpy()
     if not weighed and weights is None:
         # 32-bit indices where they suffice: half the memory.
-        kind = np.int32 if 2 * len(row) + number < 2**31 else np.int64
-        apart = row != col
-        row, col = row[apart].astype(kind), col[apart].astype(kind)
-        A = scipy.sparse.coo_array((np.ones(len(row), dtype=bool), (row, col)), shape=(number, number)).tocsr()
+        kind = np.int32 if 2 * data.edge_index.shape[1] + number < 2**31 else np.int64
+        row, col = data.edge_index.cpu().numpy().astype(kind)
+        A = scipy.sparse.coo_array((row != col, (row, col)), shape=(number, number)).tocsr()
+        del row, col
+        A.eliminate_zeros()
         A = A + A.T
         A.sort_indices()
         return Neighbours(A.indptr, A.indices)

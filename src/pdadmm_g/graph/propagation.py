@@ -76,15 +76,14 @@ def adjacency(
     """
     import scipy.sparse
 
-    part, plain = part_of(data), directed == "symmetric" and self_loops
-    own = neighbours(data, weighed=not plain)
+    part, own = part_of(data), neighbours(data, weighed=directed != "symmetric")
     line, shape = part.line, (part.count, data.num_nodes)
     device = None if data.edge_index is None else data.edge_index.device
     counts = line.counts(part.count)
 
-    def matrix(A: scipy.sparse.csr_array, values: NDArray[Any]) -> Matrix:
-        starts, columns, own_values = (torch.from_numpy(each).to(device) for each in (A.indptr, A.indices, values))
-        rows = csr(starts, columns, own_values, shape)
+    def matrix(*parts: NDArray[Any]) -> Matrix:
+        starts, columns, values = (torch.from_numpy(each).to(device) for each in parts)
+        rows = csr(starts, columns, values, shape)
         return rows if line.size == 1 else PartMatrix(rows, part)
 
     def everywhere(sums: NDArray[Any]) -> NDArray[Any]:
@@ -100,13 +99,13 @@ def adjacency(
         A.sort_indices()
         return A
 
-    if plain and own.out is None:
+    if self_loops and directed == "symmetric" and own.out is None:
         A = weighing(np.ones(len(own.columns), dtype=bool))
         degrees = np.diff(A.indptr)
         scale = torch.from_numpy(1 / np.sqrt(everywhere(degrees))).to(dtype).numpy()
         values = np.repeat(scale[part.first : part.first + part.count], degrees)
         values *= scale[A.indices]
-        return matrix(A, values)
+        return matrix(A.indptr, A.indices, values)
     there = np.ones(len(own.columns)) if own.out is None else own.out[own.out > 0]
     total, number = line.sum(torch.tensor([there.sum(), len(there)], dtype=torch.float64)).tolist()
     mean = total / number if number else 1.0
@@ -125,7 +124,7 @@ def adjacency(
             np.divide(1, np.sqrt(total), out=np.zeros_like(total), where=total > 0) for total in (total_out, total_in)
         )
         values = np.repeat(by_out[part.first : part.first + part.count], np.diff(A.indptr)) * A.data * by_in[A.indices]
-        found.append(matrix(A, torch.from_numpy(values).to(dtype).numpy()))
+        found.append(matrix(A.indptr, A.indices, torch.from_numpy(values).to(dtype).numpy()))
     return (found[0], found[1]) if directed == "both" else found[0]
 
 

@@ -30,7 +30,7 @@ from ..errors import InputError
 from ..graph.augmentation import GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.columns import Column, feature_names
-from ..graph.examples import Parts, weightless, with_masks
+from ..graph.examples import Split, weightless, with_masks
 from ..graph.graph import Graph, are_names
 from ..graph.propagation import Directed, Mode, Normalization
 from ..graph.targets import hard_labels, has_columns, labelled
@@ -178,13 +178,7 @@ def take_columns(model: GAMLP, augment: GraphAugment, places: list[int]) -> None
 
 
 def refit(
-    data: Graph,
-    problem: Problem,
-    result: TrainingResult,
-    given: ModelConfig,
-    *,
-    seed: int,
-    team: Team | None = None,
+    data: Graph, problem: Problem, result: TrainingResult, given: ModelConfig, *, seed: int, team: Team | None = None
 ) -> tuple[Problem, TrainingResult, str]:
     """The problem with its validation nodes among the training nodes, what comes of it, and a sentence on it.
 
@@ -394,7 +388,7 @@ class TrainedModel(NamedTuple):
     feature_names: NDArray[Any] | None
     status: Status = Status.MAX_EPOCHS
     #: Which nodes trained and validated; None for a matrix.
-    nodes: Parts | None = None
+    nodes: Split | None = None
     #: What was learned of the columns of a table.
     columns: tuple[Column, ...] | None = None
 
@@ -452,7 +446,7 @@ def load_model(path: str | Path) -> TrainedModel:
             raise ValueError("its layers do not fit its description")
         known = None if names is None else np.array(names, dtype=object)
         status = Status[about.status]
-        nodes = None if about.nodes is None else Parts(*(np.array(own, dtype=np.int64) for own in about.nodes))
+        nodes = None if about.nodes is None else Split(*(np.array(own, dtype=np.int64) for own in about.nodes))
     except KeyError as error:
         raise InputError(f"{path}: not a pdadmm-g model file: {error} is missing or unknown") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -50,13 +50,12 @@ class Member:
     ) -> None:
         self.team, self.config, self.checkpointing, self.round = team, config, checkpointing, round
         self.training, self.validation, self.scored = training, validation, scored or training
-        numbers, line = torch.zeros(8, dtype=torch.int64), team.rows
+        line, about = team.rows, None
         if training is not None:
             others = [0 if validation is None else len(validation.y), -1 if scored is None else len(scored.y)]
             kinds = [training.X.dtype == torch.float64, training.y.is_floating_point(), training.weights is not None]
-            numbers = torch.tensor([*training.X.shape, *others, classes, *kinds])
-        numbers = team.chain.broadcast(numbers, 0)
-        nodes, self.features, validating, scoring, classes, double, soft, weighted = numbers.tolist()
+            about = [*training.X.shape, *others, classes, *kinds]
+        nodes, self.features, validating, scoring, classes, double, soft, weighted = team.chain.told(about)
         counts = line.concat(torch.tensor([[nodes, validating]]), [1] * line.size)
         #: Training rows of all shards, and the numbers of those of this one among them.
         self.all_nodes, all_validating = counts.sum(0).tolist()
@@ -84,7 +83,7 @@ class Member:
             weights = known(training.weights if training else None, nodes)
             number = float(line.sum(weights.double().sum()))
         #: Of the training rows, of the validation rows, and of those that the training scores are of.
-        self.targets = self.scored_targets = targets(training.y if training else None, nodes, bool(soft), weights)
+        self.targets = self.scored_targets = targets(training.y if training else None, nodes, soft, weights)
         self.validation_targets = None
         if self.validates:
             columns = config.target != "classification"
@@ -109,15 +108,17 @@ def dealt(team: Team, examples: Examples | None, device: str, places: Tensor | N
     line = team.rows
     if line.size == 1 or team.chain.rank > 0:
         return examples
-    header, weighted = torch.zeros(4, dtype=torch.int64), examples is not None and examples.weights is not None
+    about = None
     if examples is not None:
         soft = examples.y.shape[1] if examples.y.is_floating_point() else 0
-        header = torch.tensor([1, examples.X.shape[1], examples.X.dtype == torch.float64, soft])
-    present, features, double, soft = line.broadcast(header, 0).tolist()
+        about = (examples.X.shape[1], examples.X.dtype == torch.float64, soft)
+    about = line.told(about)
+    weighted = examples is not None and examples.weights is not None
     weighted = bool(line.largest(torch.tensor(int(weighted))))  # those of some may be one
-    if not present:
+    if about is None:
         return None
     if examples is None:
+        features, double, soft = about
         empty = functools.partial(torch.empty, dtype=torch.float64 if double else torch.float32, device=device)
         y = empty(0, soft) if soft else empty(0, dtype=torch.int64)
         examples = Examples(empty(0, features), y)

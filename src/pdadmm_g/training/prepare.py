@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..graph.augmentation import Copies, GraphAugment
 from ..graph.candidates import augmentation
 from ..graph.checks import check_training, require_edges
-from ..graph.examples import Examples, Parts, folds_of, is_crossed, with_masks
+from ..graph.examples import Examples, Split, folds_of, is_crossed, with_masks
 from ..graph.graph import MASKS, Graph, as_mask, node_keys
 from ..graph.parts import part_of
 from ..graph.propagation import KnownLabels
@@ -116,7 +116,7 @@ class Problem:
     #: Those of numbers that are learned; None for classes and labels.
     units: Units | None = None
     #: Which nodes of a graph train and validate.
-    nodes: Parts | None = None
+    nodes: Split | None = None
     #: Of the settings that are trained with, whose sentences are among the reasons; and the best of what was tried on
     #: the way, see :class:`.Choice`.
     evidence: Evidence = dataclasses.field(default_factory=Evidence)
@@ -151,16 +151,15 @@ def prepare_graph(
     *,
     seed: int,
     test: bool = False,
-    culprit: str = "data",
     fitted: GraphAugment | None = None,
-    known: Parts | None = None,
+    known: Split | None = None,
     decided: bool = False,
     team: Team | None = None,
 ) -> Problem:
     """The problem of a graph that went through :func:`~pdadmm_g.graph.checks.check_graph`.
 
     What ``config`` leaves to the data is chosen by runs with this ``seed``. With ``test``, its test nodes are augmented
-    too. Errors name the ``culprit``. An augmentation that is ``fitted`` already, as ``config`` says, is taken as it is.
+    too. An augmentation that is ``fitted`` already, as ``config`` says, is taken as it is.
     Who is ``known`` to have trained or validated does so again, unless masks say otherwise. Where all is ``decided``,
     nothing is tried. Of a graph in parts all processes of the ``team`` that have one call this together; the rows are
     those of the own nodes.
@@ -173,11 +172,9 @@ def prepare_graph(
         reasons = (described(columns),)
         if standardized(columns):
             config = config.but(row_normalize=False)
-    data, (_, y, weights, classes), said = split_rows(
-        data, config, seed=seed, culprit=culprit, known=known, crosses=True
-    )
+    data, (_, y, weights, classes), said = split_rows(data, config, seed=seed, known=known, crosses=True)
     config = config.resolved(classes=0 if has_columns(data) else len(classes))
-    check_training(data, culprit=culprit)
+    check_training(data)
     if config.augment != "none" or config.label_hops:
         require_edges(data)
     data, part = _features_on(data, config.device), part_of(data)
@@ -217,7 +214,7 @@ def prepare_graph(
         ready = ready._replace(model=rescaled(ready.model, units.deviation, units.mean))
     return Problem(
         examples["train_mask"], examples.get("val_mask"), classes, config, augment, examples.get("test_mask"), copies,
-        (*reasons, *said, *_remarks(data), *choice.reasons, *choice.evidence.about), units, Parts.of(data),
+        (*reasons, *said, *_remarks(data), *choice.reasons, *choice.evidence.about), units, Split.of(data),
         choice.evidence, ready, crossed, part.line,
     )  # fmt: skip
 
@@ -230,7 +227,7 @@ def _rows(
     classes: NDArray[Any],
     config: ModelConfig,
     seed: int,
-    known: Parts | None,
+    known: Split | None,
 ) -> Rows:
     """The nodes whose labels ``t`` decide: those that validate, or else all of few, out of fold."""
     training, validating = parts["train_mask"], parts.get("val_mask")
@@ -280,37 +277,43 @@ def with_weights(data: Graph, config: ModelConfig, sample_weight: Any, *, seed: 
 
 
 def split_rows(
-    data: Graph,
-    config: ModelConfig,
-    *,
-    seed: int,
-    culprit: str = "data",
-    known: Parts | None = None,
-    crosses: bool = False,
+    data: Graph, config: ModelConfig, *, seed: int, known: Split | None = None, crosses: bool = False
 ) -> tuple[Graph, Weighed, tuple[str, ...]]:
     """The graph with the nodes that train and validate, see :func:`.with_masks`, and what the former should become."""
-    require_y(data, culprit=culprit)
+    require_y(data)
     given, weights = data.get("sample_weight"), None
     data, reasons = with_masks(data, config, seed=seed, known=known, crosses=crosses)
-    require_training_nodes(data, culprit=culprit)
+    require_training_nodes(data)
     nodes = data.train_mask.nonzero().view(-1)
     if given is not None:
         nodes = nodes[given[nodes] > 0]
         weights, data = given[nodes], _trained_on(data, nodes)
-    require_labels(data, "train_mask", culprit=culprit)
-    y, names = data.y[nodes], data.get("label_names")
-    if has_columns(data):
-        classes = np.arange(y.shape[1]) if names is None else names
-        return data, Weighed(None, y, _plain_weights(weights), classes), reasons
-    if y.is_floating_point():
+    require_labels(data, "train_mask")
+    y, names, columns = data.y[nodes], data.get("label_names"), has_columns(data)
+    if columns or y.is_floating_point():
         found = torch.arange(y.shape[1])
     else:
         found, y = y.unique(return_inverse=True)
     classes = found.numpy() if names is None else names[found.numpy()]
-    rows = weighed(y, classes, config.class_weight, weights)
+    rows = _weighed(y, classes, config, weights, columns=columns)
     data = data if rows.kept is None else _trained_on(data, nodes[rows.kept])
+    if columns:
+        return data, rows, reasons
     data, unknown = _without_unknown(data)
     return data, rows, (*reasons, *unknown)
+
+
+def _weighed(
+    y: Tensor, classes: NDArray[Any], config: ModelConfig, weights: Tensor | None, *, columns: bool
+) -> Weighed:
+    """Rows by what they weigh, see :func:`.weighed`; of columns of labels or numbers no class does."""
+    if not columns:
+        return weighed(y, classes, config.class_weight, weights)
+    if weights is None:
+        return Weighed(None, y, None, classes)
+    kept = weights > 0
+    y, weights = y[kept], weights[kept].float()
+    return Weighed(None if bool(kept.all()) else kept, y, None if bool((weights == 1).all()) else weights, classes)
 
 
 def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
@@ -329,11 +332,6 @@ def _without_unknown(data: Graph) -> tuple[Graph, tuple[str, ...]]:
     return data, (f"no training node is of class {names}: it is never predicted, and counts as wrong in tests",)
 
 
-def _plain_weights(weights: Tensor | None) -> Tensor | None:
-    """In single precision, as all are that train; None if each row weighs one."""
-    return None if weights is None or bool((weights == 1).all()) else weights.float()
-
-
 def _trained_on(data: Graph, nodes: Tensor) -> Graph:
     """The same graph with these training nodes."""
     data = copy.copy(data)
@@ -349,28 +347,20 @@ def prepare_rows(
     Where the target of ``config`` is another than classes, the tensor has a column for each label or number.
     """
     config = config.resolved("classification")
-    weights = None if sample_weight is None else row_weights(sample_weight, torch.arange(len(features)), len(features))
-    units, kept = None, None
-    if config.target != "classification":
-        assert isinstance(labels, Tensor)
-        y, classes = labels, np.arange(labels.shape[1])
-        if weights is not None:
-            kept = weights > 0
-            y, weights = y[kept], _plain_weights(weights[kept])
-        if config.target == "regression":
-            units = Units.of(y, weights)
-            y = units.standardized(y)
+    columns, number = config.target != "classification", len(features)
+    weights = None if sample_weight is None else row_weights(sample_weight, torch.arange(number), number)
+    if isinstance(labels, Tensor):
+        classes, y = np.arange(labels.shape[1]), labels
     else:
-        if isinstance(labels, Tensor):
-            classes, y = np.arange(labels.shape[1]), labels
-        else:
-            classes, encoded = np.unique(labels, return_inverse=True)
-            y = torch.as_tensor(encoded)
-        kept, y, weights, classes = weighed(y, classes, config.class_weight, weights)
+        classes, encoded = np.unique(labels, return_inverse=True)
+        y = torch.as_tensor(encoded)
+    kept, y, weights, classes = _weighed(y, classes, config, weights, columns=columns)
+    units = Units.of(y, weights) if config.target == "regression" else None
+    y = y if units is None else units.standardized(y)
     features = features if kept is None else features[kept]
     examples = _examples(features.to(config.device), y, weights, config)
+    config = config.resolved(classes=0 if columns else len(classes))
     unlabelled = None if config.unlabelled is None else 0
-    config = config.resolved(classes=0 if config.target != "classification" else len(classes))
     config = config.but(augment="none", hops=1, normalize="none", unlabelled=unlabelled)
     return Problem(examples, None, classes, config, units=units)
 

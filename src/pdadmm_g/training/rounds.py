@@ -24,7 +24,6 @@ from ..admm.risks import Targets
 from ..admm.state import Weights
 from ..config import ModelConfig
 from ..engine.layout import Plan
-from ..engine.team import Team
 from ..graph.augmentation import Copies
 from ..graph.examples import Examples
 from .checkpoint import Checkpoint
@@ -95,39 +94,13 @@ def margin(stage: int, history: list[Record], config: ModelConfig) -> float:
     return 0.0 if own is not None and before is not None and own >= before + GAIN else GAIN
 
 
-def in_round(
-    base: Member,
-    rows: RoundRows,
-    step: Step,
-    plan: Plan,
-    weights: list[Weights],
-    saved: Checkpoint | None,
-) -> Member:
-    """The member in a round that starts from these weights of its layers, or goes on from a checkpoint."""
-    config = base.config.but(epochs=min(base.config.epochs, epochs_of(step.round)))
-    if step.round == 0:  # labelled nodes train alone
-        alone = copy.copy(base)
-        alone.config, alone.round = config, Round(0)
-        return alone
-    drawn = rows.draw(step.round)
-    if saved is not None:
-        mean = rows.restored(saved, base.like)
-        agreement, changed = (saved.history[-1][name] for name in ("agreement", "changed"))
-    else:
-        mean, agreement = _asked(base, plan, weights, drawn.asked)
-        mean, changed = rows.compared(drawn, mean)
-    training, tensors = rows.examples(drawn, mean)
-    round = Round(step.round, agreement, changed, tensors)
-    return Member(base.team, config, training, base.validation, base.classes, base.checkpointing, base.training, round)
-
-
 def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -> tuple[Tensor, float]:
     """The mean of the probabilities over the copies ``x`` of nodes, and the share of nodes on which all copies agree.
 
     The chain's first worker has the copies and gets the mean: activations pass down the chain.
     """
     chain, copies, layers = base.team.chain, base.config.copies, plan.layers(base.team.chain.rank)
-    number = int(chain.broadcast(torch.tensor([0 if x is None else len(x)]), 0))
+    number = chain.told(0 if x is None else len(x))
     if x is None and layers:
         x = chain.receive(base.like.new_empty(number, base.config.width), chain.rank - 1)
     for index, own in zip(layers, weights, strict=True):
@@ -151,94 +124,66 @@ def _asked(base: Member, plan: Plan, weights: list[Weights], x: Tensor | None) -
     return mean, agreed / nodes
 
 
-class Drawn(NamedTuple):
-    """The nodes of a round: those with labels, then others; the same on all processes that have copies."""
-
-    #: The copies, one after the other, of the other nodes that the own chain asks, on its first worker.
-    asked: Tensor | None = None
-    #: The copies of all nodes that are here (copies, nodes, features), their places among those of the round, and the
-    #: places of the others in the pool.
-    X: Tensor | None = None
-    places: Tensor | None = None
-    others: Tensor | None = None
-
-
 class RoundRows:
-    """The rows of rounds: who has a part of the graph makes copies of its nodes, which are dealt to all chains.
+    """The rows of rounds: who has a part of the graph makes copies of its nodes, which are dealt to all chains."""
 
-    All workers call its methods together.
-    """
-
-    def __init__(self, team: Team, config: ModelConfig, copies: Copies | None, seed: int) -> None:
-        self.team, self.config, self.copies, self.seed = team, config, copies, seed
+    def __init__(self, copies: Copies | None, seed: int) -> None:
+        self.copies, self.seed = copies, seed
         #: The last known class of every node of the pool, -1 where none is known.
         self.known = torch.empty(0) if copies is None else torch.full_like(copies.others, -1)
 
-    def draw(self, round: int) -> Drawn:
-        """Copies of nodes for a round, always the same ones."""
-        X = places = sample = nodes = None
-        if self.copies is not None:
-            assert self.config.unlabelled is not None
-            labelled, pool = self.copies.training, self.copies.others
-            order, noise = _seeds(self.seed, round)
-            sample = self.copies.sample(self.config.unlabelled, torch.Generator().manual_seed(order))
-            everyone = torch.cat([labelled, pool[sample]])
-            X = self.copies.rows(everyone, self.config.copies, noise)
-            places = self.copies.is_own(everyone).nonzero().view(-1)
-            first = int((places < len(labelled)).sum())
-            nodes = Examples(X[:, first:].transpose(0, 1).flatten(1), places[first:])
-        at = None if nodes is None or places is None or self.copies is None else nodes.y - len(self.copies.training)
-        nodes = dealt(self.team, nodes, self.config.device, at)
-        if nodes is None:
-            return Drawn()
-        number, columns = nodes.X.shape
-        asked = nodes.X.view(number, self.config.copies, columns // self.config.copies)
-        return Drawn(asked.transpose(0, 1).flatten(0, 1), X, places, sample)
+    def member(self, base: Member, step: Step, plan: Plan, weights: list[Weights], saved: Checkpoint | None) -> Member:
+        """The member in a round that starts from these weights of its layers, or goes on from a checkpoint.
 
-    def compared(self, drawn: Drawn, mean: Tensor) -> tuple[Tensor, float | None]:
-        """What the network says on average of all nodes that were asked, given what it says of those of the own chain.
-
-        And the share of those that were asked before whose class is another now.
+        All workers call this together. A round has the labelled nodes first and then a sample of the others, always
+        the same one.
         """
-        if drawn.asked is not None:
-            mean = self.team.rows.concat(mean, self.team.rows.counts(len(mean)))
-        if drawn.others is None:
-            return mean, None
-        now, before = mean.argmax(1), self.known[drawn.others]
-        self.known[drawn.others] = now
-        seen = before >= 0
-        return mean, float((now != before)[seen].double().mean()) if bool(seen.any()) else None
-
-    def restored(self, saved: Checkpoint, like: Tensor) -> Tensor:
-        """That of the round of a checkpoint."""
-        if self.copies is None:
-            return like
-        tensors = saved.pseudo_labels(like)
-        self.known = tensors["known"]
-        return tensors["mean"]
-
-    def examples(self, drawn: Drawn, mean: Tensor) -> tuple[Examples | None, dict[str, Tensor] | None]:
-        """The rows that the own chain trains on, on its first worker.
-
-        And what a checkpoint must hold to go on in the round, on the first worker of all.
-        """
-        training = places = tensors = None
-        if drawn.X is not None and drawn.places is not None:
-            assert self.copies is not None
-            t, weights = targets_of(self.copies.targets, mean, self.config)
-            own = drawn.places[drawn.places < len(t)]
-            copies = len(drawn.X)
-            X = drawn.X[:, : len(own)].flatten(0, 1)
-            training = Examples(X, t[own].repeat(copies, 1), (weights[own] / copies).repeat(copies))
-            places = (len(t) * torch.arange(copies, device=own.device)[:, None] + own).flatten()
-            tensors = {"mean": mean, "known": self.known} if self.team.rank == 0 else None
-        return dealt(self.team, training, self.config.device, places), tensors
-
-
-def _seeds(seed: int, round: int) -> tuple[int, int]:
-    """Those of the sample and of the copies of a round."""
-    order, noise = np.random.SeedSequence([seed, round]).generate_state(2, np.uint64).tolist()
-    return order, noise
+        team, copies = base.team, self.copies
+        config = base.config.but(epochs=min(base.config.epochs, epochs_of(step.round)))
+        if step.round == 0:  # labelled nodes train alone
+            alone = copy.copy(base)
+            alone.config, alone.round = config, Round(0)
+            return alone
+        # Copies of the nodes that are here (copies, nodes, features), and their places among those of the round.
+        X = places = asked = nodes = sample = changed = tensors = training = None
+        if copies is not None:
+            number = len(copies.training)
+            order, noise = np.random.SeedSequence([self.seed, step.round]).generate_state(2, np.uint64).tolist()
+            sample = copies.sample(config.unlabelled or 0, torch.Generator().manual_seed(order))
+            everyone = torch.cat([copies.training, copies.others[sample]])
+            X, places = copies.rows(everyone, config.copies, noise), copies.is_own(everyone).nonzero().view(-1)
+            first = int((places < number).sum())
+            asked = places[first:] - number
+            nodes = Examples(X[:, first:].transpose(0, 1).flatten(1), asked)
+        nodes = dealt(team, nodes, config.device, asked)
+        if saved is not None:
+            agreement, changed = (saved.history[-1][name] for name in ("agreement", "changed"))
+            mean = base.like
+            if copies is not None:
+                tensors = saved.pseudo_labels(mean)
+                mean, self.known = tensors["mean"], tensors["known"]
+        else:
+            x = None
+            if nodes is not None:
+                x = nodes.X.view(len(nodes.X), config.copies, nodes.X.shape[1] // config.copies)
+                x = x.transpose(0, 1).flatten(0, 1)  # the copies, one after the other
+            mean, agreement = _asked(base, plan, weights, x)
+            if nodes is not None:
+                mean = team.rows.concat(mean, team.rows.counts(len(mean)))
+            if sample is not None:
+                now, before = mean.argmax(1), self.known[sample]
+                self.known[sample] = now
+                changed = float((now != before)[before >= 0].double().mean()) if bool((before >= 0).any()) else None
+        if copies is not None and X is not None and places is not None:
+            t, w = targets_of(copies.targets, mean, config)
+            own = places[places < len(t)]
+            X = X[:, : len(own)].flatten(0, 1)
+            training = Examples(X, t[own].repeat(config.copies, 1), (w[own] / config.copies).repeat(config.copies))
+            places = (len(t) * torch.arange(config.copies, device=own.device)[:, None] + own).flatten()
+            tensors = {"mean": mean, "known": self.known} if team.rank == 0 else None
+        training = dealt(team, training, config.device, places)
+        round = Round(step.round, agreement, changed, tensors)
+        return Member(team, config, training, base.validation, base.classes, base.checkpointing, base.training, round)
 
 
 def sharpened(mean: Tensor, power: float) -> Tensor:

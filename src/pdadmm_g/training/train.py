@@ -29,7 +29,7 @@ from ..status import Status
 from .checkpoint import Checkpointing, clear
 from .member import Member, dealt
 from .records import OnEpoch, Record
-from .rounds import RoundRows, Step, in_round, is_over, margin, schedule
+from .rounds import RoundRows, Step, is_over, margin, schedule
 from .stage import Stage
 
 
@@ -86,16 +86,19 @@ def train(
     if team.rank == 0 and config.rho <= bound:
         text = f"rho = {config.rho:g} is not above {bound:g}, where theory guarantees that the objective never rises"
         warnings.warn(text, stacklevel=2)
-    config = _shared(team, config)
-    team.arrange(int(team.broadcast(torch.tensor([config.shards or 1]), 0)))
+    # The others do not see what the first one chose by the data.
+    settings = {name: value for name, value in vars(config).items() if not callable(value) and name != "device"}
+    if (first := team.told(settings)) != msgspec.json.decode(msgspec.json.encode(settings)) and team.rank > 0:
+        config = dataclasses.replace(config, **first)
+    team.arrange(config.shards or 1)
     training, validation, basis = simplified(aligned(training)), simplified(aligned(validation)), None
     training, validation = (dealt(team, examples, config.device) for examples in (training, validation))
-    starts = int(team.broadcast(torch.tensor([0 if start is None else len(start.linears)]), 0))
+    starts = team.told(0 if start is None else len(start.linears))
     # A network that is there may have a part outside of the row space, which validation sees.
     if not config.unlabelled and not starts:
         training, validation, basis = in_row_space(training, validation, team.rows)
     member = Member(team, config, training, validation, num_classes, checkpointing)
-    rows = RoundRows(team, config, copies, seed) if config.unlabelled else None
+    rows = RoundRows(copies, seed) if config.unlabelled else None
     history = checkpointing.history if checkpointing else []
     with team.in_epochs():
         weights, plan, status, message = _grow(member, rows, seed, basis, history, on_epoch, start, starts)
@@ -110,20 +113,6 @@ def train(
     if basis is not None:
         parameters[0] = (weights[0].W @ basis.T, weights[0].b)
     return TrainingResult(GAMLP.from_parameters(parameters, config.activation), history, status, plan, message)
-
-
-def _shared(team: Team, config: ModelConfig) -> ModelConfig:
-    """The settings of the first worker, on all: the others do not see what it chose by the data."""
-    if team.size == 1:
-        return config
-    settings = {name: value for name, value in vars(config).items() if not callable(value) and name != "device"}
-    own = msgspec.json.encode(settings)
-    length = int(team.broadcast(torch.tensor([len(own)]), 0))
-    text = list(own) if team.rank == 0 else [0] * length
-    known = bytes(team.broadcast(torch.tensor(text, dtype=torch.uint8), 0).tolist())
-    if known == own:
-        return config
-    return dataclasses.replace(config, **msgspec.json.decode(known))
 
 
 def _alone(depth: int, team: Team) -> Plan:
@@ -179,7 +168,7 @@ def _grow(
             plan = new
             with tensor_cores(config.precision):
                 resumed = saved if before is None else None
-                own = member if rows is None else in_round(member, rows, step, new, weights, resumed)
+                own = member if rows is None else rows.member(member, step, new, weights, resumed)
                 gain = 0.0 if resumed else margin(step.stage, history, config)
                 stage = Stage(own, step.stage, new, weights, resumed, margin=gain)
                 status = stage.run(history, on_epoch)
