@@ -152,13 +152,9 @@ def test_without_test_nodes_those_outside_training_are_scored(tables: Any, monke
         return predict(data, given)
 
     monkeypatch.setattr(clf, "predict", noted)
-    unseen = [5, 6, 7, 15, 16, 17]
-    clf.score(nodes, edge_index=edges)
-    assert asked == unseen
-    clf.score(as_graph(nodes, edge_index=edges))
-    assert asked == unseen
-    clf.score(nodes, nodes["label"], edge_index=edges)
-    assert asked == unseen
+    for given in ((nodes,), (nodes, nodes["label"])):
+        clf.score(*given, edge_index=edges)
+        assert asked == [5, 6, 7, 15, 16, 17]
     nodes.loc[[7, 8], "split"] = "test"
     clf.score(nodes, nodes["label"], edge_index=edges)  # 8 has no label
     assert asked == [7]

@@ -82,12 +82,6 @@ def test_overlapping_masks_warn(tiny_graph: Data) -> None:
         check_training(tiny_graph)
 
 
-def test_labels_may_be_whole_floats_or_a_column(tiny_graph: Data) -> None:
-    data = tiny_graph.clone()
-    data.y = data.y.float()[:, None]
-    assert torch.equal(check_graph(data).y, tiny_graph.y)
-
-
 def test_as_mask() -> None:
     assert as_mask([1, 3], 4, "mask").tolist() == [False, True, False, True]
     assert as_mask([True, False], 2, "mask").tolist() == [True, False]

@@ -165,18 +165,6 @@ def test_numbers_are_read_to_the_last_bit(tmp_path: Path) -> None:
     assert np.array_equal(load_dataset(tmp_path / "nodes.csv").table.to_numpy(), x)
 
 
-def test_gaps_and_kinds_of_pandas() -> None:
-    """Columns of its own kinds of numbers, and a gap in one of them."""
-    nodes = pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.array([True, False], "boolean"), "c": [0.5, 1]})
-    nodes = nodes.assign(train_mask=pd.array([True, None], "boolean"))
-    edges = pd.DataFrame({"source": pd.Categorical([0]), "target": [1]})
-    data = as_graph(nodes, edges)
-    assert [column.role for column in data.columns] == ["number", "boolean", "number"]
-    assert (data.x[:, 1].tolist(), data.train_mask.tolist()) == ([1, 0], [True, False])
-    nodes["a"] = pd.array([1, None], "Int64")
-    assert as_graph(nodes, edges).feature_names == ("a", "a missing", "b", "c")
-
-
 def test_parquet_tables_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "nodes.parquet"
     damaged = pa.array([b"ab\x80", b"cd"], pa.binary()).view(pa.string())

@@ -96,25 +96,6 @@ def test_a_report_from_python(clf: GAMLPClassifier, tiny_graph: Data, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_nodes_with_new_labels_neither_trained_nor_validated(tiny_graph: Data, tmp_path: Path) -> None:
-    known = tiny_graph.train_mask | tiny_graph.val_mask
-    del tiny_graph.train_mask, tiny_graph.val_mask, tiny_graph.test_mask
-    seen = tiny_graph.clone()
-    seen.y = tiny_graph.y.where(known, -1)
-    clf = GAMLPClassifier(random_state=3, validation=0.2, **GRAPH).fit(seen)
-    found = []
-    for data in (seen, tiny_graph):
-        clf.save(tmp_path / "run", data)
-        found.append(json.loads((tmp_path / "run/summary.json").read_text())["metrics"])
-    assert ([*found[0]], found[1]) == (["train", "val"], found[0])
-    tiny_graph.y = tiny_graph.y.where(~known, -1)
-    with pytest.warns(UserWarning, match="data: nothing says which nodes .*; give it masks"):
-        clf.save(tmp_path / "run", tiny_graph)
-    tiny_graph.test_mask = ~known
-    clf.save(tmp_path / "run", tiny_graph)
-    assert [*json.loads((tmp_path / "run/summary.json").read_text())["metrics"]] == ["test"]
-
-
 def test_a_model_that_overflows_is_saved_without_figures(
     clf: GAMLPClassifier, tiny_graph: Data, tmp_path: Path
 ) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch_geometric.data import Data
 
-from helpers.faults import MEMBER, config, free_port
+from helpers.faults import config
 from pdadmm_g import InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
@@ -110,23 +111,38 @@ def test_going_on_with_a_finished_run_says_so_and_succeeds(tmp_path: Path, monke
 
 
 @pytest.mark.timeout(120)
-def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    y = np.arange(60) % 2
-    x, edges = y[:, None] + draw.normal(size=(60, 3)), draw.integers(60, size=(2, 200))
-    np.savez(tmp_path / "all.npz", x=x, edge_index=edges, y=np.where(draw.random(60) < 0.6, y, -1))
-    member = os.environ | MEMBER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "pdadmm_g", "train", "--dataset", str(tmp_path / "all.npz")]
-    command += ["--unlabelled", "0", "--out", str(tmp_path / "run")]
-    members = [
-        subprocess.Popen(command, env=member | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
-        for rank in ("0", "1")
-    ]
-    try:
-        for each in members:
-            _, errors = each.communicate(timeout=100)
-            assert each.returncode == 0, errors
-    finally:
-        for each in members:
-            each.kill()
-    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] in ("LINEAR", "MEAN")
+def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
+    """Training in two workers, checkpoint, resume in one, save and load, with every way to unpickle made to fail."""
+    np.savez(tmp_path / "g.npz", **{name: value.numpy() for name, value in tiny_graph.to_dict().items()})
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pickle, _pickle\n"
+        "def refuse(*_, **__):\n    raise AssertionError('something was unpickled')\n"
+        "class Refuse:\n    __init__ = refuse\n"
+        "def forbid():\n"
+        "    pickle.load = pickle.loads = _pickle.load = _pickle.loads = refuse\n"
+        "    pickle.Unpickler = pickle._Unpickler = _pickle.Unpickler = Refuse\n"
+    )
+    (tmp_path / "worker.py").write_text(
+        "import sys\nfrom pathlib import Path\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
+        "import sitecustomize\nsitecustomize.forbid()\nlaunch.main(Path(sys.argv[1]))\n"
+    )
+    (tmp_path / "job.py").write_text(
+        "import dataclasses, sys\nimport sklearn.metrics\nfrom pdadmm_g.engine import launch\n"
+        "from pdadmm_g.config import RunConfig\n"
+        "from pdadmm_g.runs.folder import RunFolder\nfrom pdadmm_g.runs.run import train_run\n"
+        "import sitecustomize\nsitecustomize.forbid()\n"
+        "launch.WORKER = [sys.executable, 'worker.py']\n"
+        "config = RunConfig(dataset='g.npz', out='run', layers=3, hidden=4, epochs=3, augment='average', workers=2,\n"
+        "                   teleport=0.05, weight_decay=0.1, normalize='unit', quantize='pq', checkpoint_every=2,\n"
+        "                   unlabelled=0)\n"
+        "def stop(record):\n    if record['epoch'] == 5:\n        raise StopIteration\n"
+        "try:\n    train_run(config, on_epoch=stop)\n    raise SystemExit('did not stop')\n"
+        "except StopIteration:\n    pass\n"
+        "assert train_run(dataclasses.replace(config, workers=1), resume=True)['epochs'] == 6\n"
+        "RunFolder('run').classifier()\nprint('done')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    result = subprocess.run(
+        [sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "done\n", result.stderr

@@ -271,15 +271,6 @@ def test_what_is_given_stays_and_nothing_is_raced_where_nothing_is_open(monkeypa
         assert {name: getattr(config, name) for name in given | others} == given | others
 
 
-@pytest.mark.parametrize(("augment", "words"), [("none", "own features"), ("hops", "4 hop blocks")])
-def test_asked_for_they_teach_with_any_features_and_more_than_there_are_means_all(augment: str, words: str) -> None:
-    settings = SMALL | {"unlabelled": 10**6, "rounds": 1, "random_state": 0}
-    clf = GAMLPClassifier(**settings, augment=augment).fit(communities())
-    assert (clf.config_.augment, clf.config_.unlabelled) == (augment, 10**6)
-    assert any(choice.startswith("features: ") and words in choice for choice in clf.choices_)
-    assert 0 < clf.history_[-1]["agreement"] <= 1
-
-
 def test_without_anybody_to_decide_settings_are_the_usual_ones() -> None:
     data = without(communities(), "val_mask")
     config = prepared(data, validation=0).config

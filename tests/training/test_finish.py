@@ -145,16 +145,6 @@ def test_probabilities_change_and_classes_do_not(tmp_path: Path) -> None:
     np.testing.assert_array_equal(restored.predict_proba(data), fitted.predict_proba(data))
 
 
-def test_it_goes_by_what_was_said_out_of_fold() -> None:
-    data = communities(90, labels=10, noise=3.0)
-    del data.val_mask
-    clf = GAMLPClassifier(**FIXED | {"layers": 2, "calibrate": None}).fit(data)
-    after, before = (float(part.split()[0]) for part in clf.choices_[-1].split("log loss out of fold ")[1].split(", "))
-    assert after <= before
-    plain = GAMLPClassifier(**FIXED | {"layers": 2}).fit(data)
-    np.testing.assert_array_equal(clf.predict(data), plain.predict(data))
-
-
 def test_it_needs_validation_nodes(tiny_graph: Data) -> None:
     del tiny_graph.val_mask
     with pytest.raises(InputError, match="calibrate needs validation nodes: give the graph a val_mask"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers.blobs import TRAINING, VALIDATION, blobs, fit
+from helpers.blobs import TRAINING, blobs, fit
 from pdadmm_g import Status
 from pdadmm_g.admm.state import Weights
 from pdadmm_g.config import ModelConfig
@@ -98,23 +98,6 @@ def test_penalty_below_the_bound_warns_once() -> None:
 
 
 # ------------------------------------------------------------------------------------------- weights and probabilities
-
-
-@pytest.mark.parametrize("quantize", ["none", "pq"])
-@pytest.mark.parametrize("solver", ["linearized", "exact"])
-def test_a_row_of_weight_k_trains_like_k_rows(solver: str, quantize: str) -> None:
-    times = torch.arange(60) % 3 + 1
-    X, y = TRAINING.X.double(), TRAINING.y
-    validation = VALIDATION._replace(X=VALIDATION.X.double())
-    config = ModelConfig(
-        layers=3, stages=(3,), hidden=8, epochs=10, weight_decay=0.05, patience=None, solver=solver, quantize=quantize
-    )
-    weighted = train(Examples(X, y, times.double()), validation, 3, config, seed=0)
-    rows = Examples(X.repeat_interleave(times, 0), y.repeat_interleave(times))
-    repeated = train(rows, validation, 3, config, seed=0)
-    for ours, theirs in zip(weighted.history, repeated.history, strict=True):
-        for name in ("objective", "risk", "primal_residual", "train_loss", "train_accuracy", "val_loss"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-7, abs=1e-12), name
 
 
 def forward(weights, x):
