@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
-from helpers.faults import config
+from helpers.faults import MEMBER, config, free_port
 from pdadmm_g import InputError
 from pdadmm_g.estimator import Estimator
 from pdadmm_g.runs import run as run_module
@@ -146,3 +146,26 @@ def test_nothing_of_ours_is_pickled(tmp_path: Path, tiny_graph: Data) -> None:
         [sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.stdout == "done\n", result.stderr
+
+
+@pytest.mark.timeout(120)
+def test_all_members_end_where_a_model_that_was_found_while_choosing_is_kept(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x, edges = y[:, None] + draw.normal(size=(60, 3)), draw.integers(60, size=(2, 200))
+    np.savez(tmp_path / "all.npz", x=x, edge_index=edges, y=np.where(draw.random(60) < 0.6, y, -1))
+    member = os.environ | MEMBER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-m", "pdadmm_g", "train", "--dataset", str(tmp_path / "all.npz")]
+    command += ["--unlabelled", "0", "--out", str(tmp_path / "run")]
+    members = [
+        subprocess.Popen(command, env=member | {"RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
+        for rank in ("0", "1")
+    ]
+    try:
+        for each in members:
+            _, errors = each.communicate(timeout=100)
+            assert each.returncode == 0, errors
+    finally:
+        for each in members:
+            each.kill()
+    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] in ("LINEAR", "MEAN")
