@@ -22,18 +22,20 @@ def peak(folder: Path, options: argparse.Namespace, shards: int) -> float:
     """Bytes of the largest process."""
     rows: dict[str, Any] = {}
     train = ["train", "--dataset", str(folder / "shards"), "--shards", str(shards), "--workers", "1"]
+    # Nothing is left to the data: short runs of what is tried take a few hundred megabytes, however large the graph.
     train += [
         "--augment",
         "average",
         "--hops",
         "2",
-        "--weight-decay",
-        "1",
-        "--solver",
-        "linearized",
-        "--patience",
-        "none",
+        "--normalize",
+        "centered",
+        "--label-hops",
+        "0",
+        "--unlabelled",
+        "0",
     ]
+    train += ["--weight-decay", "1", "--solver", "linearized", "--patience", "none", "--row-normalize"]
     train += ["--layers", str(options.layers), "--stages", str(options.layers), "--hidden", str(options.hidden)]
     train += ["--epochs", "3", "--eval-every", "3", "--out", str(folder / "run"), "--overwrite"]
     timed(f"{shards} shards", train, rows)

@@ -232,8 +232,9 @@ def _rows(
     """The nodes whose labels ``t`` decide: those that validate, or else all of few, out of fold."""
     training, validating = parts["train_mask"], parts.get("val_mask")
     y, weights, number = own.y.cpu(), None if own.weights is None else own.weights.cpu(), len(training)
-    shares = y if y.is_floating_point() else torch.nn.functional.one_hot(y, len(classes))
-    labels_known = KnownLabels.of(data, training, shares)
+    own_known = slice(0 if config.label_hops == 0 else None)  # none where they cannot become features
+    shares = y[own_known] if y.is_floating_point() else torch.nn.functional.one_hot(y[own_known], len(classes))
+    labels_known = KnownLabels.of(data, training[own_known], shares)
     if validating is not None:
         aside = len(validating)  # of which y and weights are not asked for
         y = torch.cat([y, y.new_zeros(aside, *y.shape[1:])])
