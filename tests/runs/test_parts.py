@@ -21,6 +21,7 @@ from pdadmm_g.config import RunConfig
 from pdadmm_g.estimator import load_estimator
 from pdadmm_g.graph.graph import Graph
 from pdadmm_g.graph.shards import graph_source, open_source, shard_graph
+from pdadmm_g.runs import apply
 from pdadmm_g.runs.run import train_run
 from pdadmm_g.training import choose
 
@@ -100,6 +101,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "several labels": ("several labels", GIVEN | {"scoring": "f1_macro"}),
     "numbers": ("numbers", GIVEN | {"target": "regression"}),
     "table, weights of classes": ("table", GIVEN | {"class_weight": {"yes": 2.0}, "validation": 0.3}),
+    "init": ("plain", SMALL | {"init": "start"}),
     "no features": ("no features", GIVEN),
     "table": ("table", SMALL | {"unlabelled": 0}),
 }
@@ -138,7 +140,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = folder / f"{kind}.shards"
         if not data.exists():
             shard_graph(source, 6, data)
-        job[name] = settings | {"dataset": str(data)}
+        job[name] = given(folder, settings) | {"dataset": str(data)}
+    whole = str(save(folder / "plain.npz", graph("plain")))
+    train_run(RunConfig(**GIVEN, dataset=whole, out=str(folder / "start")))
     for size in (2, 3):
         runs = {name: settings for name, settings in job.items() if size == 2 or name not in LONG}
         (folder / f"job-{size}.json").write_text(json.dumps({"few": FEW, "runs": runs}))
@@ -150,8 +154,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def given(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"init": str(folder / "start")} if "init" in settings else settings
+
+
 def memory(folder: Path, name: str) -> Path:
-    kind, settings = CASES[name]
+    kind, settings = CASES[name][0], given(folder, CASES[name][1])
     out = folder / f"{name}-memory"
     if kind == "table":
         nodes, edges = table(folder)
@@ -178,3 +186,24 @@ def test_shards_give_what_memory_gives(folder: Path, name: str) -> None:
             torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
         for mask, figures in summary["metrics"].items():
             assert found["metrics"][mask] == pytest.approx(figures, abs=1e-5), parts
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("work", ["predicted", "evaluated"])
+def test_a_model_is_applied_by_several_processes_as_by_one(folder: Path, tmp_path: Path, work: str) -> None:
+    run, found, said = str(folder / "table-2"), [], list[str]()
+    for processes in (1, 2):
+        out = tmp_path / f"{processes}.csv"
+        more = {"out": str(out), "probabilities": True} if work == "predicted" else {}
+        said.clear()
+        result = apply.apply(getattr(apply, work), run, None, processes, said.append, **more)
+        found.append([pd.read_csv(out), result["predictions"]] if more else result)
+    assert said  # of edges that are left out, once
+    assert len(said) == len({*said})
+    if work == "predicted":
+        assert found[0][1] == found[1][1] == 130
+        pd.testing.assert_frame_equal(found[0][0], found[1][0], atol=2e-6)
+    else:
+        assert found[0]["accuracies"] == found[1]["accuracies"]
+        assert found[0]["metrics"]["train"] == pytest.approx(found[1]["metrics"]["train"])
+    assert list(tmp_path.glob("*.tmp")) == []
