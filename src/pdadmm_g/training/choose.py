@@ -592,11 +592,11 @@ class Race:
     def _together(
         self, own: Examples, others: Examples | None, config: ModelConfig, copies: Copies | None = None
     ) -> TrainingResult:
-        """Train on rows that are in all processes, dealt to these."""
-        leads = self.team.rank == 0
+        """Train on rows that are in all processes: each by itself, or together where copies need all of the graph."""
+        leads, team = self.team.rank == 0 or copies is None, self.team if copies is not None else None
         result = train(
             own if leads else None, others if leads else None, len(self.rows.classes) if leads else 0, config,
-            seed=self.seed, copies=copies, team=self.team,
+            seed=self.seed, copies=copies, team=team,
         )  # fmt: skip
         assert result is not None
         return result.uninterrupted()
@@ -616,8 +616,8 @@ class Race:
         curve = np.average(np.array(padded), axis=0, weights=sizes[: len(curves)])
         number = min(LAST if learns else SMOOTHED, longest)
         smooth = [tuple(curve[end - number : end].mean(0).tolist()) for end in range(number, longest + 1)]
-        score = smooth[-1] if self.rows.crossed or (learns and not whole) else max(smooth)
-        return candidate._replace(score=score, models=[result.model for result in results], outputs=outputs)
+        score, loss = self._told(*(smooth[-1] if self.rows.crossed or (learns and not whole) else max(smooth)))
+        return candidate._replace(score=(score, loss), models=[result.model for result in results], outputs=outputs)
 
     def _linear(self, config: ModelConfig) -> Candidate:
         """The best of a few linear models on the rows of a candidate."""
