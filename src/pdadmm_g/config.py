@@ -493,10 +493,6 @@ class RunConfig(ModelConfig):
         names = ("labels", "id_column", "source_column", "target_column", "skip_unknown")
         return {name: getattr(self, name) for name in names}
 
-    def model_settings(self) -> dict[str, Any]:
-        """The fields of :class:`ModelConfig`, as keyword arguments."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(ModelConfig)}
-
     @classmethod
     def load(cls, path: str | Path | None, overrides: dict[str, Any] | None = None) -> RunConfig:
         """Read a YAML file of settings (none if ``path`` is None), then apply ``overrides`` on top."""

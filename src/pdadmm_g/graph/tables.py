@@ -418,17 +418,6 @@ def graph_of_tables(
     return data
 
 
-def graph_of_nodes(
-    nodes: pd.DataFrame,
-    target: TargetKind = "auto",
-    labels: Sequence[str] = (),
-    culprit: str = "nodes",
-    columns: Columns = None,
-) -> Graph:
-    """A graph without edges of a table of nodes. What is learned is in the columns ``labels``, by default ``label``."""
-    return graph_of_tables(nodes, None, target, columns, labels=labels, culprits=(culprit, ""))
-
-
 def _ids_of(nodes: pd.DataFrame, name: Any, culprit: str) -> Array | None:
     """The ids of nodes in the column of that name, or the index, None where they are 0, 1, 2, ..."""
     culprit += ": the index" if name is None else f": column {name!r}"
